@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 
+import layout_words
 from generated import ROOT, settle
 from wheeld_core import _native
 from wheeld_core.packing import PARTS
@@ -46,10 +47,10 @@ def table(struct: str) -> str:
         "| ---: | --- | --- | --- | --- | --- | --- |",
     ]
     for field in fields:
-        if field.meaning == "zero":
+        texts = layout_words.fields()[struct, field.name]
+        if texts.meaning == "zero":
             continue
         type_name = _TYPES[field.type] + (f"[{field.length}]" if field.length > 1 else "")
-        texts = (field.meaning, field.writer, field.readers, field.order)
         cells = [text.replace("|", "\\|") for text in texts]
         lines.append(f"| {field.offset} | `{field.name}` | {type_name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -65,7 +66,8 @@ def constants() -> str:
 def words() -> str:
     """The parts of packed words."""
     lines = ["| word | bits | part | meaning |", "| --- | ---: | --- | --- |"]
-    for (word, part), (at, bits, meaning) in PARTS.items():
+    for (word, part), (at, bits) in PARTS.items():
+        meaning = layout_words.parts()[word, part]
         where = f"{at}-{at + bits - 1}" if bits > 1 else f"{at}"
         lines.append(f"| {word} | {where} | {part} | {meaning} |")
     return "\n".join(lines) + "\n"

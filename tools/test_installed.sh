@@ -18,6 +18,10 @@ import wheeld_client
 loaded = {"typer", "rich", "pydantic", "psutil"} & set(sys.modules)
 assert not loaded, loaded
 print("installed:", wheeld_client.__file__)
+import os, platform
+from wheeld_core import _native
+size, most = os.path.getsize(_native.__file__), 300_000 if platform.machine() == "x86_64" else 450_000
+assert size <= most, f"the native module has {size} bytes, expected at most {most}: was WHEELD_STRIP=1 set?"
 PYTHON
 # -p: not `python -m pytest`, which looks into this folder first. Left out: what needs a compiler or
 # packages of the extra `test`, or is of a checkout.

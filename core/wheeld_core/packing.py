@@ -51,7 +51,6 @@ class Part(NamedTuple):
 
     at: int
     bits: int
-    meaning: str
 
     @property
     def most(self) -> int:
@@ -87,7 +86,7 @@ class Part(NamedTuple):
 
 
 PARTS: Final = {
-    (word, part): Part(at, bits, meaning) for word, part, at, bits, meaning in _native.packing()
+    (word, part): Part(at, bits) for word, part, at, bits in _native.packing()
 }
 """The parts by the names of word and part, in the order of packing.h."""
 

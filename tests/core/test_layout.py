@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import layout_words
+import sanitize
 from local_wheel import LocalWheel
 from shared_words import STEPS, Shared
 from wheeld_core import _native, views
@@ -41,6 +43,9 @@ BY_READ_MODIFY_WRITE = {
     ("watchers", "workers"), ("watch_row", "any"), ("watch_row", "dirty"), ("pool", "tickets"),
     ("pool", "dry_ns"), ("waiters", "rows"), ("ledger", "wake"), ("slots", "freed"),
 }  # fmt: skip
+NEEDS_COMPILER = pytest.mark.skipif(
+    sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC"
+)
 SHARED = BY_COMPARE_AND_SWAP | BY_READ_MODIFY_WRITE
 
 
@@ -96,22 +101,25 @@ def test_fields_do_not_overlap(struct: str) -> None:
     assert end <= size
 
 
+@NEEDS_COMPILER
 def test_each_field_has_one_writer() -> None:
     """Words with several writers change by compare-and-swap or the like, and say so."""
-    for struct, field in all_fields():
-        if (struct, field.name) in BY_COMPARE_AND_SWAP:
-            assert "compare-and-swap" in field.writer
-            assert "CAS" in field.order
-        elif (struct, field.name) in BY_READ_MODIFY_WRITE:
-            assert re.search(r"\((or|and|add|exchange)\b", field.writer), field.writer
-            assert "RMW" in field.order
+    assert list(layout_words.fields()) == [(struct, field.name) for struct, field in all_fields()]
+    for key, words in layout_words.fields().items():
+        if key in BY_COMPARE_AND_SWAP:
+            assert "compare-and-swap" in words.writer
+            assert "CAS" in words.order
+        elif key in BY_READ_MODIFY_WRITE:
+            assert re.search(r"\((or|and|add|exchange)\b", words.writer), words.writer
+            assert "RMW" in words.order
         else:
-            assert field.writer in WRITERS, f"{struct}.{field.name}: {field.writer!r}"
-        assert field.meaning
-        assert field.readers
-        assert (field.writer == "nobody") == (field.readers == "nobody")
+            assert words.writer in WRITERS, f"{key}: {words.writer!r}"
+        assert words.meaning
+        assert words.readers
+        assert (words.writer == "nobody") == (words.readers == "nobody")
 
 
+@NEEDS_COMPILER
 @pytest.mark.parametrize("struct", [name for name in layout() if name not in RECORDS])
 def test_writers_do_not_share_a_line(struct: str) -> None:
     """Words of different writers are 128 bytes apart: two adjacent cache lines come together."""
@@ -120,7 +128,8 @@ def test_writers_do_not_share_a_line(struct: str) -> None:
     lines: dict[int, set[str]] = {}
     for field in fields:
         for line in range(field.offset // LINE, (field.offset + size_of(field) - 1) // LINE + 1):
-            writer = "all" if (struct, field.name) in SHARED else field.writer
+            key = (struct, field.name)
+            writer = "all" if key in SHARED else layout_words.fields()[key].writer
             lines.setdefault(line, set()).update({writer} - {"nobody"})
     assert all(len(writers) <= 1 for writers in lines.values()), lines
 
@@ -230,6 +239,7 @@ def test_bytes_of_a_ledger_are_what_the_core_returns(rng_seed: int) -> None:
             assert (shared.pools.out()[:, :-1] == 0).all()
 
 
+@NEEDS_COMPILER
 def test_orders_name_their_pairs() -> None:
     """An order with a partner names a tag that the code uses on both sides."""
     sources = [
@@ -237,10 +247,10 @@ def test_orders_name_their_pairs() -> None:
         *(ROOT / "core/wheeld_core/native").glob("**/*.[ch]"),
     ]
     code = "\n".join(path.read_text() for path in sources if not path.name.startswith("layout"))
-    for struct, field in all_fields():
-        if "pairs:" in field.order:
-            for tag in field.order.split("pairs:")[1].split(","):
-                assert code.count(tag.strip()) >= 2, f"{struct}.{field.name}: {tag.strip()}"
+    for key, words in layout_words.fields().items():
+        if "pairs:" in words.order:
+            for tag in words.order.split("pairs:")[1].split(","):
+                assert code.count(tag.strip()) >= 2, f"{key}: {tag.strip()}"
 
 
 def test_views_read_what_the_core_wrote() -> None:
@@ -289,6 +299,7 @@ def test_read_only_memory_gives_read_only_views() -> None:
         assert np.array_equal(view["capacity"], wheel.view.header["capacity"])
 
 
+@NEEDS_COMPILER
 def test_tables_of_the_document_are_up_to_date() -> None:
     """shm_layout.md is made from the code."""
     command = [sys.executable, str(ROOT / "tools/layout_tables.py"), "--check"]

@@ -20,15 +20,16 @@ import pytest
 from commands import Daemon, badly, well, wheeld_command
 from common_fixtures import daemon_process, started_command
 from daemons import LONG, Daemon as Process, until
+from wheeld.processes import child_main, journal
 from wheeld.processes.titles import title
-from wheeld.supervisor import journal
+from wheeld.supervisor import logs
 from wheeld_client import connect
 
 daemon = started_command("--capacity", "1024", "--log-format", "json")
 quiet = daemon_process(log_level="error")
 
 IN_JOURNAL = (
-    "from wheeld.supervisor import journal; journal.JournalHandler.__init__.__defaults__ = ({!r},);"
+    "from wheeld.processes import journal; journal.JournalHandler.__init__.__defaults__ = ({!r},);"
     "from wheeld.__main__ import main; main()"
 )
 
@@ -53,10 +54,15 @@ def test_each_line_is_an_object(daemon: Daemon) -> None:
     assert times == sorted(times)
 
 
-@pytest.mark.parametrize("said", [ValueError("worker %s"), ("worker %s",), None, "%d of %d"])
-def test_any_object_can_be_a_message(said: Any) -> None:
-    """Libraries log exceptions as they are; such a message is about no worker."""
-    assert journal.worker_of(logging.makeLogRecord({"msg": said, "args": (1, 2)})) is None
+def test_the_worker_is_no_part_of_the_text() -> None:
+    """The call names it: what the message says does not matter, nor whether it is text."""
+    formatter = logs.JsonFormatter("shop")
+    said: Any
+    for said in ("gone", "worker %s", ValueError("worker %s"), None):
+        plain = logging.makeLogRecord({"msg": said, "levelname": "INFO"})
+        assert "worker" not in json.loads(formatter.format(plain))
+        told = logging.makeLogRecord({"msg": said, "levelname": "INFO", **journal.about("web")})
+        assert json.loads(formatter.format(told))["worker"] == "web"
 
 
 def test_what_is_no_format() -> None:
@@ -143,6 +149,24 @@ def test_entries_of_a_daemon(listening: socket.socket, runtime_dir: Path, daemon
     assert about
     assert all(each["MESSAGE"].startswith("worker web-1") for each in about)
     assert sum("took over" in each["MESSAGE"] for each in found) == 1
+
+
+def test_what_the_clock_and_the_recorder_say(
+    listening: socket.socket,
+    runtime_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """They have no logging of their own, and say it in the same form and place."""
+    monkeypatch.setattr(journal.say, "__defaults__", (runtime_dir / "journal",))
+    for form in ("journald", "json", "text"):
+        monkeypatch.setattr(child_main, "_introduction", {"name": "shop", "log_format": form})
+        child_main.say("two\nlines")
+    found = received(listening)
+    assert (found["WHEELD_DAEMON"], found["MESSAGE"]) == ("shop", "two\nlines")
+    assert (found["PRIORITY"], found["SYSLOG_PID"]) == ("4", str(os.getpid()))
+    json_line, text = capfd.readouterr().err.split("\n", 1)
+    assert (json.loads(json_line)["daemon"], text) == ("shop", "wheeld: two\nlines\n")
 
 
 def test_entries_that_are_long_or_find_no_room(listening: socket.socket, runtime_dir: Path) -> None:

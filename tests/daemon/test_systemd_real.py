@@ -91,6 +91,17 @@ def test_signals_end_nothing(found: dict[str, dict[str, Any]], name: str) -> Non
     check_account(scene)
 
 
+def test_messages_have_fields_in_the_journal(found: dict[str, dict[str, Any]]) -> None:
+    """`journalctl WHEELD_DAEMON=default WHEELD_WORKER=hangup` shows that worker's, of the unit."""
+    scene = played(found, "journal")
+    assert scene["units"] == [f"{systemd_scenes.UNIT}.service"]
+    assert scene["identifiers"] == ["wheeld"]
+    assert scene["others"] > 0
+    assert [message.split(")")[-1].strip() for message in scene["about"]][:1] == ["connected"]
+    assert len(scene["about"]) >= 2
+    assert all("worker hangup" in message for message in scene["about"])
+
+
 def test_no_number_of_kills_is_too_many(found: dict[str, dict[str, Any]]) -> None:
     scene = played(found, "kills")
     assert (scene["active"], scene["restarts"]) == ("active", systemd_scenes.KILLS)

@@ -31,6 +31,7 @@ OPTIONS: Final = {
     "keep_for": "60s",
     "capacity": 1 << 17,
     "state_dir": "/var/lib/wheeld/default",
+    "log_format": "journald",
 }
 WATCHDOG_SECONDS: Final = 3
 KILLS: Final = 8
@@ -191,6 +192,20 @@ def stray_signals(found: dict[str, Any]) -> None:
     found["same"] = {"supervisor": main_pid(), **children(pid)} == processes and wheel() == before
 
 
+def journal(found: dict[str, Any]) -> None:
+    """What the daemon has said so far, as journald keeps it."""
+    subprocess.run(["journalctl", "--sync"], check=True)
+    command = ["journalctl", "--no-pager", "--output=json", "WHEELD_DAEMON=default"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    entries = [json.loads(line) for line in said.splitlines()]
+    found["units"] = sorted({entry["_SYSTEMD_UNIT"] for entry in entries})
+    found["identifiers"] = sorted({entry["SYSLOG_IDENTIFIER"] for entry in entries})
+    found["others"] = sum("WHEELD_WORKER" not in entry for entry in entries)
+    found["about"] = [
+        entry["MESSAGE"] for entry in entries if entry.get("WHEELD_WORKER") == "hangup"
+    ]
+
+
 def kills(found: dict[str, Any]) -> None:
     """SIGKILL again and again, some as soon as there is a process: nothing may be given up."""
     before, restarts = wheel(), int(shown("NRestarts"))
@@ -266,7 +281,7 @@ def stop(found: dict[str, Any]) -> None:
 
 
 SCENES: Final = (
-    *(start, hang_up, reload, stray_signals, kills, clock, watchdog),
+    *(start, hang_up, reload, stray_signals, journal, kills, clock, watchdog),
     *(restarts, kills_under_load, stop),
 )
 

@@ -43,8 +43,8 @@ class SupervisorChannel:
         message = self.receive()
         if message is None:
             raise SystemExit(1)
-        global _json_of  # noqa: PLW0603 - set once, before anything is said
-        _json_of = message["name"] if message.get("log_format") == "json" else None
+        global _introduction  # noqa: PLW0603 - set once, before anything is said
+        _introduction = message
         titles.set_title(message.get("name", "?"), self._who)
         return message
 
@@ -93,8 +93,10 @@ def lock(path: Path, seconds: float, who: str) -> int:
             time.sleep(0.005)
 
 
-_json_of: str | None = None
-"""The daemon's name if messages are JSON; None: they are text."""
+_introduction: Message = {}
+"""The daemon's name, and the form of its messages: see `Config.introduction`."""
+_WARNING = 30
+"""Of the module `logging`, which the clock does not load."""
 
 
 def fields(level: str, daemon: str, text: str) -> dict[str, str | int]:
@@ -104,12 +106,19 @@ def fields(level: str, daemon: str, text: str) -> dict[str, str | int]:
 
 
 def say(text: str) -> None:
-    """Write a message to stderr; errors are ignored, as a message is not worth the process."""
+    """Write a message as the daemon does: to stderr, or to the journal. Errors are ignored, as a
+    message is not worth the process."""
+    daemon, form = _introduction.get("name", "?"), _introduction.get("log_format")
     line = f"wheeld: {text}"
-    if _json_of is not None:
-        line = json.dumps(fields("warning", _json_of, text))
+    if form == "json":
+        line = json.dumps(fields("warning", daemon, text))
     with contextlib.suppress(OSError):
-        os.write(2, f"{line}\n".encode(errors="replace"))
+        if form == "journald":
+            from wheeld.processes import journal  # loads `logging`
+
+            journal.say(daemon, _WARNING, text)
+        else:
+            os.write(2, f"{line}\n".encode(errors="replace"))
 
 
 def run(who: str, serve: Callable[[SupervisorChannel], None]) -> None:

@@ -22,8 +22,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from wheeld.processes import child_main
-from wheeld.supervisor import journal
+from wheeld.processes import child_main, journal
 
 STDERR = 2
 WHOLE_BYTES = select.PIPE_BUF

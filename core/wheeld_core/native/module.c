@@ -55,74 +55,75 @@ static PyObject *native_read_clock(PyObject *module, PyObject *const *args, Py_s
 }
 
 static PyMethodDef functions[] = {
-    {"layout", native_layout, METH_NOARGS,
-     "layout() -> {struct: (size, [(name, type, offset, itemsize, count, meaning, writer, readers, "
-     "order)])}"},
-    {"packing", native_packing, METH_NOARGS,
-     "packing() -> [(word, part, first bit, bits, meaning)]"},
-    {"geometry", (PyCFunction)(void (*)(void))native_geometry, METH_VARARGS | METH_KEYWORDS,
-     "geometry(**config) -> sizes and offsets of all segments, bytes"},
-    {"spans", (PyCFunction)(void (*)(void))native_spans, METH_VARARGS | METH_KEYWORDS,
-     "What slabs need in the segments: see layout_part.c."},
-    {"open_slabs", native_open_slabs, METH_VARARGS, "Let workers claim slabs that have memory."},
-    {"create", (PyCFunction)(void (*)(void))native_create, METH_VARARGS | METH_KEYWORDS,
-     "create(wheel, slots, registry, boot_id, **config): fill zeroed segments"},
-    {"create_worker", native_create_worker, METH_VARARGS,
-     "create_worker(segment, wheel, row): fill a zeroed worker segment"},
-    {"set_row_state", native_set_row_state, METH_VARARGS,
-     "set_row_state(registry, row, state): publish a row of the worker table, after its fields"},
-    {"set_daemon_state", native_set_daemon_state, METH_VARARGS,
-     "set_daemon_state(wheel, state): mark a wheel without a clock as ended"},
-    {"name_group", native_name_group, METH_VARARGS,
-     "name_group(registry, group, name): publish or replace an entry of the group table"},
-    {"watch_bytes", native_watch_bytes, METH_VARARGS,
-     "watch_bytes(max_workers) -> size of the watch segment"},
-    {"create_watch", native_create_watch, METH_VARARGS,
-     "create_watch(segment, max_workers, token): fill a zeroed watch segment"},
-    {"seat_watcher", native_seat_watcher, METH_VARARGS,
-     "seat_watcher(watch, row, incarnation) -> rows to ring for: mark what the row's last worker was "
-     "changing, clear it for a worker that comes; 0: for nobody"},
-    {"owed_watchers", native_owed_watchers, METH_O,
-     "owed_watchers(watch) -> rows of workers that sleep although something is marked for them"},
-    {"pools_bytes", native_pools_bytes, METH_VARARGS,
-     "pools_bytes(max_workers, pools) -> size of the pools segment"},
-    {"create_pools", native_create_pools, METH_VARARGS,
-     "create_pools(segment, max_workers, token, [(name, size, largest, strict)]): fill a zeroed pools "
-     "segment"},
-    {"seat_borrower", native_seat_borrower, METH_VARARGS,
-     "seat_borrower(pools, row, incarnation) -> bytes returned: take back what the row's last worker "
-     "had, for a worker that comes; 0: for nobody"},
-    {"resume_pools", native_resume_pools, METH_O,
-     "resume_pools(pools): finish what a killed supervisor was doing there"},
-    {"trace_bytes", native_trace_bytes, METH_VARARGS,
-     "trace_bytes(capacity, ring_bits) -> size of the trace segment"},
-    {"create_trace", native_create_trace, METH_VARARGS,
-     "create_trace(segment, capacity, ring_bits, token, position=0): fill a zeroed trace segment, whose "
-     "ring begins at `position`"},
-    {"trace_take", native_trace_take, METH_VARARGS,
-     "trace_take(trace, position, out) -> how many records were copied into the writable buffer `out`: "
-     "those from `position` on that are published and fit"},
-    {"trace_release", native_trace_release, METH_VARARGS,
-     "trace_release(trace, position): the records before it are kept, and the clock may write over "
-     "them"},
-    {"take_handles", (PyCFunction)(void (*)(void))native_take_handles, METH_FASTCALL,
-     "take_handles(handles, events, due): see handle_part.c"},
-    {"gather", native_gather, METH_VARARGS,
-     "gather(array, itemsize, index, out): copy the items that `index` (int64) names, whole words, each "
-     "loaded with acquire: what is gathered later was loaded later"},
-    {"shm_make", native_shm_make, METH_VARARGS,
-     "shm_make(name, mode) -> fd: a new, empty POSIX shared memory object"},
-    {"shm_unlink", native_shm_unlink, METH_VARARGS, "shm_unlink(name)"},
-    {"attach_status", native_attach_status, METH_VARARGS,
-     "attach_status(segment, kind) -> (status, version found, fingerprint found)"},
-    {"prepare_clock_process", native_prepare_clock_process, METH_NOARGS,
-     "prepare_clock_process() -> fd: exact sleeps for this process; the descriptor is readable when "
-     "the wall clock was set"},
-    {"read_clock", (PyCFunction)(void (*)(void))native_read_clock, METH_FASTCALL,
-     "read_clock(*anything): CLOCK_MONOTONIC, ns; the empty call of the benchmarks"},
+    /* layout() -> {struct: (size, [(name, type, offset, itemsize, count)])} */
+    {"layout", native_layout, METH_NOARGS, NULL},
+    /* packing() -> [(word, part, first bit, bits)] */
+    {"packing", native_packing, METH_NOARGS, NULL},
+    /* geometry(**config) -> sizes and offsets of all segments, bytes */
+    {"geometry", (PyCFunction)(void (*)(void))native_geometry, METH_VARARGS | METH_KEYWORDS, NULL},
+    /* What slabs need in the segments: see layout_part.c. */
+    {"spans", (PyCFunction)(void (*)(void))native_spans, METH_VARARGS | METH_KEYWORDS, NULL},
+    /* Let workers claim slabs that have memory. */
+    {"open_slabs", native_open_slabs, METH_VARARGS, NULL},
+    /* create(wheel, slots, registry, boot_id, **config): fill zeroed segments */
+    {"create", (PyCFunction)(void (*)(void))native_create, METH_VARARGS | METH_KEYWORDS, NULL},
+    /* create_worker(segment, wheel, row): fill a zeroed worker segment */
+    {"create_worker", native_create_worker, METH_VARARGS, NULL},
+    /* set_row_state(registry, row, state): publish a row of the worker table, after its fields */
+    {"set_row_state", native_set_row_state, METH_VARARGS, NULL},
+    /* set_daemon_state(wheel, state): mark a wheel without a clock as ended */
+    {"set_daemon_state", native_set_daemon_state, METH_VARARGS, NULL},
+    /* name_group(registry, group, name): publish or replace an entry of the group table */
+    {"name_group", native_name_group, METH_VARARGS, NULL},
+    /* watch_bytes(max_workers) -> size of the watch segment */
+    {"watch_bytes", native_watch_bytes, METH_VARARGS, NULL},
+    /* create_watch(segment, max_workers, token): fill a zeroed watch segment */
+    {"create_watch", native_create_watch, METH_VARARGS, NULL},
+    /* seat_watcher(watch, row, incarnation) -> rows to ring for: mark what the row's last worker
+     * was changing, clear it for a worker that comes; 0: for nobody */
+    {"seat_watcher", native_seat_watcher, METH_VARARGS, NULL},
+    /* owed_watchers(watch) -> rows of workers that sleep although something is marked for them */
+    {"owed_watchers", native_owed_watchers, METH_O, NULL},
+    /* pools_bytes(max_workers, pools) -> size of the pools segment */
+    {"pools_bytes", native_pools_bytes, METH_VARARGS, NULL},
+    /* create_pools(segment, max_workers, token, [(name, size, largest, strict)]): fill a zeroed
+     * pools segment */
+    {"create_pools", native_create_pools, METH_VARARGS, NULL},
+    /* seat_borrower(pools, row, incarnation) -> bytes returned: take back what the row's last
+     * worker had, for a worker that comes; 0: for nobody */
+    {"seat_borrower", native_seat_borrower, METH_VARARGS, NULL},
+    /* resume_pools(pools): finish what a killed supervisor was doing there */
+    {"resume_pools", native_resume_pools, METH_O, NULL},
+    /* trace_bytes(capacity, ring_bits) -> size of the trace segment */
+    {"trace_bytes", native_trace_bytes, METH_VARARGS, NULL},
+    /* create_trace(segment, capacity, ring_bits, token, position=0): fill a zeroed trace segment,
+     * whose ring begins at `position` */
+    {"create_trace", native_create_trace, METH_VARARGS, NULL},
+    /* trace_take(trace, position, out) -> how many records were copied into the writable buffer
+     * `out`: those from `position` on that are published and fit */
+    {"trace_take", native_trace_take, METH_VARARGS, NULL},
+    /* trace_release(trace, position): the records before it are kept, and the clock may write
+     * over them */
+    {"trace_release", native_trace_release, METH_VARARGS, NULL},
+    /* take_handles(handles, events, due): see handle_part.c */
+    {"take_handles", (PyCFunction)(void (*)(void))native_take_handles, METH_FASTCALL, NULL},
+    /* gather(array, itemsize, index, out): copy the items that `index` (int64) names, whole
+     * words, each loaded with acquire: what is gathered later was loaded later */
+    {"gather", native_gather, METH_VARARGS, NULL},
+    /* shm_make(name, mode) -> fd: a new, empty POSIX shared memory object */
+    {"shm_make", native_shm_make, METH_VARARGS, NULL},
+    /* shm_unlink(name) */
+    {"shm_unlink", native_shm_unlink, METH_VARARGS, NULL},
+    /* attach_status(segment, kind) -> (status, version found, fingerprint found) */
+    {"attach_status", native_attach_status, METH_VARARGS, NULL},
+    /* prepare_clock_process() -> fd: exact sleeps for this process; the descriptor is readable
+     * when the wall clock was set */
+    {"prepare_clock_process", native_prepare_clock_process, METH_NOARGS, NULL},
+    /* read_clock(*anything): CLOCK_MONOTONIC, ns; the empty call of the benchmarks */
+    {"read_clock", (PyCFunction)(void (*)(void))native_read_clock, METH_FASTCALL, NULL},
     {NULL}};
 
-static int find_errors(void)
+static wh_cold int find_errors(void)
 {
     PyObject *module = PyImport_ImportModule("wheeld_core.errors");
     if (module == NULL)
@@ -147,7 +148,7 @@ static int find_errors(void)
 }
 
 /* Make a type of this module; `where` stores it for type checks, or is NULL. */
-static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **where)
+static wh_cold int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **where)
 {
     PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
     if (type == NULL)
@@ -159,7 +160,7 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **where)
     return failed;
 }
 
-static int add_types(PyObject *module)
+static wh_cold int add_types(PyObject *module)
 {
     struct {
         PyType_Spec *spec;
@@ -179,31 +180,40 @@ static int add_types(PyObject *module)
     return intern_names();
 }
 
-static int add_constants(PyObject *module)
+static wh_cold int add_constant(PyObject *module, const char *name, unsigned long long number)
 {
-#define CONSTANT(name) {#name + sizeof "WH", name},
-    struct {
-        const char *name;
-        unsigned long long value;
-    } constants[] = {WH_AGREED(CONSTANT){"MOST_SECONDS", (unsigned long long)WH_MOST_SECONDS},
-                     {"ROOM_SECONDS", WH_ROOM_SECONDS},
-                     {"ATTACH_READY", WH_ATTACH_READY},
-                     {"ATTACH_TOO_SHORT", WH_ATTACH_TOO_SHORT},
-                     {"ATTACH_NOT_READY", WH_ATTACH_NOT_READY},
-                     {"ATTACH_FOREIGN", WH_ATTACH_FOREIGN},
-                     {"ATTACH_VERSION", WH_ATTACH_VERSION},
-                     {"ATTACH_FINGERPRINT", WH_ATTACH_FINGERPRINT}};
-    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
-        PyObject *value = PyLong_FromUnsignedLongLong(constants[i].value);
-        int failed = PyModule_AddObjectRef(module, constants[i].name, value);
-        Py_XDECREF(value);
-        if (failed)
+    PyObject *value = PyLong_FromUnsignedLongLong(number);
+    int failed = PyModule_AddObjectRef(module, name, value);
+    Py_XDECREF(value);
+    return failed;
+}
+
+static wh_cold int add_constants(PyObject *module)
+{
+    const char *name = wh_constant_names;
+    for (size_t i = 0; i < sizeof wh_constants / sizeof *wh_constants; i++) {
+        if (add_constant(module, name + sizeof "WH", wh_constants[i]) < 0)
             return -1;
+        name = wh_text_after(name);
     }
+    static const struct {
+        char name[24];
+        unsigned long long value;
+    } own[] = {{"MOST_SECONDS", (unsigned long long)WH_MOST_SECONDS},
+               {"ROOM_SECONDS", WH_ROOM_SECONDS},
+               {"ATTACH_READY", WH_ATTACH_READY},
+               {"ATTACH_TOO_SHORT", WH_ATTACH_TOO_SHORT},
+               {"ATTACH_NOT_READY", WH_ATTACH_NOT_READY},
+               {"ATTACH_FOREIGN", WH_ATTACH_FOREIGN},
+               {"ATTACH_VERSION", WH_ATTACH_VERSION},
+               {"ATTACH_FINGERPRINT", WH_ATTACH_FINGERPRINT}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (add_constant(module, own[i].name, own[i].value) < 0)
+            return -1;
     return 0;
 }
 
-static int module_exec(PyObject *module)
+static wh_cold int module_exec(PyObject *module)
 {
     char fingerprint[17];
     snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)wh_fingerprint());

@@ -42,10 +42,6 @@ class Field(NamedTuple):
     offset: int
     itemsize: int
     length: int
-    meaning: str
-    writer: str
-    readers: str
-    order: str
 
 
 @cache

@@ -7,6 +7,7 @@ import logging
 import time
 from typing import Any, Final
 
+from wheeld.processes.journal import about
 from wheeld.processes.pidfd import kill
 from wheeld.supervisor.workers.workers import Workers
 from wheeld.tables.registry import RowState, Tenant
@@ -29,7 +30,9 @@ def of_offenders(workers: Workers, limit: int | None) -> None:
         offences, pidfd = workers.offences(tenant), workers.pidfd(tenant)
         if offences >= limit and pidfd is not None:
             who = tenant.name, tenant.pid
-            log.warning("worker %s (pid %d): %d offences: killed", *who, offences)
+            log.warning(
+                "worker %s (pid %d): %d offences: killed", *who, offences, extra=about(tenant.name)
+            )
             kill(pidfd)
 
 
@@ -49,7 +52,7 @@ async def by_name(workers: Workers, message: Message) -> dict[str, Any]:
         known = sorted(one.name for one in workers.registry.tenants.values())
         raise ValueError(f"no worker {name!r}; connected: {', '.join(known) or 'none'}")
     kept, pidfd = workers.registry.state(tenant) == RowState.KEPT, workers.pidfd(tenant)
-    log.warning("worker %s (pid %d): evicted", tenant.name, tenant.pid)
+    log.warning("worker %s (pid %d): evicted", tenant.name, tenant.pid, extra=about(tenant.name))
     if kept:
         workers.give_up(tenant, "is evicted")
     elif pidfd is not None:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from typing import Final
 
+from wheeld.processes.journal import about
 from wheeld.resources.owned import Resources
 from wheeld.tables.registry import Tenant
 from wheeld_core.errors import WheelError
@@ -89,7 +90,9 @@ class Fences:
                 found = bool(fields[word])
                 del fields
         except (WheelError, OSError) as error:
-            log.warning("worker %s has no usable segment: %s", tenant.name, error)
+            log.warning(
+                "worker %s has no usable segment: %s", tenant.name, error, extra=about(tenant.name)
+            )
             return False
         return found
 
@@ -100,4 +103,5 @@ class Fences:
                 "calls are refused, and it keeps its timers until the process ends",
                 tenant.name,
                 tenant.pid,
+                extra=about(tenant.name),
             )

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from wheeld.clock.guard import ClockGuard
 from wheeld.clock.link import ClockGone
 from wheeld.config.settings import Config
+from wheeld.processes.journal import about
 from wheeld.processes.messages import Order
 from wheeld.processes.pidfd import ended, has_ended, kill, wait_for_end
 from wheeld.resources.owned import Resources
@@ -92,7 +93,10 @@ class Workers:
             if tenant is not None:
                 # It would go on writing into slots that belong to others by then.
                 log.warning(
-                    "worker %s (pid %d): its segment is damaged: killed", tenant.name, tenant.pid
+                    "worker %s (pid %d): its segment is damaged: killed",
+                    tenant.name,
+                    tenant.pid,
+                    extra=about(tenant.name),
                 )
                 if row in self._pidfds:
                     kill(self._pidfds[row])
@@ -115,7 +119,12 @@ class Workers:
                 self._resources.find_worker_segment(tenant.row).close()
                 self._resources.make_fifo(runtime.worker_fifo(tenant.row), keep=True)
             except (WheelError, OSError) as error:
-                log.warning("worker %s has no usable segment: %s", tenant.name, error)
+                log.warning(
+                    "worker %s has no usable segment: %s",
+                    tenant.name,
+                    error,
+                    extra=about(tenant.name),
+                )
                 pidfd = self.registry.open_process(tenant)
                 if pidfd is not None:
                     if self.registry.state(tenant) in (RowState.ACTIVE, RowState.DYING):
@@ -137,7 +146,12 @@ class Workers:
                 self._depart(tenant, "died or left while there was no supervisor")
             else:
                 self._watch(tenant, pidfd)
-                log.info("worker %s (pid %d) is still running", tenant.name, tenant.pid)
+                log.info(
+                    "worker %s (pid %d) is still running",
+                    tenant.name,
+                    tenant.pid,
+                    extra=about(tenant.name),
+                )
                 self.unheard.add(tenant.row)
                 if state != RowState.ACTIVE:
                     self._fence(tenant)
@@ -206,7 +220,13 @@ class Workers:
             raise
         self._watch(tenant, pidfd)
         self.unheard.hear(tenant)
-        log.info("worker %s (pid %d) %s", tenant.name, pid, "came back" if kept else "connected")
+        log.info(
+            "worker %s (pid %d) %s",
+            tenant.name,
+            pid,
+            "came back" if kept else "connected",
+            extra=about(tenant.name),
+        )
         self._kept.offer_all()
         return tenant, welcome_of(tenant, bool(kept), self._resources, self._token)
 
@@ -290,7 +310,7 @@ class Workers:
             or not self._may_resume(tenant)
         ):
             raise DaemonNotRunning("the daemon no longer knows this worker; connect() again")
-        log.info("worker %s (pid %d) reconnected", tenant.name, pid)
+        log.info("worker %s (pid %d) reconnected", tenant.name, pid, extra=about(tenant.name))
         self.unheard.hear(tenant)
         return tenant, back_of(tenant)
 
@@ -313,7 +333,9 @@ class Workers:
 
     def _depart(self, tenant: Tenant, why: str) -> asyncio.Task[None]:
         if tenant.row not in self._departures:
-            log.info("worker %s (pid %d) %s", tenant.name, tenant.pid, why)
+            log.info(
+                "worker %s (pid %d) %s", tenant.name, tenant.pid, why, extra=about(tenant.name)
+            )
             self.registry.set_state(tenant, RowState.DYING)
             self._kept.release(tenant.row)
             self._unwatch(tenant)
@@ -357,17 +379,22 @@ class Workers:
         try:
             returned = self._resources.sharing.clear(tenant.row)
         except WheelError as error:
-            log.error("%s", error)
+            log.error("%s", error, extra=about(tenant.name))
             self.clock.look_soon()  # if they are damaged the daemon ends
             return
         if returned > 0:
-            log.info("worker %s: %d bytes were returned to the pools", tenant.name, returned)
+            log.info(
+                "worker %s: %d bytes were returned to the pools",
+                tenant.name,
+                returned,
+                extra=about(tenant.name),
+            )
 
     def _drop_segment(self, tenant: Tenant) -> None:
         try:
             self._resources.drop_segment(runtime.worker_segment(tenant.row))
         except WheelError as error:  # not our error: the row must be freed all the same
-            log.warning("%s", error)
+            log.warning("%s", error, extra=about(tenant.name))
 
     def _forget(self, tenant: Tenant) -> None:
         self._unwatch(tenant)

@@ -303,7 +303,7 @@ static inline void wh_line_begin(wh_line *line, wh_histogram *lateness, uint64_t
 
 /* Attach a worker whose segment is mapped at `memory`, new or as an earlier clock left it. False:
  * out of memory. */
-static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarnation, void *memory,
+static inline wh_cold bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarnation, void *memory,
                                    int bell)
 {
     wh_config config = wh_config_of(c->seg);
@@ -339,7 +339,7 @@ static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
 }
 
 /* Set the groups of an attached worker. False: out of memory. */
-static inline bool wh_clock_join(wh_clock *c, wh_peer *peer, uint64_t groups)
+static inline wh_cold bool wh_clock_join(wh_clock *c, wh_peer *peer, uint64_t groups)
 {
     if (groups && c->queue == NULL) {
         uint64_t nodes = (uint64_t)c->wheel.capacity + WH_GROUPS;

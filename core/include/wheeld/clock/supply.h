@@ -150,7 +150,7 @@ static inline bool wh_in_stock(const wh_clock *c, const wh_peer *peer)
 }
 
 /* Reserve memory for some more slabs, or fewer if there is less. False: there is no room. */
-static inline bool wh_back_some(wh_clock *c)
+static inline wh_cold bool wh_back_some(wh_clock *c)
 {
     wh_config config = wh_config_of(c->seg);
     wh_geometry g = wh_geometry_of(&config);

@@ -134,7 +134,8 @@ static inline void wh_inherit_open(wh_clock *c, uint32_t slot, uint64_t state, b
 }
 
 /* Hand over one slot of a slab that was `from`'s and is now `heir`'s. */
-static inline void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer *from, wh_peer *heir)
+static inline wh_cold void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer *from,
+                                      wh_peer *heir)
 {
     wh_link *link = &c->wheel.links[slot];
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */

@@ -326,7 +326,7 @@ static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
 }
 
 /* Do a part of the work. True: the worker is gone and its slabs are free; or it is kept. */
-static inline bool wh_reap(wh_clock *c, wh_peer *peer)
+static inline wh_cold bool wh_reap(wh_clock *c, wh_peer *peer)
 {
     if (!wh_reap_slabs(c, peer))
         return false;

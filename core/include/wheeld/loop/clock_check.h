@@ -63,7 +63,7 @@ static inline bool wh_check_quiet(const wh_clock *c)
 
 /* True: the wheel is consistent, and so is each timer in it; else check->message says what is
  * wrong. */
-static inline bool wh_clock_check(wh_clock *c, wh_check *check)
+static inline wh_cold bool wh_clock_check(wh_clock *c, wh_check *check)
 {
     if (!wh_wheel_check(&c->wheel, check))
         return false;

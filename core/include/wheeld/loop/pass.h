@@ -36,7 +36,7 @@
 #define WH_RELINK_BUDGET 1024  /* and timers placed anew */
 
 /* After the wall clock was set: place its timers again. */
-static inline void wh_relink_some(wh_clock *c)
+static inline wh_cold void wh_relink_some(wh_clock *c)
 {
     uint32_t placed = 0;
     for (uint32_t looked = 0; looked < WH_RELINK_LOOKS && placed < WH_RELINK_BUDGET; looked++) {
@@ -130,7 +130,7 @@ static inline void wh_serve_all(wh_clock *c, wh_work *work)
 
 /* Slots for workers that ask, once all their submissions were handled. True: there is more to
  * do. */
-static inline bool wh_supply_all(wh_clock *c)
+static inline wh_cold bool wh_supply_all(wh_clock *c)
 {
     bool more = false;
     for (uint32_t i = 0; i < c->peers_used; i++) {

@@ -224,7 +224,7 @@ static inline void wh_recover_over(wh_recovery *r, uint32_t slot, wh_peer *owner
 }
 
 /* One slot of a slab that `owner`, who is attached and not dying, holds. */
-static inline void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner)
+static inline wh_cold void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner)
 {
     wh_clock *c = r->clock;
     wh_link *link = &c->wheel.links[slot];
@@ -301,7 +301,7 @@ static inline uint64_t wh_recover_key(const wh_clock *c, const wh_link *link)
     return wh_completion_position(~behind);
 }
 
-static inline int wh_recover_order(const void *left, const void *right, void *context)
+static inline wh_cold int wh_recover_order(const void *left, const void *right, void *context)
 {
     wh_recovery *r = context;
     const wh_clock *c = r->clock;
@@ -343,7 +343,7 @@ static inline void wh_recover_lateness(wh_recovery *r)
 }
 
 /* Rebuild the wheel from the slots. False: out of memory, and nothing was touched. */
-static inline bool wh_clock_recover(wh_clock *c)
+static inline wh_cold bool wh_clock_recover(wh_clock *c)
 {
     wh_recovery r = {.clock = c,
                      .first_due = INT64_MAX,

@@ -99,7 +99,7 @@ static inline bool wh_check_lane(const wh_wheel *w, uint32_t lane, wh_check *c)
 }
 
 /* True: the wheel is consistent; else check->message says what is wrong. */
-static inline bool wh_wheel_check(const wh_wheel *w, wh_check *c)
+static inline wh_cold bool wh_wheel_check(const wh_wheel *w, wh_check *c)
 {
     *c = (wh_check){0};
     for (uint32_t lane = 0; lane < w->lane_count; lane++)

@@ -55,6 +55,7 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock in shared memory would die w
 #define wh_likely(x) __builtin_expect(!!(x), 1)
 #define wh_unlikely(x) __builtin_expect(!!(x), 0)
 #define wh_seldom __attribute__((noinline, cold)) /* never inlined: rarely called */
+#define wh_cold __attribute__((cold)) /* made small, not fast: not called per timer */
 /* always inlined, however large the caller */
 #define wh_hot static inline __attribute__((always_inline))
 /* Have a line at hand that is written soon: not shared first, and then asked for again. The builtin

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "wheeld/shared/agreed.h"
+#include "wheeld/shared/fingerprint.h"
 #include "wheeld/shared/slot.h"
 #include "wheeld/shared/wheel.h"
 
@@ -54,7 +55,7 @@ static inline uint32_t wh_lanes_for(const wh_config *c)
 
 /* Rings grow with the wheel: a batch of an eighth of the capacity fits into the submission ring,
  * and its slots into the return ring. */
-static inline wh_geometry wh_geometry_of(const wh_config *c)
+static inline wh_cold wh_geometry wh_geometry_of(const wh_config *c)
 {
     wh_geometry g = {0};
     g.levels = wh_levels_for(c->wheel_bits);
@@ -154,7 +155,7 @@ static inline bool wh_config_fits(const wh_config *c)
 
 /* The configuration that a wheel segment was made with. A client's daemon may be a false one, and
  * may write there again: what is checked is what was read here, and what is used is that. */
-static inline wh_config wh_config_of(const wh_wheel_seg *seg)
+static inline wh_cold wh_config wh_config_of(const wh_wheel_seg *seg)
 {
     wh_config c = {.tick_ns = seg->tick_ns,
                    .wheel_bits = seg->wheel_bits,
@@ -168,21 +169,8 @@ static inline wh_config wh_config_of(const wh_wheel_seg *seg)
     return c;
 }
 
-static inline uint64_t wh_hash_text(uint64_t h, const char *text)
-{
-    for (; *text; text++)
-        h = (h ^ (uint8_t)*text) * 0x100000001b3ull; /* FNV-1a */
-    return h;
-}
-static inline uint64_t wh_hash_word(uint64_t h, uint64_t word)
-{
-    for (int i = 0; i < 8; i++, word >>= 8)
-        h = (h ^ (word & 0xff)) * 0x100000001b3ull;
-    return h;
-}
-
 /* All offsets, for a wheel of odd sizes. */
-static inline uint64_t wh_hash_geometry(uint64_t h)
+static inline wh_cold uint64_t wh_hash_geometry(uint64_t h)
 {
     wh_config sample = {
         .wheel_bits = 7, .capacity = 64 * 331, .max_workers = 13, .payload_bytes = 24};
@@ -194,33 +182,13 @@ static inline uint64_t wh_hash_geometry(uint64_t h)
         g.holders_off,  g.wheel_bytes, g.owners_off,  g.states_off,    g.slots_off,
         g.payloads_off, g.slots_bytes, g.rows_off,    g.groups_off,    g.registry_bytes,
         g.sub_off,      g.comp_off,    g.ret_off,     g.worker_bytes};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        h = wh_hash_word(h, words[i]);
-    return h;
+    return wh_hash_words(h, words, sizeof words / sizeof *words);
 }
 
-/* Two builds with the same fingerprint agree on every offset, size, constant and packing of a
- * word. */
-static inline uint64_t wh_fingerprint(void)
+/* Of all that two builds must agree on. */
+static inline wh_cold uint64_t wh_fingerprint(void)
 {
-    uint64_t h = wh_hash_geometry(0xcbf29ce484222325ull);
-#define WH_HASH_FIELD(type, name, ...)                                                             \
-    h = wh_hash_word(wh_hash_text(h, #type " " #name), offsetof(hashed, name));
-#define WH_HASH_STRUCT(name, type, fields)                                                         \
-    {                                                                                              \
-        typedef type hashed;                                                                       \
-        h = wh_hash_word(wh_hash_text(h, #name), sizeof(type));                                    \
-        fields(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)                                        \
-    }
-#define WH_HASH_PART(word, part, at, bits, ...)                                                    \
-    h = wh_hash_word(wh_hash_word(wh_hash_text(h, #word " " #part), at), bits);
-#define WH_HASH_CONSTANT(name) h = wh_hash_word(wh_hash_text(h, #name), (uint64_t)(name));
-#define WH_HASH_SAMPLE(word) h = wh_hash_word(h, (uint64_t)(word));
-    WH_STRUCTS(WH_HASH_STRUCT)
-    WH_PACKED(WH_HASH_PART)
-    WH_AGREED(WH_HASH_CONSTANT)
-    WH_AGREED_WORDS(WH_HASH_SAMPLE)
-    return h;
+    return wh_hash_agreed(wh_hash_geometry(0xcbf29ce484222325ull));
 }
 
 enum wh_attach {

@@ -7,7 +7,7 @@ typedef struct {
     wh_peer *peers;
 } ClockObject;
 
-static void clock_dealloc(ClockObject *self)
+static wh_cold void clock_dealloc(ClockObject *self)
 {
     for (uint32_t i = 0; self->workers && i < self->clock.max_workers; i++) {
         mapping_drop(&self->workers[i]);
@@ -36,7 +36,7 @@ static int64_t clock_time_of(uint32_t kind)
 
 /* Clock(wheel, slots, wheel_fd=-1, slots_fd=-1): the descriptors stay the caller's; -1: all of the
  * memory is there */
-static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
+static wh_cold int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"wheel", "slots", "wheel_fd", "slots_fd", NULL};
     PyObject *wheel, *slots;
@@ -91,7 +91,7 @@ static bool clock_row(ClockObject *self, unsigned int row)
 }
 
 /* trace(segment): record every event from now on, where the last clock stopped */
-static PyObject *clock_trace(ClockObject *self, PyObject *segment)
+static wh_cold PyObject *clock_trace(ClockObject *self, PyObject *segment)
 {
     if (!clock_made(self))
         return NULL;
@@ -112,7 +112,7 @@ static PyObject *clock_trace(ClockObject *self, PyObject *segment)
 
 /* groups(registry): look there whether the number of a group still has the name that a sender
  * found */
-static PyObject *clock_groups(ClockObject *self, PyObject *registry)
+static wh_cold PyObject *clock_groups(ClockObject *self, PyObject *registry)
 {
     if (!clock_made(self))
         return NULL;

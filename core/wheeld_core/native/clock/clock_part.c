@@ -1,6 +1,6 @@
 /* Clock: the native loop of the clock process, and the same passes under a virtual clock. */
 
-static PyObject *clock_attach(ClockObject *self, PyObject *args)
+static wh_cold PyObject *clock_attach(ClockObject *self, PyObject *args)
 {
     unsigned int row;
     unsigned long long incarnation, groups = 0;
@@ -21,7 +21,7 @@ static PyObject *clock_attach(ClockObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static PyObject *clock_detach(ClockObject *self, PyObject *args)
+static wh_cold PyObject *clock_detach(ClockObject *self, PyObject *args)
 {
     unsigned int row, leave = WH_LEAVE_DROP;
     if (!PyArg_ParseTuple(args, "I|I", &row, &leave) || !clock_row(self, row))
@@ -35,7 +35,7 @@ static PyObject *clock_detach(ClockObject *self, PyObject *args)
 }
 
 /* presence(row, present, groups): a kept row has its successor, or none (after a recovery) */
-static PyObject *clock_presence(ClockObject *self, PyObject *args)
+static wh_cold PyObject *clock_presence(ClockObject *self, PyObject *args)
 {
     unsigned int row;
     int present;
@@ -65,7 +65,7 @@ static void clock_read_time(wh_clock *c)
     wh_store_relaxed(&c->seg->heartbeat, c->now[WH_CLOCK_BASE]);
 }
 
-static PyObject *clock_recover(ClockObject *self, PyObject *unused)
+static wh_cold PyObject *clock_recover(ClockObject *self, PyObject *unused)
 {
     (void)unused;
     if (!clock_made(self))
@@ -90,7 +90,7 @@ static PyObject *clock_back(ClockObject *self, PyObject *args)
     Py_RETURN_TRUE;
 }
 
-static PyObject *clock_forget(ClockObject *self, PyObject *args)
+static wh_cold PyObject *clock_forget(ClockObject *self, PyObject *args)
 {
     unsigned int row;
     if (!PyArg_ParseTuple(args, "I", &row) || !clock_row(self, row))
@@ -228,7 +228,7 @@ static PyObject *clock_advance(ClockObject *self, PyObject *args)
     Py_END_ALLOW_THREADS return reaped_or_none(reaped);
 }
 
-static PyObject *clock_check(ClockObject *self, PyObject *args)
+static wh_cold PyObject *clock_check(ClockObject *self, PyObject *args)
 {
     int slots = 1;
     wh_check check;
@@ -272,36 +272,37 @@ static PyObject *native_prepare_clock_process(PyObject *module, PyObject *unused
 }
 
 static PyMethodDef clock_methods[] = {
-    {"trace", (PyCFunction)clock_trace, METH_O,
-     "trace(segment): record every event there, before any worker is attached."},
-    {"groups", (PyCFunction)clock_groups, METH_O,
-     "groups(registry): their table, which the supervisor may change."},
-    {"attach", (PyCFunction)clock_attach, METH_VARARGS,
-     "attach(row, incarnation, segment, bell_fd, groups=0): serve the worker in that row."},
-    {"detach", (PyCFunction)clock_detach, METH_VARARGS,
-     "detach(row, leave=1): the worker is gone; passes sweep what it left. 1 drop, 2 keep, 3 "
-     "reroute."},
-    {"presence", (PyCFunction)clock_presence, METH_VARARGS,
-     "presence(row, present, groups): a kept row has a successor, or has none."},
-    {"attached", (PyCFunction)clock_attached, METH_VARARGS,
-     "attached(row): False once its worker was reaped."},
-    {"back", (PyCFunction)clock_back, METH_VARARGS, "Set how many of the first slabs have memory."},
-    {"recover", (PyCFunction)clock_recover, METH_NOARGS,
-     "recover(): rebuild the wheel from the slots, after all workers were attached and before the "
-     "first pass. Returns the timers linked."},
-    {"forget", (PyCFunction)clock_forget, METH_VARARGS,
-     "forget(row): drop the mapping of a reaped worker."},
-    {"run", (PyCFunction)clock_run, METH_VARARGS,
-     "run(bell_fd, control_fd, clock_set_fd): drive the wheel, without the GIL, until the control "
-     "socket is readable (returns None) or a worker's sweep is over (returns its row)."},
-    {"advance", (PyCFunction)clock_advance, METH_VARARGS,
-     "advance(now_ns): move a virtual clock, bucket by bucket, each at its own time. Returns the "
-     "row of a worker that was reaped on the way (call again), or None."},
-    {"check", (PyCFunction)clock_check, METH_VARARGS,
-     "check(slots=True): check the wheel's invariants by brute force, and that each armed slot is "
-     "linked where it belongs; returns the timers linked, raises WheelError."},
-    {"set_state", (PyCFunction)clock_set_state, METH_VARARGS,
-     "set_state(state): 1 running, 2 stopping."},
+    /* trace(segment): record every event there, before any worker is attached. */
+    {"trace", (PyCFunction)clock_trace, METH_O, NULL},
+    /* groups(registry): their table, which the supervisor may change. */
+    {"groups", (PyCFunction)clock_groups, METH_O, NULL},
+    /* attach(row, incarnation, segment, bell_fd, groups=0): serve the worker in that row. */
+    {"attach", (PyCFunction)clock_attach, METH_VARARGS, NULL},
+    /* detach(row, leave=1): the worker is gone; passes sweep what it left. 1 drop, 2 keep, 3
+     * reroute. */
+    {"detach", (PyCFunction)clock_detach, METH_VARARGS, NULL},
+    /* presence(row, present, groups): a kept row has a successor, or has none. */
+    {"presence", (PyCFunction)clock_presence, METH_VARARGS, NULL},
+    /* attached(row): False once its worker was reaped. */
+    {"attached", (PyCFunction)clock_attached, METH_VARARGS, NULL},
+    /* Set how many of the first slabs have memory. */
+    {"back", (PyCFunction)clock_back, METH_VARARGS, NULL},
+    /* recover(): rebuild the wheel from the slots, after all workers were attached and before the
+     * first pass. Returns the timers linked. */
+    {"recover", (PyCFunction)clock_recover, METH_NOARGS, NULL},
+    /* forget(row): drop the mapping of a reaped worker. */
+    {"forget", (PyCFunction)clock_forget, METH_VARARGS, NULL},
+    /* run(bell_fd, control_fd, clock_set_fd): drive the wheel, without the GIL, until the control
+     * socket is readable (returns None) or a worker's sweep is over (returns its row). */
+    {"run", (PyCFunction)clock_run, METH_VARARGS, NULL},
+    /* advance(now_ns): move a virtual clock, bucket by bucket, each at its own time. Returns the
+     * row of a worker that was reaped on the way (call again), or None. */
+    {"advance", (PyCFunction)clock_advance, METH_VARARGS, NULL},
+    /* check(slots=True): check the wheel's invariants by brute force, and that each armed slot is
+     * linked where it belongs; returns the timers linked, raises WheelError. */
+    {"check", (PyCFunction)clock_check, METH_VARARGS, NULL},
+    /* set_state(state): 1 running, 2 stopping. */
+    {"set_state", (PyCFunction)clock_set_state, METH_VARARGS, NULL},
     {NULL}};
 
 static PyType_Slot clock_slots[] = {

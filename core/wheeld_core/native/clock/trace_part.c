@@ -1,7 +1,7 @@
 /* The trace segment: made by the supervisor, emptied by the recorder. The clock's side:
  * clock_part.c. */
 
-static bool parse_trace_sizes(unsigned int capacity, unsigned int ring_bits)
+static wh_cold bool parse_trace_sizes(unsigned int capacity, unsigned int ring_bits)
 {
     if (capacity >= WH_SLAB_SLOTS && capacity <= WH_MAX_CAPACITY &&
         ring_bits >= WH_MIN_TRACE_BITS && ring_bits <= WH_MAX_TRACE_BITS)
@@ -13,7 +13,7 @@ static bool parse_trace_sizes(unsigned int capacity, unsigned int ring_bits)
 }
 
 /* trace_bytes(capacity, ring_bits) -> size of the trace segment, bytes */
-static PyObject *native_trace_bytes(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_trace_bytes(PyObject *module, PyObject *args)
 {
     unsigned int capacity, ring_bits;
     (void)module;
@@ -24,7 +24,7 @@ static PyObject *native_trace_bytes(PyObject *module, PyObject *args)
 }
 
 /* create_trace(segment, capacity, ring_bits, token, position=0): fill a zeroed segment. */
-static PyObject *native_create_trace(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_create_trace(PyObject *module, PyObject *args)
 {
     PyObject *segment;
     unsigned int capacity, ring_bits;
@@ -41,7 +41,7 @@ static PyObject *native_create_trace(PyObject *module, PyObject *args)
 }
 
 /* Map a ready and sound trace segment, writable: head and tail are in it. */
-static bool mapping_get_trace(Mapping *m, PyObject *object)
+static wh_cold bool mapping_get_trace(Mapping *m, PyObject *object)
 {
     if (!mapping_get_kind(m, object, WH_KIND_TRACE, "trace"))
         return false;
@@ -53,7 +53,7 @@ static bool mapping_get_trace(Mapping *m, PyObject *object)
     return false;
 }
 
-static PyObject *no_such_position(const wh_trace_seg *seg, unsigned long long position)
+static wh_cold PyObject *no_such_position(const wh_trace_seg *seg, unsigned long long position)
 {
     return PyErr_Format(PyExc_ValueError, "position %llu of the trace: expected %llu to %llu",
                         position, (unsigned long long)wh_load_relaxed(&seg->rec_head),
@@ -61,7 +61,7 @@ static PyObject *no_such_position(const wh_trace_seg *seg, unsigned long long po
 }
 
 /* trace_take(segment, position, out) -> records copied from `position` on */
-static PyObject *native_trace_take(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_trace_take(PyObject *module, PyObject *args)
 {
     PyObject *segment, *buffer, *result = NULL;
     unsigned long long position;
@@ -82,7 +82,7 @@ static PyObject *native_trace_take(PyObject *module, PyObject *args)
 }
 
 /* trace_release(segment, position): what is before it is kept */
-static PyObject *native_trace_release(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_trace_release(PyObject *module, PyObject *args)
 {
     PyObject *segment;
     unsigned long long position;

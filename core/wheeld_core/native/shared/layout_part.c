@@ -1,77 +1,59 @@
 /* The layout, exported: field tables for the numpy dtypes and shm_layout.md; segment creation. */
 
-static PyObject *field_tuple(const char *name, const char *type, size_t offset, size_t size,
-                             size_t count, const char *meaning, const char *writer,
-                             const char *readers, const char *order)
+static wh_cold int append_new(PyObject *list, PyObject *item)
 {
-    return Py_BuildValue("(ssnnnssss)", name, type, (Py_ssize_t)offset, (Py_ssize_t)size,
-                         (Py_ssize_t)count, meaning, writer, readers, order);
-}
-
-static int append_field(PyObject *list, PyObject *field)
-{
-    if (field == NULL)
-        return -1;
-    int failed = PyList_Append(list, field);
-    Py_DECREF(field);
+    int failed = item == NULL || PyList_Append(list, item) < 0;
+    Py_XDECREF(item);
     return failed;
 }
 
-#define EXPORT_F(type, name, ...)                                                                  \
-    failed |= append_field(fields, field_tuple(#name, #type, offsetof(exported, name),             \
-                                               sizeof(type), 1, __VA_ARGS__)) < 0;
-#define EXPORT_A(type, name, count, ...)                                                           \
-    failed |= append_field(fields, field_tuple(#name, #type, offsetof(exported, name),             \
-                                               sizeof(type), count, __VA_ARGS__)) < 0;
-#define EXPORT_STRUCT(name, type, list)                                                            \
-    if (!failed && (fields = PyList_New(0)) != NULL) {                                             \
-        typedef type exported;                                                                     \
-        list(EXPORT_F, EXPORT_F, EXPORT_A) failed |=                                               \
-            add_struct(result, #name, sizeof(type), fields) < 0;                                   \
+/* result[name] = (size, fields) */
+static wh_cold bool export_struct(PyObject *result, wh_struct_table s)
+{
+    const char *type = s.fields;
+    PyObject *fields = PyList_New(0);
+    bool ok = fields != NULL;
+    for (uint32_t i = 0; ok && i < s.field_count; i++, type = wh_text_after(type)) {
+        const char *name = strchr(type, ' ') + 1;
+        ok = !append_new(fields, Py_BuildValue("(ss#IHH)", name, type, name - 1 - type,
+                                               s.at[i].offset, s.at[i].size, s.at[i].count));
     }
-
-/* result[name] = (size, fields); takes the reference to `fields`. */
-static int add_struct(PyObject *result, const char *name, size_t size, PyObject *fields)
-{
-    PyObject *entry = Py_BuildValue("(nN)", (Py_ssize_t)size, fields);
-    if (entry == NULL)
-        return -1;
-    int failed = PyDict_SetItemString(result, name, entry);
-    Py_DECREF(entry);
-    return failed;
+    PyObject *entry = Py_BuildValue("(IN)", s.size, fields); /* NULL if `fields` is */
+    ok = ok && entry && PyDict_SetItemString(result, s.name, entry) == 0;
+    Py_XDECREF(entry);
+    return ok;
 }
 
-static PyObject *native_layout(PyObject *module, PyObject *unused)
+static wh_cold PyObject *native_layout(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    PyObject *result = PyDict_New(), *fields = NULL;
-    bool failed = result == NULL;
+    PyObject *result = PyDict_New();
+    bool ok = result != NULL;
+#define EXPORT_STRUCT(name, ...) ok = ok && export_struct(result, wh_table_of_##name());
     WH_STRUCTS(EXPORT_STRUCT)
-    if (!failed && fields != NULL)
-        return result;
-    Py_XDECREF(result);
-    return NULL;
+    if (!ok)
+        Py_CLEAR(result);
+    return result;
 }
 
-static PyObject *native_packing(PyObject *module, PyObject *unused)
+static wh_cold PyObject *native_packing(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-#define EXPORT_PART(word, part, at, bits, meaning) {#word, #part, meaning, at, bits},
-    static const struct {
-        const char *word, *part, *meaning;
-        int at, bits;
-    } parts[] = {WH_PACKED(EXPORT_PART)};
+    const char *word = wh_part_names;
     PyObject *result = PyList_New(0);
-    for (size_t i = 0; result && i < sizeof parts / sizeof *parts; i++)
-        if (append_field(result, Py_BuildValue("(ssiis)", parts[i].word, parts[i].part, parts[i].at,
-                                               parts[i].bits, parts[i].meaning)) < 0)
+    for (size_t i = 0; result && i < sizeof wh_part_bits / sizeof *wh_part_bits; i++) {
+        const char *part = strchr(word, ' ') + 1;
+        if (append_new(result, Py_BuildValue("(s#sBB)", word, part - 1 - word, part,
+                                             wh_part_bits[i].at, wh_part_bits[i].bits)))
             Py_CLEAR(result);
+        word = wh_text_after(word);
+    }
     return result;
 }
 
 /* -- creation ------------------------------------------------------------------------------- */
 
-static bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
+static wh_cold bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
 {
     static char *names[] = {"capacity",      "max_workers",   "tick_ns",   "wheel_bits",
                             "payload_bytes", "virtual_clock", "origin_ns", "token",
@@ -100,7 +82,7 @@ static bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
     return false;
 }
 
-static PyObject *native_geometry(PyObject *module, PyObject *args, PyObject *kwargs)
+static wh_cold PyObject *native_geometry(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     (void)module;
     wh_config c;
@@ -120,7 +102,7 @@ static PyObject *native_geometry(PyObject *module, PyObject *args, PyObject *kwa
 
 /* spans(first, end, **config): what the slabs from `first` to before `end` need of the segments: a
  * list of (offset, bytes) of the wheel's, and one of the slots'. */
-static PyObject *native_spans(PyObject *module, PyObject *args, PyObject *kwargs)
+static wh_cold PyObject *native_spans(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     (void)module;
     unsigned int first, end;
@@ -145,7 +127,7 @@ static PyObject *native_spans(PyObject *module, PyObject *args, PyObject *kwargs
 
 /* open_slabs(wheel, end): the memory of all slabs before `end` is there. For who makes the
  * segments. */
-static PyObject *native_open_slabs(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_open_slabs(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *wheel;
@@ -172,7 +154,7 @@ static PyObject *native_open_slabs(PyObject *module, PyObject *args)
 }
 
 /* create(wheel, slots, registry, boot_id, **config): fill three zeroed, writable segments. */
-static PyObject *native_create(PyObject *module, PyObject *args, PyObject *kwargs)
+static wh_cold PyObject *native_create(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     (void)module;
     PyObject *objects[3];
@@ -203,7 +185,7 @@ static PyObject *native_create(PyObject *module, PyObject *args, PyObject *kwarg
 }
 
 /* create_worker(segment, wheel, row): fill a zeroed worker segment for that row. */
-static PyObject *native_create_worker(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_create_worker(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *segment, *wheel;
@@ -229,7 +211,7 @@ static PyObject *native_create_worker(PyObject *module, PyObject *args)
 }
 
 /* set_row_state(registry, row, state): publish a row of the worker table. */
-static PyObject *native_set_row_state(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_set_row_state(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *registry;
@@ -255,7 +237,7 @@ static PyObject *native_set_row_state(PyObject *module, PyObject *args)
 
 /* set_daemon_state(wheel, state): for a supervisor whose clock is dead; else Clock.set_state does
  * it. */
-static PyObject *native_set_daemon_state(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_set_daemon_state(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *wheel;
@@ -277,7 +259,7 @@ static PyObject *native_set_daemon_state(PyObject *module, PyObject *args)
 /* name_group(registry, group, name): publish an entry of the group table, in place of the name that
  * it had. The number of uses goes up first: who still finds the old name, or half of the new one,
  * makes a target of a use that is over. */
-static PyObject *native_name_group(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_name_group(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *registry;
@@ -305,7 +287,7 @@ static PyObject *native_name_group(PyObject *module, PyObject *args)
 }
 
 /* attach_status(segment, kind) -> (status, layout version found, fingerprint found) */
-static PyObject *native_attach_status(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_attach_status(PyObject *module, PyObject *args)
 {
     (void)module;
     PyObject *segment;

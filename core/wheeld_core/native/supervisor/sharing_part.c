@@ -1,7 +1,8 @@
 /* What the supervisor does in the watch and pools segments: make them, let workers in, clear up. */
 
 /* Map a ready segment of a kind, writable. */
-static bool mapping_get_kind(Mapping *m, PyObject *object, enum wh_kind kind, const char *what)
+static wh_cold bool mapping_get_kind(Mapping *m, PyObject *object, enum wh_kind kind,
+                                     const char *what)
 {
     if (!mapping_get(m, object, true, sizeof(wh_head)))
         return false;
@@ -13,7 +14,7 @@ static bool mapping_get_kind(Mapping *m, PyObject *object, enum wh_kind kind, co
 }
 
 /* watch_bytes(max_workers) -> size of the watch segment, bytes */
-static PyObject *native_watch_bytes(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_watch_bytes(PyObject *module, PyObject *args)
 {
     unsigned int rows;
     (void)module;
@@ -23,7 +24,7 @@ static PyObject *native_watch_bytes(PyObject *module, PyObject *args)
 }
 
 /* create_watch(segment, max_workers, token): fill a zeroed segment. */
-static PyObject *native_create_watch(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_create_watch(PyObject *module, PyObject *args)
 {
     PyObject *segment;
     unsigned int rows;
@@ -39,7 +40,7 @@ static PyObject *native_create_watch(PyObject *module, PyObject *args)
 }
 
 /* The rows of workers that sleep although a mark is set for them, as a list. */
-static PyObject *owed_rows(void *memory, uint32_t rows)
+static wh_cold PyObject *owed_rows(void *memory, uint32_t rows)
 {
     PyObject *owed = PyList_New(0);
     for (uint32_t row = 0; owed && row < rows; row++) {
@@ -54,7 +55,7 @@ static PyObject *owed_rows(void *memory, uint32_t rows)
 }
 
 /* owed_watchers(segment) -> whom a killed process may have left asleep */
-static PyObject *native_owed_watchers(PyObject *module, PyObject *segment)
+static wh_cold PyObject *native_owed_watchers(PyObject *module, PyObject *segment)
 {
     Mapping map = {0};
     (void)module;
@@ -67,7 +68,7 @@ static PyObject *native_owed_watchers(PyObject *module, PyObject *segment)
 
 /* seat_watcher(segment, row, incarnation) -> rows to ring for: what the row's last worker was
  * changing is marked, and nothing of it stays; 0: nobody comes. */
-static PyObject *native_seat_watcher(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_seat_watcher(PyObject *module, PyObject *args)
 {
     PyObject *segment, *owed = NULL;
     unsigned int row;
@@ -92,7 +93,7 @@ static PyObject *native_seat_watcher(PyObject *module, PyObject *args)
 }
 
 /* pools_bytes(max_workers, pools) -> size of the pools segment, bytes */
-static PyObject *native_pools_bytes(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_pools_bytes(PyObject *module, PyObject *args)
 {
     unsigned int rows, pools;
     (void)module;
@@ -101,7 +102,7 @@ static PyObject *native_pools_bytes(PyObject *module, PyObject *args)
     return PyLong_FromUnsignedLongLong(wh_pools_bytes(rows, pools));
 }
 
-static bool parse_pool(PyObject *entry, wh_pool *pool)
+static wh_cold bool parse_pool(PyObject *entry, wh_pool *pool)
 {
     const char *name;
     Py_ssize_t length;
@@ -121,7 +122,7 @@ static bool parse_pool(PyObject *entry, wh_pool *pool)
 
 /* create_pools(segment, max_workers, token, [(name, size, largest, strict)]): fill a zeroed
  * segment. */
-static PyObject *native_create_pools(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_create_pools(PyObject *module, PyObject *args)
 {
     PyObject *segment, *entries;
     unsigned int rows;
@@ -148,14 +149,14 @@ static PyObject *native_create_pools(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static void wake_all(wh_au32 *word)
+static wh_cold void wake_all(wh_au32 *word)
 {
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* seat_borrower(segment, row, incarnation) -> bytes of the row's last worker that returned to the
  * pools. 0: nobody comes. */
-static PyObject *native_seat_borrower(PyObject *module, PyObject *args)
+static wh_cold PyObject *native_seat_borrower(PyObject *module, PyObject *args)
 {
     PyObject *segment;
     unsigned int row;
@@ -185,7 +186,7 @@ static PyObject *native_seat_borrower(PyObject *module, PyObject *args)
 }
 
 /* resume_pools(segment): end what a killed supervisor was doing. Before any seat_borrower. */
-static PyObject *native_resume_pools(PyObject *module, PyObject *segment)
+static wh_cold PyObject *native_resume_pools(PyObject *module, PyObject *segment)
 {
     Mapping map = {0};
     (void)module;

@@ -44,12 +44,49 @@ def priority(level: int) -> int:
     return next((found for least, found in _PRIORITIES if level >= least), _DEBUG)
 
 
+def about(worker: str) -> dict[str, str]:
+    """`extra` of a message about a worker: a field of its own in JSON and in the journal."""
+    return {"worker": worker}
+
+
 def worker_of(record: logging.LogRecord) -> str | None:
-    """The worker that a message is about: those messages begin with its name."""
-    said = record.msg  # any object, such as an exception
-    if isinstance(said, str) and said.startswith("worker %s") and isinstance(record.args, tuple):
-        return str(record.args[0])
-    return None
+    """The worker that a message is about."""
+    return getattr(record, "worker", None)
+
+
+def said_by(daemon: str, level: int, text: str, worker: str | None = None) -> bytes:
+    """The entry of a message of one of the daemon's processes."""
+    return entry(
+        MESSAGE=text, PRIORITY=priority(level), SYSLOG_IDENTIFIER="wheeld",
+        SYSLOG_PID=os.getpid(), WHEELD_DAEMON=daemon, WHEELD_WORKER=worker,
+    )  # fmt: skip
+
+
+def send(through: socket.socket, content: bytes, path: str) -> None:
+    """Send an entry; raises OSError if the journal does not take it."""
+    try:
+        through.sendto(content, path)
+    except OSError as error:
+        if error.errno not in (errno.EMSGSIZE, errno.ENOBUFS):
+            raise
+        _send_file(through, content, path)
+
+
+def _send_file(through: socket.socket, content: bytes, path: str) -> None:
+    file = os.memfd_create("wheeld-journal", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
+    try:
+        os.write(file, content)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))]
+        through.sendmsg([b""], rights, 0, path)  # send_fds takes no address
+    finally:
+        os.close(file)
+
+
+def say(daemon: str, level: int, text: str, path: Path = SOCKET) -> None:
+    """Send one message, without a handler: for a process that has no logging of its own."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as through:
+        send(through, said_by(daemon, level, text), str(path))
 
 
 class JournalHandler(logging.Handler):
@@ -88,35 +125,14 @@ class JournalHandler(logging.Handler):
         try:
             if self._lost:
                 text = f"{self._lost} messages are missing here: the journal did not take them"
-                self._send(self._entry(logging.WARNING, text, None))
+                self._send(said_by(self._daemon, logging.WARNING, text))
                 self._lost = 0
             text = record.getMessage()
             if record.exc_info:
                 text += "\n" + logging.Formatter().formatException(record.exc_info)
-            self._send(self._entry(record.levelno, text, worker_of(record)))
+            self._send(said_by(self._daemon, record.levelno, text, worker_of(record)))
         except OSError:
             self._lost += 1
 
-    def _entry(self, level: int, text: str, worker: str | None) -> bytes:
-        return entry(
-            MESSAGE=text, PRIORITY=priority(level), SYSLOG_IDENTIFIER="wheeld",
-            SYSLOG_PID=os.getpid(), WHEELD_DAEMON=self._daemon, WHEELD_WORKER=worker,
-        )  # fmt: skip
-
     def _send(self, content: bytes) -> None:
-        try:
-            self._socket.sendto(content, self._path)
-        except OSError as error:
-            if error.errno not in (errno.EMSGSIZE, errno.ENOBUFS):
-                raise
-            self._send_file(content)
-
-    def _send_file(self, content: bytes) -> None:
-        file = os.memfd_create("wheeld-journal", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
-        try:
-            os.write(file, content)
-            fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
-            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [file]))]
-            self._socket.sendmsg([b""], rights, 0, self._path)  # send_fds takes no address
-        finally:
-            os.close(file)
+        send(self._socket, content, self._path)
