@@ -85,9 +85,7 @@ class Part(NamedTuple):
         return (int(values) & self.most) << self.at
 
 
-PARTS: Final = {
-    (word, part): Part(at, bits) for word, part, at, bits in _native.packing()
-}
+PARTS: Final = {(word, part): Part(at, bits) for word, part, at, bits in _native.packing()}
 """The parts by the names of word and part, in the order of packing.h."""
 
 ID_GEN, ID_KIND, ID_SLOT = (PARTS["ID", part] for part in ("GEN", "KIND", "SLOT"))
