@@ -303,8 +303,8 @@ static inline void wh_line_begin(wh_line *line, wh_histogram *lateness, uint64_t
 
 /* Attach a worker whose segment is mapped at `memory`, new or as an earlier clock left it. False:
  * out of memory. */
-static inline wh_cold bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarnation, void *memory,
-                                   int bell)
+static inline wh_cold bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarnation,
+                                           void *memory, int bell)
 {
     wh_config config = wh_config_of(c->seg);
     wh_geometry g = wh_geometry_of(&config);
