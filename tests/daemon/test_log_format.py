@@ -61,7 +61,7 @@ def test_the_worker_is_no_part_of_the_text() -> None:
     for said in ("gone", "worker %s", ValueError("worker %s"), None):
         plain = logging.makeLogRecord({"msg": said, "levelname": "INFO"})
         assert "worker" not in json.loads(formatter.format(plain))
-        told = logging.makeLogRecord({"msg": said, "levelname": "INFO", **journal.about("web")})
+        told = logging.makeLogRecord({"msg": said, "levelname": "INFO", "worker": "web"})
         assert json.loads(formatter.format(told))["worker"] == "web"
 
 

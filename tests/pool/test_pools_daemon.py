@@ -81,7 +81,7 @@ def test_nothing_of_a_worker_stays(daemon: Daemon, how: str) -> None:
         assert shared.traces(1) == before
         assert shared.used() == [30, 30]
         assert daemon.status()["pool_bytes_returned"] == 200
-    assert daemon.said().count("worker a: 200 bytes were returned to the pools") == 1
+    assert daemon.said().count("worker a left: 200 bytes were returned to the pools") == 1
 
 
 @pytest.mark.parametrize("policy", ["keep", "reroute"])

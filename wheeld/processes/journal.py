@@ -14,8 +14,9 @@ import logging
 import os
 import socket
 import struct
+from collections.abc import MutableMapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from wheeld_core.errors import WheelError
 
@@ -44,9 +45,19 @@ def priority(level: int) -> int:
     return next((found for least, found in _PRIORITIES if level >= least), _DEBUG)
 
 
-def about(worker: str) -> dict[str, str]:
-    """`extra` of a message about a worker: a field of its own in JSON and in the journal."""
-    return {"worker": worker}
+class _About(logging.LoggerAdapter[logging.Logger]):
+    """Messages begin with the worker, and have its name as a field of its own."""
+
+    def process(
+        self, msg: Any, kwargs: MutableMapping[str, Any]
+    ) -> tuple[Any, MutableMapping[str, Any]]:
+        worker = (self.extra or {})["worker"]
+        return f"worker {str(worker).replace('%', '%%')} {msg}", {**kwargs, "extra": self.extra}
+
+
+def about(worker: str) -> logging.LoggerAdapter[logging.Logger]:
+    """The daemon's log for messages about a worker: 'is gone' becomes 'worker web is gone'."""
+    return _About(logging.getLogger("wheeld"), {"worker": worker})
 
 
 def worker_of(record: logging.LogRecord) -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from typing import Any, Final
 
@@ -13,8 +12,6 @@ from wheeld.supervisor.workers.workers import Workers
 from wheeld.tables.registry import RowState, Tenant
 from wheeld_core.control.messages import Message
 from wheeld_core.errors import WheelError
-
-log = logging.getLogger("wheeld")
 
 END_SECONDS: Final = 8.0
 """Seconds that a killed worker may take to be gone; the command waits for ten."""
@@ -29,10 +26,7 @@ def of_offenders(workers: Workers, limit: int | None) -> None:
     for tenant in list(workers.registry.tenants.values()):
         offences, pidfd = workers.offences(tenant), workers.pidfd(tenant)
         if offences >= limit and pidfd is not None:
-            who = tenant.name, tenant.pid
-            log.warning(
-                "worker %s (pid %d): %d offences: killed", *who, offences, extra=about(tenant.name)
-            )
+            about(tenant.name).warning("(pid %d): %d offences: killed", tenant.pid, offences)
             kill(pidfd)
 
 
@@ -52,7 +46,7 @@ async def by_name(workers: Workers, message: Message) -> dict[str, Any]:
         known = sorted(one.name for one in workers.registry.tenants.values())
         raise ValueError(f"no worker {name!r}; connected: {', '.join(known) or 'none'}")
     kept, pidfd = workers.registry.state(tenant) == RowState.KEPT, workers.pidfd(tenant)
-    log.warning("worker %s (pid %d): evicted", tenant.name, tenant.pid, extra=about(tenant.name))
+    about(tenant.name).warning("(pid %d): evicted", tenant.pid)
     if kept:
         workers.give_up(tenant, "is evicted")
     elif pidfd is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from typing import Final
 
 from wheeld.processes.journal import about
@@ -17,8 +16,6 @@ from wheeld.resources.owned import Resources
 from wheeld.tables.registry import Tenant
 from wheeld_core.errors import WheelError
 from wheeld_core.views import record
-
-log = logging.getLogger("wheeld")
 
 NOTICE_SECONDS: Final = 1.0
 """Seconds that a process may take to die once it has closed its connection; then that is logged."""
@@ -90,18 +87,14 @@ class Fences:
                 found = bool(fields[word])
                 del fields
         except (WheelError, OSError) as error:
-            log.warning(
-                "worker %s has no usable segment: %s", tenant.name, error, extra=about(tenant.name)
-            )
+            about(tenant.name).warning("has no usable segment: %s", error)
             return False
         return found
 
     def _tell(self, tenant: Tenant, lifted: asyncio.Event) -> None:
         if not lifted.is_set():
-            log.warning(
-                "worker %s (pid %d) closed its connection without leaving, but still runs: its "
+            about(tenant.name).warning(
+                "(pid %d) closed its connection without leaving, but still runs: its "
                 "calls are refused, and it keeps its timers until the process ends",
-                tenant.name,
                 tenant.pid,
-                extra=about(tenant.name),
             )

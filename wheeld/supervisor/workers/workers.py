@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 from collections.abc import Callable
 
@@ -31,8 +30,6 @@ from wheeld_core import runtime, segments
 from wheeld_core.control.messages import Back, Message, Welcome
 from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.views import record
-
-log = logging.getLogger("wheeld")
 
 
 class Workers:
@@ -92,12 +89,7 @@ class Workers:
             tenant = self.registry.tenants.get(row)
             if tenant is not None:
                 # It would go on writing into slots that belong to others by then.
-                log.warning(
-                    "worker %s (pid %d): its segment is damaged: killed",
-                    tenant.name,
-                    tenant.pid,
-                    extra=about(tenant.name),
-                )
+                about(tenant.name).warning("(pid %d): its segment is damaged: killed", tenant.pid)
                 if row in self._pidfds:
                     kill(self._pidfds[row])
                     self._killed[row] = os.dup(self._pidfds[row])
@@ -119,12 +111,7 @@ class Workers:
                 self._resources.find_worker_segment(tenant.row).close()
                 self._resources.make_fifo(runtime.worker_fifo(tenant.row), keep=True)
             except (WheelError, OSError) as error:
-                log.warning(
-                    "worker %s has no usable segment: %s",
-                    tenant.name,
-                    error,
-                    extra=about(tenant.name),
-                )
+                about(tenant.name).warning("has no usable segment: %s", error)
                 pidfd = self.registry.open_process(tenant)
                 if pidfd is not None:
                     if self.registry.state(tenant) in (RowState.ACTIVE, RowState.DYING):
@@ -146,12 +133,7 @@ class Workers:
                 self._depart(tenant, "died or left while there was no supervisor")
             else:
                 self._watch(tenant, pidfd)
-                log.info(
-                    "worker %s (pid %d) is still running",
-                    tenant.name,
-                    tenant.pid,
-                    extra=about(tenant.name),
-                )
+                about(tenant.name).info("(pid %d) is still running", tenant.pid)
                 self.unheard.add(tenant.row)
                 if state != RowState.ACTIVE:
                     self._fence(tenant)
@@ -220,13 +202,7 @@ class Workers:
             raise
         self._watch(tenant, pidfd)
         self.unheard.hear(tenant)
-        log.info(
-            "worker %s (pid %d) %s",
-            tenant.name,
-            pid,
-            "came back" if kept else "connected",
-            extra=about(tenant.name),
-        )
+        about(tenant.name).info("(pid %d) %s", pid, "came back" if kept else "connected")
         self._kept.offer_all()
         return tenant, welcome_of(tenant, bool(kept), self._resources, self._token)
 
@@ -310,7 +286,7 @@ class Workers:
             or not self._may_resume(tenant)
         ):
             raise DaemonNotRunning("the daemon no longer knows this worker; connect() again")
-        log.info("worker %s (pid %d) reconnected", tenant.name, pid, extra=about(tenant.name))
+        about(tenant.name).info("(pid %d) reconnected", pid)
         self.unheard.hear(tenant)
         return tenant, back_of(tenant)
 
@@ -333,9 +309,7 @@ class Workers:
 
     def _depart(self, tenant: Tenant, why: str) -> asyncio.Task[None]:
         if tenant.row not in self._departures:
-            log.info(
-                "worker %s (pid %d) %s", tenant.name, tenant.pid, why, extra=about(tenant.name)
-            )
+            about(tenant.name).info("(pid %d) %s", tenant.pid, why)
             self.registry.set_state(tenant, RowState.DYING)
             self._kept.release(tenant.row)
             self._unwatch(tenant)
@@ -379,22 +353,17 @@ class Workers:
         try:
             returned = self._resources.sharing.clear(tenant.row)
         except WheelError as error:
-            log.error("%s", error, extra=about(tenant.name))
+            about(tenant.name).error("cannot be removed from what is shared: %s", error)
             self.clock.look_soon()  # if they are damaged the daemon ends
             return
         if returned > 0:
-            log.info(
-                "worker %s: %d bytes were returned to the pools",
-                tenant.name,
-                returned,
-                extra=about(tenant.name),
-            )
+            about(tenant.name).info("left: %d bytes were returned to the pools", returned)
 
     def _drop_segment(self, tenant: Tenant) -> None:
         try:
             self._resources.drop_segment(runtime.worker_segment(tenant.row))
         except WheelError as error:  # not our error: the row must be freed all the same
-            log.warning("%s", error, extra=about(tenant.name))
+            about(tenant.name).warning("left a segment: %s", error)
 
     def _forget(self, tenant: Tenant) -> None:
         self._unwatch(tenant)

@@ -1,8 +1,9 @@
 /* Fingerprint: the lists of layout.h, packing.h and agreed.h as tables, and the hash of them.
  *
- * Two builds with the same fingerprint agree on every offset, size, constant and packing of a word.
+ * Two builds with the same fingerprint agree on every offset, size, constant and packing of a
+ * word.
  *
- * The tables hold no pointers: names stand one after the other, each with its zero byte. So a shared
+ * The tables hold no pointers: names stand one after the other, each with its zero byte. A shared
  * library has nothing to relocate in them, and the code is a few loops.
  */
 #ifndef WHEELD_FINGERPRINT_H
