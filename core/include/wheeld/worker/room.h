@@ -201,7 +201,7 @@ static inline enum wh_call wh_client_await_slot(wh_client *c, uint64_t batch, ui
 static wh_seldom enum wh_call wh_client_find_slot(wh_client *c, uint64_t batch, bool wait,
                                                   uint32_t *slot)
 {
-    enum wh_call found = WH_CALL_OK;
+    enum wh_call found;
     c->short_of = batch;
     *slot = wh_client_returned_slot(c);
     if (*slot == WH_NIL && wait && wh_client_backlogged(c)) {
@@ -216,7 +216,8 @@ static wh_seldom enum wh_call wh_client_find_slot(wh_client *c, uint64_t batch, 
     if (*slot == WH_NIL)
         *slot = wh_client_claimed_slot(c);
     if (*slot == WH_NIL && wait) {
-        found = wh_client_await_slot(c, batch, slot);
+        if ((found = wh_client_await_slot(c, batch, slot)) != WH_CALL_OK)
+            return found;
         c->unanswered = !wh_client_answered(c);
         c->refused = *slot == WH_NIL && !c->unanswered;
     } else if (*slot == WH_NIL) {
@@ -227,8 +228,8 @@ static wh_seldom enum wh_call wh_client_find_slot(wh_client *c, uint64_t batch, 
         wh_client_ring(c);
         c->refused = true;
     }
-    if (found != WH_CALL_OK || *slot != WH_NIL)
-        return found;
+    if (*slot != WH_NIL)
+        return WH_CALL_OK;
     wh_count(&c->seg->fulls, 1);
     return WH_CALL_WHEEL_FULL;
 }
