@@ -6,10 +6,15 @@ python tools/layout_tables.py --write    bring the file up to date
 
 from __future__ import annotations
 
+import functools
 import re
+import subprocess
 import sys
+from pathlib import Path
+from typing import NamedTuple
 
-import layout_words
+import binaries
+import sanitize
 from generated import ROOT, settle
 from wheeld_core import _native
 from wheeld_core.packing import PARTS
@@ -37,6 +42,50 @@ _TYPES = {
 }
 
 
+# What layout.h and packing.h say in words of each field and of each part of a word. The extension
+# exports names, types and places only: nothing that runs needs the words.
+
+
+class Words(NamedTuple):
+    """What a field is for, who writes and reads it, and in which order."""
+
+    meaning: str
+    writer: str
+    readers: str
+    order: str
+
+
+@functools.cache
+def _printed() -> tuple[list[str], list[str]]:
+    """The lines about structs, and those about words; FileNotFoundError: there is no compiler."""
+    source = Path(__file__).with_name("pages") / "layout_words.c"
+    program = binaries.compiled(sanitize.compiler(), ["-std=c11"], source, sanitize.INCLUDE)
+    text = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    structs, words = text.split("words\n")
+    return structs.splitlines(), words.splitlines()
+
+
+@functools.cache
+def fields_in_words() -> dict[tuple[str, str], Words]:
+    """By struct and field, in the order of layout.h."""
+    found = {}
+    struct = ""
+    for line in _printed()[0]:
+        name, *rest = line.split("\t")
+        if len(rest) == 1:
+            struct = rest[0]
+        else:
+            found[struct, name] = Words(*rest)
+    return found
+
+
+@functools.cache
+def parts_in_words() -> dict[tuple[str, str], str]:
+    """The meaning of each part, by word and part, in the order of packing.h."""
+    lines = (line.split("\t") for line in _printed()[1])
+    return {(word, part): meaning for word, part, meaning in lines}
+
+
 def table(struct: str) -> str:
     """The table of one struct, in Markdown."""
     size, fields = layout()[struct]
@@ -47,7 +96,7 @@ def table(struct: str) -> str:
         "| ---: | --- | --- | --- | --- | --- | --- |",
     ]
     for field in fields:
-        texts = layout_words.fields()[struct, field.name]
+        texts = fields_in_words()[struct, field.name]
         if texts.meaning == "zero":
             continue
         type_name = _TYPES[field.type] + (f"[{field.length}]" if field.length > 1 else "")
@@ -67,7 +116,7 @@ def words() -> str:
     """The parts of packed words."""
     lines = ["| word | bits | part | meaning |", "| --- | ---: | --- | --- |"]
     for (word, part), (at, bits) in PARTS.items():
-        meaning = layout_words.parts()[word, part]
+        meaning = parts_in_words()[word, part]
         where = f"{at}-{at + bits - 1}" if bits > 1 else f"{at}"
         lines.append(f"| {word} | {where} | {part} | {meaning} |")
     return "\n".join(lines) + "\n"

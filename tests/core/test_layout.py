@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import layout_words
+import layout_tables
 import sanitize
 from local_wheel import LocalWheel
 from shared_words import STEPS, Shared
@@ -104,8 +104,10 @@ def test_fields_do_not_overlap(struct: str) -> None:
 @NEEDS_COMPILER
 def test_each_field_has_one_writer() -> None:
     """Words with several writers change by compare-and-swap or the like, and say so."""
-    assert list(layout_words.fields()) == [(struct, field.name) for struct, field in all_fields()]
-    for key, words in layout_words.fields().items():
+    assert list(layout_tables.fields_in_words()) == [
+        (struct, field.name) for struct, field in all_fields()
+    ]
+    for key, words in layout_tables.fields_in_words().items():
         if key in BY_COMPARE_AND_SWAP:
             assert "compare-and-swap" in words.writer
             assert "CAS" in words.order
@@ -129,7 +131,7 @@ def test_writers_do_not_share_a_line(struct: str) -> None:
     for field in fields:
         for line in range(field.offset // LINE, (field.offset + size_of(field) - 1) // LINE + 1):
             key = (struct, field.name)
-            writer = "all" if key in SHARED else layout_words.fields()[key].writer
+            writer = "all" if key in SHARED else layout_tables.fields_in_words()[key].writer
             lines.setdefault(line, set()).update({writer} - {"nobody"})
     assert all(len(writers) <= 1 for writers in lines.values()), lines
 
@@ -247,7 +249,7 @@ def test_orders_name_their_pairs() -> None:
         *(ROOT / "core/wheeld_core/native").glob("**/*.[ch]"),
     ]
     code = "\n".join(path.read_text() for path in sources if not path.name.startswith("layout"))
-    for key, words in layout_words.fields().items():
+    for key, words in layout_tables.fields_in_words().items():
         if "pairs:" in words.order:
             for tag in words.order.split("pairs:")[1].split(","):
                 assert code.count(tag.strip()) >= 2, f"{key}: {tag.strip()}"

@@ -19,7 +19,6 @@
 #define WHEELD_TRACE_H
 
 #include "wheeld/shared/geometry.h"
-#include "wheeld/shared/ring.h"
 
 /* The clock's side. */
 typedef struct wh_trace {

@@ -9,7 +9,7 @@
 
 #include "wheeld/shared/layout.h"
 #include "wheeld/shared/key_hash.h"
-#include "wheeld/shared/ring.h"
+#include "wheeld/shared/geometry.h"
 #include "wheeld/shared/slot.h"
 
 #define WH_TRACE_PERIODIC 4u /* in flags, above the kind of clock */

@@ -1,4 +1,4 @@
-/* Print what the lists of layout.h and packing.h say in words: tools/layout_words.py reads it. */
+/* Print what the lists of layout.h and packing.h say in words: tools/layout_tables.py reads it. */
 #include <stdio.h>
 
 #include "wheeld/shared/layout.h"
