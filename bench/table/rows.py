@@ -307,7 +307,10 @@ ROWS = (
         "500 timers per second, tick 1 ms",
         FEW,
         (
-            Line("late, p50", "p50, us", 100, "us"),
+            Line(
+                *("late, p50", "p50, us", 100, "us"),
+                where="two wake-ups, of the clock and then of the worker: each waits for a core",
+            ),
             Line("late, p99", "p99, us", None, "us"),
             Line("CPU of all processes for 100,000", "CPU of all, s", None, "s", where=SPARSE_CPU),
         ),
