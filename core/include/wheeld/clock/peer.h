@@ -3,7 +3,7 @@
 #define WHEELD_PEER_H
 
 #include "wheeld/shared/agreed.h"
-#include "wheeld/shared/geometry.h"
+#include "wheeld/shared/ring.h"
 
 /* Whether a row's worker lives, as the clock knows it.
  *

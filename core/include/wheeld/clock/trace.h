@@ -19,6 +19,7 @@
 #define WHEELD_TRACE_H
 
 #include "wheeld/shared/geometry.h"
+#include "wheeld/shared/ring.h"
 
 /* The clock's side. */
 typedef struct wh_trace {
