@@ -53,7 +53,7 @@ static double fires(uint32_t rounds, bool counts)
 static double polls(uint32_t rounds, bool counts)
 {
     wh_client c = {.histograms = workers};
-    wh_look look = {.known = {true, true, true}, .now = {1 << 30, 1 << 30, 1 << 30}};
+    wh_look look = {.clocks = {{true, true, true}, {1 << 30, 1 << 30, 1 << 30}}};
     int64_t start = cpu_ns();
     for (uint32_t round = 0; round < rounds; round++)
         for (uint32_t i = 0; i < VALUES; i++) {

@@ -1,24 +1,19 @@
 """The cost of the live histograms for each firing: the clock's part and the worker's, in ns.
 
 `histograms.c` runs the core's own code with the counting and without; a number is the median over
-rounds. Compiled with -O2, as the extension is.
+rounds.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import shlex
-import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+from bench.measures import native
 from bench.result import Options, Result, Row, Target
 
 SOURCE = Path(__file__).with_suffix(".c")
-INCLUDE = SOURCE.parents[2] / "core" / "include"
 PARTS = {
     "fire": "the clock: lateness, of the wheel and of the worker; schedule to fire",
     "poll": "the worker: fire to poll",
@@ -29,13 +24,7 @@ def run(options: Options, say: Callable[[str], None]) -> Result:
     """The whole measurement."""
     passes = 4 if options.quick else 256
     say(f"histograms: {options.rounds} rounds of {passes} x 65,536 values")
-    with tempfile.TemporaryDirectory() as directory:
-        binary = f"{directory}/histograms"
-        compiler = shlex.split(os.environ.get("CC", "cc"))
-        flags = ["-std=c11", "-O2", "-D_GNU_SOURCE", f"-I{INCLUDE}"]
-        subprocess.run([*compiler, *flags, str(SOURCE), "-o", binary], check=True)
-        command = [binary, str(passes)]
-        found = [json.loads(subprocess.check_output(command)) for _ in range(options.rounds)]
+    found = native.rounds_of(SOURCE, passes, options.rounds)
     rows: list[Row] = [
         {"part": text, "ns": round(median(one[part] - one[f"{part}_bare"] for one in found), 2)}
         for part, text in PARTS.items()
