@@ -37,17 +37,20 @@ static inline int64_t wh_ripe_ns(wh_clock *c, wh_next next, uint32_t *few)
  * whose next bucket is of the same tick wait for the last of them. */
 static inline int64_t wh_timers_next_ns(wh_clock *c)
 {
-    uint64_t tick = wh_wheel_next(&c->wheel).tick;
-    int64_t end = wh_tick_time(&c->wheel, tick), ripe = INT64_MIN;
-    if (!c->exact || end == INT64_MAX)
-        return end;
-    for (uint32_t lane = 0; lane < c->wheel.lanes_used && ripe < end; lane++) {
+    if (!c->exact)
+        return wh_wheel_next_ns(&c->wheel);
+    uint64_t tick = UINT64_MAX;
+    int64_t ripe = INT64_MAX;
+    for (uint32_t lane = 0; lane < c->wheel.lanes_used; lane++) {
         if (c->wheel.lanes[lane].linked == 0)
             continue;
         wh_next next = wh_lane_next(&c->wheel, lane);
+        if (next.tick > tick || wh_tick_time(&c->wheel, next.tick) == INT64_MAX)
+            continue;
         uint32_t few;
-        int64_t last = next.tick == tick ? wh_ripe_ns(c, next, &few) : INT64_MIN;
-        ripe = last > ripe ? last : ripe;
+        int64_t last = wh_ripe_ns(c, next, &few);
+        ripe = next.tick < tick || last > ripe ? last : ripe;
+        tick = next.tick;
     }
     return ripe;
 }
