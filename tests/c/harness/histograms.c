@@ -96,7 +96,7 @@ static void verdict_went_on(void)
 static void before_tenant(void)
 {
     for (int64_t value = 1; value < 40 * MS; value *= 3)
-        wh_histogram_add(&half, (uint64_t)value, 1);
+        wh_histogram_add(&half, value, 1);
     wh_store_relaxed(&line.fired, 7);
     wh_store_relaxed(&line.incarnation, 1);
 }

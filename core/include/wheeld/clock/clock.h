@@ -102,7 +102,7 @@ typedef struct wh_clock {
 /* Count a value of the clock's own work. */
 static inline void wh_clock_counts(const wh_clock *c, enum wh_wheel_histogram which, int64_t value)
 {
-    wh_histogram_add(&c->histograms[which], value > 0 ? (uint64_t)value : 0, 1);
+    wh_histogram_add(&c->histograms[which], value, 1);
 }
 
 /* The attached worker that a word of (incarnation, worker + 1) names, or NULL. */

@@ -45,9 +45,8 @@ static inline void wh_count_lateness(const wh_clock *c, wh_peer *peer, const wh_
 static inline void wh_count_to_fire(const wh_clock *c, wh_peer *peer, uint32_t slot, int64_t fired)
 {
     int64_t interval = wh_load_relaxed(&c->slots[slot].interval);
-    int64_t since = wh_time_add(fired, interval);
     if (wh_likely(interval < 0))
-        wh_histogram_add(peer->to_fire, since > 0 ? (uint64_t)since : 0, 1);
+        wh_histogram_add(peer->to_fire, wh_time_add(fired, interval), 1);
 }
 
 static inline void wh_put(const wh_clock *c, wh_peer *peer, const wh_completion *record)

@@ -118,8 +118,10 @@ static inline void wh_histogram_put(wh_histogram *h, uint32_t bucket, uint64_t v
     wh_count(&h->total, value * times);
 }
 
-static inline void wh_histogram_add(wh_histogram *h, uint64_t value, uint64_t times)
+/* Count a value, below 0 as 0. */
+static inline void wh_histogram_add(wh_histogram *h, int64_t signed_value, uint64_t times)
 {
+    uint64_t value = signed_value > 0 ? (uint64_t)signed_value : 0;
     wh_histogram_put(h, wh_histogram_bucket(value), value, times);
 }
 

@@ -29,25 +29,6 @@ static inline enum wh_call wh_call_cancel_batch(wh_client *c, const uint64_t *id
     return done;
 }
 
-/* What the clocks say, each read when it is first asked for: at the beginning of a batch, and again
- * after a wait. */
-typedef struct wh_times {
-    int64_t now[WH_CLOCK_KINDS]; /* INT64_MIN: not read */
-} wh_times;
-
-static inline void wh_times_forget(wh_times *t)
-{
-    for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
-        t->now[kind] = INT64_MIN;
-}
-
-static inline int64_t wh_times_of(wh_times *t, const wh_client *c, uint32_t kind)
-{
-    if (wh_unlikely(t->now[kind] == INT64_MIN))
-        t->now[kind] = wh_client_now_of(c, kind);
-    return t->now[kind];
-}
-
 /* Move row i: what wh_client_move_by() and wh_client_move_at() do, which it leaves it to if the
  * ring is full. */
 wh_hot enum wh_call wh_batch_move(wh_client *c, const wh_batch *b, uint64_t i, bool wait,
@@ -58,7 +39,7 @@ wh_hot enum wh_call wh_batch_move(wh_client *c, const wh_batch *b, uint64_t i, b
     if (wh_unlikely(!wh_client_owns(c, id)))
         return wh_client_is_foreign(c, id) ? WH_CALL_FOREIGN : WH_CALL_OVER;
     if (wh_unlikely(!wh_client_fits(c, 1))) {
-        wh_times_forget(times);
+        *times = (wh_times){0}; /* it may wait */
         return b->delays ? wh_client_move_by(c, id, delay, wait, earliest)
                          : wh_client_move_at(c, id, b->deadlines[i], wait, earliest);
     }
@@ -87,7 +68,7 @@ static inline enum wh_call wh_call_reschedule_batch(wh_client *c, wh_batch *b, u
                                                     bool wait)
 {
     int64_t earliest = INT64_MAX;
-    wh_times times;
+    wh_times times = {0};
     enum wh_call done = wh_batch_check(c, b);
     if (done != WH_CALL_OK)
         return done;
@@ -95,7 +76,6 @@ static inline enum wh_call wh_call_reschedule_batch(wh_client *c, wh_batch *b, u
         return WH_CALL_FOREIGN;
     if ((done = wh_batch_fits(c, b->n, wait)) != WH_CALL_OK)
         return done;
-    wh_times_forget(&times);
     for (uint64_t i = 0; i < b->n; i++) {
         b->stopped = i;
         if (i + WH_BATCH_AHEAD < b->n && wh_id_slot(b->ids[i + WH_BATCH_AHEAD]) < c->capacity)

@@ -1,5 +1,6 @@
-/* Times: what a worker counts of the events it receives: from the firing to its poll. From schedule
- * to firing the clock counts (deliver.h), which has the slot at hand. */
+/* Times: the clocks, read once for many timers; and what a worker counts of the events it receives:
+ * from the firing to its poll. From schedule to firing the clock counts (deliver.h), which has the
+ * slot at hand. */
 #ifndef WHEELD_TIMES_H
 #define WHEELD_TIMES_H
 
@@ -7,24 +8,29 @@
 
 #include "wheeld/worker/client.h"
 
+/* What the clocks say, each read when it is first asked for. */
+typedef struct wh_times {
+    bool known[WH_CLOCK_KINDS];
+    int64_t now[WH_CLOCK_KINDS];
+} wh_times;
+
+static inline int64_t wh_times_of(wh_times *t, const wh_client *c, uint32_t kind)
+{
+    if (wh_unlikely(!t->known[kind])) {
+        t->known[kind] = true;
+        t->now[kind] = wh_client_now_of(c, kind);
+    }
+    return t->now[kind];
+}
+
 /* What one call that receives keeps until its end. */
 typedef struct wh_look {
-    bool known[WH_CLOCK_KINDS];
-    int64_t now[WH_CLOCK_KINDS]; /* when it receives; read when the first event needs it */
+    wh_times clocks; /* when it receives */
     /* Events in a row that fired at one time, as those of one pass do: counted together. */
     uint64_t times;
     int64_t fired;
     uint32_t flags;
 } wh_look;
-
-static inline int64_t wh_look_now(const wh_client *c, wh_look *look, uint32_t kind)
-{
-    if (wh_unlikely(!look->known[kind])) {
-        look->known[kind] = true;
-        look->now[kind] = wh_client_now_of(c, kind);
-    }
-    return look->now[kind];
-}
 
 /* Count what the look has; at the latest when the call ends. */
 static inline void wh_client_counted(wh_client *c, wh_look *look)
@@ -33,8 +39,8 @@ static inline void wh_client_counted(wh_client *c, wh_look *look)
         return;
     uint32_t kind = wh_flags_clock(look->flags);
     kind = wh_likely(kind < WH_CLOCK_KINDS) ? kind : WH_CLOCK_BASE;
-    int64_t wait = wh_time_sub(wh_look_now(c, look, kind), look->fired);
-    wh_histogram_add(&c->histograms[WH_COUNTS_TO_POLL], wait > 0 ? (uint64_t)wait : 0, look->times);
+    int64_t wait = wh_time_sub(wh_times_of(&look->clocks, c, kind), look->fired);
+    wh_histogram_add(&c->histograms[WH_COUNTS_TO_POLL], wait, look->times);
     look->times = 0;
 }
 
