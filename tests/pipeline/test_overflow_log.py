@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,56 @@ def test_hosts_take_turns(shard: Shard) -> None:
         store = shard.store(cache)
         log.bring(store, shard.log, shard.position)
         equal(store, shard.rebuilt())
+
+
+def test_processes_of_one_host_take_turns(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each keeps the columns open, which others change, let grow and replace meanwhile."""
+    monkeypatch.setattr(stores, "FIRST_ROWS", 8)
+    processes: list[dict[Path, Store]] = [{}, {}]
+    folder = shard.base / "cache" / "job" / "0"
+    kept = set()
+    for number in range(60):
+        process = shard.chance.choice(processes)
+        monkeypatch.setattr(task, "_kept", process)
+        was = process.get(folder)
+        lost = number in (30, 45)
+        if number == 30:
+            shutil.rmtree(folder)
+        elif number == 45:
+            shard.store().head["busy"] = 1  # another process died there
+        assert shard.run(10).brought == ("rebuild" if lost else None)
+        kept.add(was and process[folder] is was)
+        equal(shard.store(), shard.rebuilt())
+    assert {True, False} <= kept
+
+
+def test_columns_that_were_replaced_by_some_of_the_same_size(tmp_path: Path) -> None:
+    one = Store(tmp_path / "0")
+    assert one.is_current
+    other = Store(tmp_path / "1")
+    other.folder.rename(tmp_path / "2")
+    assert not other.is_current
+    one.folder.rename(other.folder)
+    assert not other.is_current
+
+
+def test_columns_are_not_kept_after_an_error(shard: Shard) -> None:
+    with pytest.raises(KeyError), task.opened(shard.base, 0) as store:
+        raise KeyError
+    with task.opened(shard.base, 0) as other:
+        assert other is not store
+    with task.opened(shard.base, 0) as again:
+        assert again is other
+
+
+def test_a_process_keeps_some_columns(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes descriptors."""
+    monkeypatch.setattr(task, "_kept", {})
+    monkeypatch.setattr(task, "MOST_KEPT", 2)
+    for number in range(4):
+        with task.opened(shard.base, number):
+            pass
+    assert [path.name for path in task._kept] == ["2", "3"]
 
 
 def test_an_attempt_that_does_not_count(shard: Shard) -> None:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LOCK_SECONDS = 60.0
+MOST_KEPT = 16
+"""Shards whose columns a process keeps open: eight descriptors each."""
+_kept: dict[Path, Store] = {}
 COUNTS = ("handed", "refused", "fired", "strange", "withdrawn", EXPIRED, REJECTED)
 
 
@@ -259,7 +262,18 @@ def opened(folder: Path, shard: int) -> Iterator[Store]:
                         "an overflow of the same checkpoint running on this host?"
                     ) from None
                 time.sleep(0.01)
-        yield Store(folder / str(shard))
+        store = _store(folder / str(shard))
+        yield store
+        while len(_kept) >= MOST_KEPT:
+            _kept.pop(next(iter(_kept)))
+        _kept[store.folder] = store
+
+
+def _store(folder: Path) -> Store:
+    """The one that this process had open in an earlier batch, if that is still what the files have:
+    then its pages are mapped, and a batch touches nearly all of them."""
+    kept = _kept.pop(folder, None)
+    return kept if kept is not None and kept.is_current else Store(folder)
 
 
 def _folder(cache: str | None, job: str) -> Path:

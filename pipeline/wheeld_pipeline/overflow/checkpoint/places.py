@@ -45,7 +45,8 @@ class Place:
         """A file of Arrow IPC; returns its bytes."""
         import pyarrow as pa
 
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        # Threads do not help: tasks of other shards have the cores.
+        options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
         with self._open(name) as file:
             with pa.ipc.new_file(file, batches[0].schema, options=options) as writer:
                 for batch in batches:
@@ -65,7 +66,8 @@ class Place:
         import pyarrow.parquet as pq
 
         with self._open(name) as file:
-            pq.write_table(table, file, compression="zstd")
+            # Keys, times and payloads hardly repeat: a dictionary of them costs more than it saves.
+            pq.write_table(table, file, compression="zstd", use_dictionary=["op", "reason"])
 
     def _open(self, name: str) -> pa.NativeFile:
         path = posixpath.join(self._base, name)

@@ -37,6 +37,11 @@ class Blobs:
         self._ends = Mapped(folder / "ends", np.int64, FIRST_ELEMENTS)
 
     @property
+    def columns(self) -> tuple[Mapped, Mapped]:
+        """Its files."""
+        return self._data, self._ends
+
+    @property
     def fits(self) -> bool:
         """Does the last element end where the header says?"""
         counts = self._head[0]

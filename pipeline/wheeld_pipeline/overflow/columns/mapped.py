@@ -32,6 +32,15 @@ class Mapped:
         """Elements that fit."""
         return len(self.array)
 
+    @property
+    def is_current(self) -> bool:
+        """Is it still all of the file of that name? The map keeps the file's number in use."""
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            return False
+        return (found.st_dev, found.st_ino, found.st_size) == self._file
+
     def room(self, count: int) -> None:
         """Grow it to at least this length, and at least double it; the map may move: read `array`
         again."""
@@ -50,4 +59,6 @@ class Mapped:
             count = max(count, have, 1)
             if count > have:
                 file.truncate(count * self._dtype.itemsize)
-        self.array = np.memmap(self._path, self._dtype, "r+", shape=(count,)).view(np.ndarray)
+            found = os.fstat(file.fileno())
+            self.array = np.memmap(file, self._dtype, "r+", shape=(count,)).view(np.ndarray)
+        self._file = found.st_dev, found.st_ino, found.st_size

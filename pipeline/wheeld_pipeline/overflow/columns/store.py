@@ -86,6 +86,14 @@ class Store:
         self._map()
         self.head["format"], self.head["batch"], self.head["boot"] = FORMAT, -1, _boot()
 
+    @property
+    def is_current(self) -> bool:
+        """Does it show what the files have now, and was no write cut short? Other processes may
+        have grown or replaced them since it was opened."""
+        columns = (self._head, self.records, self.wake, self.wheel, self.changed, self.slots)
+        held = all(column.is_current for column in (*columns, *self._blobs.columns))
+        return held and not self.head["busy"][0]
+
     # -- state ----------------------------------------------------------------------------------
 
     @property
@@ -154,7 +162,7 @@ class Store:
         self.head["busy"] = 1
         self._room(rows)
         for batch, changes in segments:
-            self._write(changes)
+            self._write(changes, self.records.array[changes.rows])
             self.changed.array[changes.rows // SEGMENT] = batch
 
     def reindex(self) -> None:
@@ -184,7 +192,7 @@ class Store:
         out, into = had & ~(same & has), has & ~(same & had)
         self._index.remove(old["a"][out], rows[out])
         more = int(np.count_nonzero(into))
-        self._write(changes)
+        self._write(changes, old)
         if 3 * (int(self.head["slots"][0]) + more) > 2 * self.slots.size:
             self.reindex()
         else:
@@ -194,10 +202,9 @@ class Store:
         if self.head["garbage"][0] > max(LEAST_GARBAGE, int(self.head["bytes"][0]) // 2):
             self._compact()
 
-    def _write(self, changes: Changes) -> None:
-        """Records, wake-ups, keys and payloads of rows."""
+    def _write(self, changes: Changes, old: npt.NDArray[Any]) -> None:
+        """Records, wake-ups, keys and payloads of rows, which held `old`."""
         rows, new = changes.rows, changes.records.copy()
-        old = self.records.array[rows]
         fresh = changes.blobs.is_valid().to_numpy(zero_copy_only=False)
         new["blob"] = old["blob"]
         if fresh.any():
@@ -253,7 +260,8 @@ class Store:
         return path.exists() and path.stat().st_size >= size
 
     def _map(self) -> None:
-        self.head = Mapped(self.folder / "head", HEAD, 1).array
+        self._head = Mapped(self.folder / "head", HEAD, 1)
+        self.head = self._head.array
         self.records = Mapped(self.folder / "records", RECORD, FIRST_ROWS)
         self.wake = Mapped(self.folder / "wake", np.int64, FIRST_ROWS)
         self.wheel = Mapped(self.folder / "wheel", np.uint64, FIRST_ROWS)

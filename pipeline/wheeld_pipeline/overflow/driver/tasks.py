@@ -7,9 +7,10 @@ and nothing of SQL, which costs less than half.
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from wheeld_pipeline.overflow.batch.task import Errand, Result, tend
@@ -47,6 +48,7 @@ class Tasks:
 
         def run(number: int, _: Iterable[int]) -> Iterator[str]:
             yield _text(tend(errands[number], []))
+            _freeze()
 
         said = self._numbers(len(errands)).mapPartitionsWithIndex(run).collect()
         return [result_of(json.loads(text)) for text in said]
@@ -74,8 +76,20 @@ def _with_commands(
         assert context is not None
         result = tend(errands[context.partitionId()], list(batches))
         yield pa.RecordBatch.from_pydict({"result": [_text(result)]})
+        _freeze()
 
     return run
+
+
+@cache
+def _freeze() -> None:
+    """After a worker's first task, take what it has imported out of the garbage collector's sight.
+
+    Spark's workers collect after each task, which takes longer with all of that than the task of a
+    shard with little to do.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _text(result: Result) -> str:
