@@ -92,8 +92,8 @@ def _of_store(store: Any) -> None:
     store.SEGMENT = 256
     write = store.Store._write
 
-    def write_or_die(self: Any, changes: Any) -> None:
-        write(self, changes)
+    def write_or_die(self: Any, *arguments: Any) -> None:
+        write(self, *arguments)
         if _taken("redo" if getattr(self, "is_redone", False) else "apply"):
             _die()
 
