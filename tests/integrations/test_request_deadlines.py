@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from wheeld_client.integrations import limit as limits
 from wheeld_client.integrations.asgi import DeadlineMiddleware
 from wheeld_client.integrations.deadline import Deadline
 from wheeld_client.integrations.limit import Limit, RequestTimeout
+from wheeld_client.integrations.process import RETRY_SECONDS
+from wheeld_client.integrations.wsgi import TimeoutMiddleware
 
 LIMIT = 0.2
 FOR_EVER = 60.0
@@ -197,3 +200,36 @@ def test_blocks_of_threads_run_all_the_same(
             with pytest.raises(InvalidDelay), Limit(timers, float("nan")):
                 pass
         assert not limits._limits
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """This process can open nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_no_descriptor_is_left_to_connect_with(daemon: str) -> None:
+    """Requests are served all the same, and on the wheel as soon as there are descriptors again."""
+    deadlines = application(daemon)
+    limited = TimeoutMiddleware(lambda *_: [b"done"], LIMIT, daemon)
+
+    def of_wsgi() -> list[bytes]:
+        return list(limited({}, lambda *_: None))
+
+    async def main() -> None:
+        with no_descriptor_left():
+            assert [await status_of(deadlines, time) for time in (0.0, FOR_EVER)] == [200, 504]
+            assert of_wsgi() == [b"done"]
+            assert limited.process.find() is None
+        await asyncio.sleep(RETRY_SECONDS)
+        assert await status_of(deadlines, 0.0) == 200
+        assert limited.process.find() is not None
+        assert len(deadlines._timers) == 1
+
+    asyncio.run(main())
+    limited.process.close()

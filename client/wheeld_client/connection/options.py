@@ -60,8 +60,8 @@ class ConnectOptions:
             raise ValueError('on_death="reroute" needs group=: its members inherit the timers')
         if self.group is not None:
             _check_group(self.group)
-        _check_seconds("reconnect_for", self.reconnect_for)
-        _check_seconds("timeout", self.timeout)
+        check_seconds("reconnect_for", self.reconnect_for)
+        check_seconds("timeout", self.timeout)
         if self.on_reconnect is not None and not callable(self.on_reconnect):
             raise TypeError(f"on_reconnect={self.on_reconnect!r}: expected a callable, or None")
         if not 0 < self.timeout < MOST_SECONDS:
@@ -115,7 +115,7 @@ def _one_of(option: str, value: object, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{option}={value!r}: expected one of {', '.join(allowed)}")
 
 
-def _check_seconds(option: str, value: object) -> None:
+def check_seconds(option: str, value: object) -> None:
     if not isinstance(value, Real):
         raise TypeError(f"{option}={value!r}: expected seconds, a number")
     if not float(value) >= 0:

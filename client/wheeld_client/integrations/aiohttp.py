@@ -17,6 +17,7 @@ from aiohttp import web
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.integrations.deadline import Deadline
+from wheeld_client.integrations.seconds import limit_of
 
 TIMERS = web.AppKey("wheeld_timers", AsyncTimers)
 """Where the application has its timers."""
@@ -47,6 +48,7 @@ def setup(
     **options
         As of `AsyncTimers`.
     """
+    seconds = limit_of(seconds)
 
     async def connected(app: web.Application) -> AsyncIterator[None]:
         async with AsyncTimers(daemon, **options) as timers:

@@ -20,6 +20,7 @@ from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.connection.reconnection import Reconnection
 from wheeld_client.integrations.deadline import Deadline
 from wheeld_client.integrations.process import RETRY_SECONDS
+from wheeld_client.integrations.seconds import limits_of
 from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")
@@ -39,15 +40,15 @@ class DeadlineMiddleware:
     What the application had begun to send by then is cut off. Functions that the framework runs in
     threads go on there.
 
-    While no daemon runs, deadlines are asyncio's own, also those of requests that began before it
-    stopped; a warning in the log says so.
+    While the daemon cannot be reached, deadlines are asyncio's own, also those of requests that
+    began before it stopped; a warning in the log says so.
 
     Parameters
     ----------
     app : ASGI application
         Whose requests they are.
-    seconds : float, or callable
-        Time for a request. A function is called with the request's scope; None: without limit.
+    seconds : float, None, or callable
+        Time for a request; None: without limit. A function is called with the request's scope.
     daemon : str
         Name of the daemon, or the path of its runtime directory.
     **options
@@ -57,13 +58,12 @@ class DeadlineMiddleware:
     def __init__(
         self,
         app: Application,
-        seconds: float | Callable[[Scope], float | None] = 30.0,
+        seconds: float | Callable[[Scope], float | None] | None = 30.0,
         daemon: str = "default",
         **options: Any,
     ) -> None:
         self.app = app
-        self._seconds: Callable[[Scope], float | None]
-        self._seconds = seconds if callable(seconds) else lambda _: float(seconds)
+        self._seconds = limits_of(seconds)
         options.setdefault("on_reconnect", _came_back)
         self._daemon, self._options = daemon, options
         self._timers: dict[asyncio.AbstractEventLoop, AsyncTimers] = {}
@@ -108,7 +108,7 @@ class DeadlineMiddleware:
         await self._leave_closed()
         try:
             timers = await AsyncTimers(self._daemon, **self._options).__aenter__()
-        except (WheelError, PermissionError) as error:
+        except (WheelError, OSError) as error:
             log.warning("request deadlines use asyncio's timers: %s", error)
             self._refused = time.monotonic()
             return None

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from celery import Celery, Task, bootsteps
@@ -24,12 +25,14 @@ from kombu.serialization import dumps, loads
 
 from wheeld_client.integrations.process import ProcessTimers
 from wheeld_client.timers.timers import Timers, connect, payload_of
-from wheeld_core.errors import DaemonNotRunning, WheelError
+from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")
 
 AGAIN_SECONDS: Final = 5.0
 """After a broker did not take a task that was due."""
+AGAIN_CONNECTED_SECONDS: Final = 1.0
+"""Between two tries of a worker to connect."""
 HANDED_ON = ("queue", "routing_key", "priority", "expires", "serializer", "exchange", "headers")
 """Options of `apply_async` that go with the task; what is None is left out."""
 
@@ -127,6 +130,7 @@ class Sender(bootsteps.StartStopStep):
         """Begin."""
         self._app = parent.app
         self._stopping = False
+        self._stopped: SimpleQueue[None] = SimpleQueue()
         self._timers: Timers | None = None
         self._thread = threading.Thread(target=self._run, name="wheeld-celery", daemon=True)
         self._thread.start()
@@ -134,27 +138,36 @@ class Sender(bootsteps.StartStopStep):
     def stop(self, parent: Any) -> None:
         """Stop: what is due from now on goes to another worker, or waits for the next one."""
         self._stopping = True
+        self._stopped.put(None)
         if self._timers is not None:
             self._timers.close()
         self._thread.join()
 
     def _run(self) -> None:
-        _, group, daemon, options = self._app.wheeld
+        """Send until it is stopped, whatever keeps this worker from the daemon for a while."""
+        said = ""
         while not self._stopping:
             try:
-                self._timers = connect(
-                    daemon, group=group, on_death="reroute", on_reconnect=str, **options
-                )
-                while not self._stopping:
-                    for event in self._timers.poll(None):
-                        self._send(payload_of(event))
-            except DaemonNotRunning as error:
-                log.warning("delayed tasks wait for the daemon: %s", error)
-                time.sleep(1.0)
-            except WheelError as error:
-                if not self._stopping:
-                    log.error("this worker no longer sends delayed tasks: %s", error)
-                return
+                self._send_what_is_due()
+            except (WheelError, OSError) as error:
+                said = self._warn(str(error), said)
+                with suppress(Empty):
+                    self._stopped.get(timeout=AGAIN_CONNECTED_SECONDS)
+
+    def _warn(self, error: str, said: str) -> str:
+        """Say an error once, not with each try."""
+        if error != said and not self._stopping:
+            log.warning("delayed tasks wait until this worker is connected: %s", error)
+        return error
+
+    def _send_what_is_due(self) -> None:
+        _, group, daemon, options = self._app.wheeld
+        with connect(
+            daemon, group=group, on_death="reroute", on_reconnect=str, **options
+        ) as self._timers:
+            while not self._stopping:
+                for event in self._timers.poll(None):
+                    self._send(payload_of(event))
 
     def _send(self, payload: bytes) -> None:
         try:

@@ -19,11 +19,16 @@ from django.http.response import HttpResponseBase
 
 from wheeld_client.integrations.limit import Limit, RequestTimeout
 from wheeld_client.integrations.process import ProcessTimers
+from wheeld_client.integrations.seconds import limit_of
 from wheeld_client.timers.timers import Timers
 
 
 def _setting(name: str, default: Any) -> Any:
     return getattr(settings, "WHEELD", {}).get(name, default)
+
+
+def _timeout() -> float | None:
+    return limit_of(_setting("timeout", 30.0), "WHEELD['timeout']")
 
 
 @cache
@@ -47,12 +52,13 @@ class TimeoutMiddleware:
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self._respond = get_response
+        _timeout()  # a wrong one is an error now, not of the first request
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         """Respond, in time."""
-        seconds = _setting("timeout", 30.0)
+        seconds = _timeout()
         connected = _process().find() if seconds is not None else None
-        if connected is None:
+        if connected is None or seconds is None:
             return self._respond(request)
         try:
             with Limit(connected, seconds):

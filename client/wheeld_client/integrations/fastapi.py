@@ -20,6 +20,7 @@ from starlette.requests import HTTPConnection
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.integrations.deadline import Deadline
+from wheeld_client.integrations.seconds import limit_of
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
 
@@ -63,12 +64,14 @@ WheelTimers = Annotated[AsyncTimers, Depends(timers_of)]
 """A parameter of this type is the application's timers."""
 
 
-def deadline(seconds: float) -> Callable[..., AsyncIterator[Timeout]]:
-    """A dependency that ends its request after so many seconds, with 504.
+def deadline(seconds: float | None) -> Callable[..., AsyncIterator[Timeout]]:
+    """A dependency that ends its request after so many seconds, with 504; None: without limit.
 
     What depends on it gets the `Timeout`: it may move the deadline, or ask for `when()`. Functions
     that are not `async def` run in threads, and go on there.
     """
+
+    seconds = limit_of(seconds)
 
     async def limit(timers: WheelTimers, connection: HTTPConnection) -> AsyncIterator[Timeout]:
         block = Deadline.after(timers, seconds)

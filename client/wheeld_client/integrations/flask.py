@@ -1,8 +1,8 @@
 """A Flask extension: requests have a time limit, and views reach the process's timers.
 
-wheel = Wheeld(app)                  # or wheel.init_app(app)
-app.config["WHEELD_TIMEOUT"] = 2.0   # seconds; the default is 30, None is no limit
 app.config["WHEELD_DAEMON"] = "default"
+app.config["WHEELD_TIMEOUT"] = 2.0   # seconds; the default is 30, None is no limit
+wheel = Wheeld(app)                  # or wheel.init_app(app)
 
 wheel.timers.call_later(60.0, send_reminder, order)
 """
@@ -14,6 +14,7 @@ from typing import Any
 from flask import Flask, current_app
 
 from wheeld_client.integrations.process import ProcessTimers
+from wheeld_client.integrations.seconds import limit_of
 from wheeld_client.integrations.wsgi import TimeoutMiddleware
 from wheeld_client.timers.timers import Timers
 
@@ -35,9 +36,10 @@ class Wheeld:
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
-        """Use it in this application, whose configuration is read when requests come."""
+        """Use it in this application, which is configured already; the timeout may change later."""
         app.config.setdefault("WHEELD_DAEMON", "default")
         app.config.setdefault("WHEELD_TIMEOUT", 30.0)
+        limit_of(app.config["WHEELD_TIMEOUT"], "WHEELD_TIMEOUT")
         process = ProcessTimers(app.config["WHEELD_DAEMON"], **self._options)
         app.extensions["wheeld"] = process
         limited = TimeoutMiddleware(app.wsgi_app, lambda _: app.config["WHEELD_TIMEOUT"], process)

@@ -71,14 +71,14 @@ class ProcessTimers:
             return self._timers
 
     def find(self) -> Timers | None:
-        """The same, or None while there is no daemon, which is logged; does not wait for it."""
+        """The same, or None while it cannot be had, which is logged; does not wait for it."""
         if self._timers is not None:
             return self._timers
         if time.monotonic() - self._tried < RETRY_SECONDS:
             return None
         try:
             return self.get()
-        except (WheelError, PermissionError) as error:
+        except (WheelError, OSError) as error:
             self._tried = time.monotonic()
             log.warning("requests have no time limit: %s", error)
             return None

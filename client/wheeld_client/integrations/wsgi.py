@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from wheeld_client.integrations.limit import Limit, RequestTimeout
 from wheeld_client.integrations.process import ProcessTimers
+from wheeld_client.integrations.seconds import limits_of
 
 Environ: TypeAlias = dict[str, Any]
 Start: TypeAlias = Callable[..., Any]
@@ -33,8 +34,8 @@ class TimeoutMiddleware:
     ----------
     app : WSGI application
         Whose requests they are.
-    seconds : float, or callable
-        Time for a request. A function is called with its environ; None: without limit.
+    seconds : float, None, or callable
+        Time for a request; None: without limit. A function is called with its environ.
     daemon : str or ProcessTimers
         Name of the daemon, or the path of its runtime directory; or a connection to share.
     **options
@@ -44,13 +45,12 @@ class TimeoutMiddleware:
     def __init__(
         self,
         app: Application,
-        seconds: float | Callable[[Environ], float | None] = 30.0,
+        seconds: float | Callable[[Environ], float | None] | None = 30.0,
         daemon: str | ProcessTimers = "default",
         **options: Any,
     ) -> None:
         self.app = app
-        self._seconds: Callable[[Environ], float | None]
-        self._seconds = seconds if callable(seconds) else lambda _: float(seconds)
+        self._seconds = limits_of(seconds)
         if not isinstance(daemon, ProcessTimers):
             daemon = ProcessTimers(daemon, **options)
         self.process = daemon

@@ -1,0 +1,50 @@
+"""How long a request may take, checked when the application is made, not by its first request."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Real
+from typing import Any, TypeVar
+
+from wheeld_client.connection.options import check_seconds
+
+Request = TypeVar("Request")
+
+
+def limit_of(seconds: float | None, option: str = "seconds") -> float | None:
+    """A limit in seconds; None, as for infinity: without limit.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is no number; it is NaN or negative. The message names the option.
+    """
+    if seconds is None:
+        return None
+    check_seconds(option, seconds)
+    return None if math.isinf(seconds) else float(seconds)
+
+
+def limits_of(
+    seconds: float | Callable[[Request], float | None] | None,
+) -> Callable[[Request], float | None]:
+    """What says for each request its limit.
+
+    A function may subtract what others have used up already: below 0 is 0, over at once.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `limit_of`: now for a number, with each request for what a function returns.
+    """
+    if not callable(seconds):
+        limit = limit_of(seconds)
+        return lambda _: limit
+    of_request = seconds
+
+    def limit_of_request(request: Request) -> float | None:
+        found: Any = of_request(request)
+        return limit_of(0.0 if isinstance(found, Real) and found < 0 else found)
+
+    return limit_of_request

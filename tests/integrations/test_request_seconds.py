@@ -1,0 +1,67 @@
+"""Limits of requests that are wrong are refused when the application is made."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from aiohttp import web
+from django.conf import settings
+from flask import Flask
+
+from wheeld_client.integrations import aiohttp, asgi, fastapi, wsgi
+from wheeld_client.integrations.flask import Wheeld
+from wheeld_client.integrations.seconds import limits_of
+
+if not settings.configured:
+    settings.configure()
+
+
+def _flask(seconds: Any) -> None:
+    app = Flask("shop")
+    app.config["WHEELD_TIMEOUT"] = seconds
+    Wheeld(app)
+
+
+def _django(seconds: Any) -> None:
+    from django.test import override_settings
+
+    from wheeld_client.integrations.django import TimeoutMiddleware
+
+    with override_settings(WHEELD={"timeout": seconds}):
+        TimeoutMiddleware(lambda request: request)  # type: ignore[arg-type, return-value]
+
+
+MADE: dict[str, Callable[[Any], object]] = {
+    "asgi": lambda seconds: asgi.DeadlineMiddleware(lambda *_: None, seconds),  # type: ignore[arg-type, return-value]
+    "wsgi": lambda seconds: wsgi.TimeoutMiddleware(lambda *_: [], seconds),
+    "fastapi": fastapi.deadline,
+    "aiohttp": lambda seconds: aiohttp.setup(web.Application(), seconds),
+    "flask": _flask,
+    "django": _django,
+}
+
+
+@pytest.mark.parametrize("framework", MADE)
+@pytest.mark.parametrize("seconds", [-1, math.nan, "2s"], ids=str)
+def test_refused(framework: str, seconds: Any) -> None:
+    """By the value that was given."""
+    with pytest.raises((TypeError, ValueError), match=f"{seconds!r}: expected seconds"):
+        MADE[framework](seconds)
+
+
+@pytest.mark.parametrize("framework", MADE)
+@pytest.mark.parametrize("seconds", [None, math.inf, 0, 2, 1e30], ids=str)
+def test_taken(framework: str, seconds: Any) -> None:
+    """None and infinity are no limit."""
+    MADE[framework](seconds)
+
+
+def test_a_function_is_asked_for_each_request() -> None:
+    """What is left of a budget may be below 0."""
+    limit = limits_of({"a": 2, "b": None, "c": -0.5, "d": math.inf, "e": "2s"}.get)  # type: ignore[arg-type]
+    assert [limit(request) for request in "abcd"] == [2.0, None, 0.0, None]
+    with pytest.raises(TypeError, match="'2s': expected seconds"):
+        limit("e")
