@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,30 @@ def on_disk(option: str, given: str | Path) -> Path:
         f"{option} {given}: got a URL of {found[1]}, expected a path on this machine; write it to "
         f"a directory and copy that there"
     )
+
+
+def writable(option: str, given: str | Path) -> Path:
+    """A directory for what a command will write, made or not yet: to be asked before the work.
+
+    Raises
+    ------
+    PipelineError
+        It is a URL, lies at or below a file, or nothing can be made where it is to be.
+    """
+    folder = on_disk(option, given)
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise PipelineError(
+            f"{option} {given}: {there} is a file: expected a directory, or a name that is free"
+        )
+    try:
+        with tempfile.TemporaryDirectory(prefix=".wheeld-", dir=there):
+            return folder
+    except OSError as error:
+        raise PipelineError(
+            f"{option} {given}: nothing can be written in {there}: {error.strerror}; name another "
+            f"directory"
+        ) from error
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from wheeld.cli.app import app
 from wheeld_pipeline import PipelineError, session
-from wheeld_pipeline.files import on_disk
+from wheeld_pipeline.files import on_disk, writable
 
 
 @pytest.fixture
@@ -109,3 +109,29 @@ def test_options_of_spark_mean_spark(
     file.write_text("spark.a\n")
     with pytest.raises(PipelineError, match=r"line 1: got 'spark.a'"):
         session.SparkOptions(properties_file=file).settings()
+
+
+@pytest.mark.parametrize("option", ["report", "compare", "fit"])
+def test_a_place_that_cannot_be_written_is_seen_before_the_work(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file in the way, or a file system that takes nothing; a trace is not even looked for."""
+    (tmp_path / "file").touch()
+    for place, why in (
+        (tmp_path / "file" / "below", "file is a file: expected a directory"),
+        (Path("/proc/below"), "nothing can be written in /proc: No such file or directory"),
+    ):
+        given = {
+            "report": ["report", "none", "--out", str(place)],
+            "compare": ["compare", "none", "none", "--out", str(place)],
+            "fit": ["fit", "none", str(place / "model.json")],
+        }[option]
+        said = last_line(*given)
+        assert why in said
+        assert str(place) in said
+
+
+def test_what_is_asked_about_a_place_leaves_nothing_there(tmp_path: Path) -> None:
+    """Neither the directory nor what was tried in it."""
+    assert writable("--out", tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ import typer
 from wheeld_pipeline import trace as traces
 from wheeld_pipeline.commands.options import Json, errors_to_exit, with_spark
 from wheeld_pipeline.commands.readers import EngineChoice, EngineName, opened, say
-from wheeld_pipeline.files import on_disk
+from wheeld_pipeline.files import on_disk, writable
 from wheeld_pipeline.session import SparkOptions
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def compare(
     with errors_to_exit():
         from wheeld_pipeline.report import compare as put_together, write_comparison
 
-        folder = on_disk("--out", out)
+        folder = writable("--out", out)
         called = names.split(",")
         if len(called) != 2 or not all(called):
             raise ValueError(f"--names {names}: expected two names, as before,after")

@@ -11,7 +11,7 @@ import typer
 
 from wheeld_pipeline import trace as traces
 from wheeld_pipeline.commands.options import Json, errors_to_exit, with_spark
-from wheeld_pipeline.files import on_disk
+from wheeld_pipeline.files import on_disk, writable
 from wheeld_pipeline.session import SparkOptions
 
 
@@ -44,6 +44,7 @@ def fit(
 
     with errors_to_exit():
         file = on_disk("MODEL", model)
+        writable("MODEL", file.parent)
         traces.check_trace(trace)
         with session.opened("wheeld fit", spark) as found:
             made = workload.fit(found, trace, bin_seconds)

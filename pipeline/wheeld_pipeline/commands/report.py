@@ -11,7 +11,7 @@ import typer
 from wheeld_pipeline.commands.options import Json, errors_to_exit, with_spark
 from wheeld_pipeline.commands.readers import EngineChoice, EngineName, opened, say
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.files import on_disk
+from wheeld_pipeline.files import writable
 from wheeld_pipeline.session import SparkOptions
 
 
@@ -67,7 +67,7 @@ def report(
         first, last = moment(since, "--from"), moment(until, "--to")
         from wheeld_pipeline.report import write
 
-        on_disk("--out", out)
+        writable("--out", out)
         if incremental is not None and engine == EngineChoice.AUTO:
             engine = EngineChoice.LOCAL
         with opened(trace, engine, spark) as found:

@@ -14,7 +14,7 @@ import pandas as pd
 
 from wheeld_pipeline import trace as traces, trace_files
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.files import on_disk
+from wheeld_pipeline.files import writable
 from wheeld_pipeline.report.analysis.analyse import Report, Say, _silent, analysed, plain
 from wheeld_pipeline.report.counts.counters import COLUMNS, RowWindow
 from wheeld_pipeline.report.page import page
@@ -77,9 +77,7 @@ def write(
         is a URL.
     """
     say = say or _silent
-    folder = on_disk("--out", out)
-    if folder.exists() and not folder.is_dir():
-        raise PipelineError(f"--out {out} is a file: expected a directory, or a name that is free")
+    folder = writable("--out", out)
     report = of_trace(spark, trace, say, since, until, state)
     say("writing the page")
     return save(report, folder)
