@@ -1,5 +1,6 @@
 """What all tests share: an environment, a seed that is printed, and nothing left behind."""
 
+import gc
 import os
 import re
 import signal
@@ -60,6 +61,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         fixtures = set(getattr(item, "fixturenames", ()))
         if item.path.parent.name in SLOW_FOLDERS or fixtures & STARTS_A_PROCESS:
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """What the collection made stays to the end: a test's `gc.collect` need not look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 OURS = (
