@@ -32,7 +32,9 @@ def test_truncated_worker_segment(daemon: Daemon) -> None:
         assert daemon.status()["pending"] == 0
         assert daemon.status()["clock_restarts"] == 1
         assert len(timers.schedule_many(np.full(1024, 5.0))) == 1024
-    assert "victim" in daemon.said()
+    said = f"worker victim (pid {victim.process.pid}): its segment is damaged: "
+    assert daemon.said().count(said) == 1
+    assert f"worker {row}:" not in daemon.said(), "a bare row, which says nothing to a reader"
 
 
 @pytest.mark.parametrize("kind", ["wheel", "registry"])

@@ -74,7 +74,7 @@ class ClockGuard:
     workers : callable
         Gives what a new clock has to serve from the start, one message per worker.
     on_skipped : callable
-        Called with the rows of workers whose segment was found damaged.
+        Called with the rows of workers whose segment was found damaged, and what is wrong with it.
     on_failure : callable
         Called with a message when the memory is damaged, so that no clock can be kept running.
     before : Predecessor, optional
@@ -85,7 +85,7 @@ class ClockGuard:
         self,
         resources: Resources,
         workers: Callable[[], list[Message]],
-        on_skipped: Callable[[list[int]], None],
+        on_skipped: Callable[[list[tuple[int, str]]], None],
         on_failure: Callable[[str], None],
         before: Predecessor | None = None,
     ) -> None:

@@ -57,21 +57,22 @@ class ClockProcess:
         self._clock.groups(self._memories["registry"])
         if "trace" in self._memories:
             self._clock.trace(self._memories["trace"])
-        skipped = [row["row"] for row in hello["workers"] if not self._begin(row)]
+        begun = [(worker["row"], self._begin(worker)) for worker in hello["workers"]]
+        skipped = [(row, error) for row, error in begun if error is not None]
         self._linked = self._clock.recover()
         if not self._clock.back(hello["slabs"]):
             child.say("/dev/shm is too small for the memory to be reserved; enlarge it")
         channel.send({"op": Notice.READY, "linked": self._linked, "skipped": skipped})
 
-    def _begin(self, worker: Message) -> bool:
-        """Serve a worker that was there before this clock. False: its segment is damaged."""
+    def _begin(self, worker: Message) -> str | None:
+        """Serve a worker that was there before this clock; returns what is wrong with its segment.
+        The supervisor, which knows its name, says it."""
         try:
             self._attach(worker)
         except (OSError, WheelError) as error:
-            child.say(f"worker {worker['row']}: {error}")
-            return False
+            return str(error)
         self._clock.presence(worker["row"], worker["present"], worker["groups"])
-        return True
+        return None
 
     def run(self) -> None:
         """Serve until told to stop, or until the supervisor is gone."""

@@ -83,13 +83,14 @@ class Workers:
             "present": self.registry.state(tenant) in (RowState.ATTACHING, RowState.ACTIVE),
         }
 
-    def damaged(self, rows: list[int]) -> None:
-        """A new clock found the segments of these workers unusable: they are removed."""
-        for row in rows:
+    def damaged(self, found: list[tuple[int, str]]) -> None:
+        """A new clock found the segments of these workers unusable, and why: they are removed."""
+        for row, why in found:
             tenant = self.registry.tenants.get(row)
             if tenant is not None:
                 # It would go on writing into slots that belong to others by then.
-                about(tenant.name).warning("(pid %d): its segment is damaged: killed", tenant.pid)
+                said = "(pid %d): its segment is damaged: %s: killed"
+                about(tenant.name).warning(said, tenant.pid, why)
                 if row in self._pidfds:
                     kill(self._pidfds[row])
                     self._killed[row] = os.dup(self._pidfds[row])
