@@ -119,7 +119,7 @@ class Trial:
         folders = ("commands", "sink", "checkpoint", "cache")
         options = [f"--{name}={self.base / name}" for name in folders]
         options += ["--shards=2", f"--daemon={self.daemon}", f"--master={self.master}"]
-        options += ["--horizon=2s", "--grace=3s", "--trigger=100 milliseconds"]
+        options += ["--horizon=2s", "--grace=3s", "--trigger=100ms"]
         options += ["--conf=spark.task.maxFailures=8"]  # one task may be hit again and again
         log = (self.base / "driver.log").open("a")
         process = subprocess.Popen(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from commands import Daemon, badly, well
+from commands import Daemon, badly, well, wheeld_command
 from common_fixtures import started_command
 from wheeld.config.settings import Config
 from wheeld_client import connect
@@ -164,6 +164,30 @@ def test_inspect_of_nothing(daemon: Daemon) -> None:
     assert json.loads(well("inspect", "--format", "json", *daemon.where)) == []
     assert well("inspect", "--format", "csv", *daemon.where).count("\n") == 1
     assert "0 pending timers" in well("inspect", *daemon.where)
+
+
+def test_every_command_reads_durations_alike(daemon: Daemon) -> None:
+    """What is none is refused under the option's name; a bare number is seconds."""
+    for command, option in (
+        ("top", "--interval"),
+        ("health", "--max-lateness"),
+        ("restart", "--timeout"),
+    ):
+        assert f"{option} 'nan': expected a number of" in badly(
+            command, option, "nan", *daemon.where
+        )
+    assert json.loads(well("health", "--window", "0.01", "--json", *daemon.where))["ok"]
+    assert json.loads(well("advance", "1.5", "--json", *daemon.where)) == {"now_ns": 6_500_000_000}
+
+
+def test_restart_and_stop_as_json(daemon: Daemon) -> None:
+    """What they say otherwise, as objects; progress is on stderr."""
+    known = {"name": daemon.name, "pid": daemon.process.pid}
+    done = wheeld_command("restart", "--json", *daemon.where)
+    found = json.loads(done.stdout)
+    assert (done.returncode, found.pop("gap_ms") > 0, found) == (0, True, {**known, "pending": 0})
+    assert json.loads(well("stop", "--json", *daemon.where)) == {**known, "kept": False}
+    assert daemon.end() == 0
 
 
 def test_stop_returns_when_all_is_gone(daemon: Daemon) -> None:

@@ -6,8 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
+from rich.markup import render
+from typer.core import TyperGroup
 
 from programs import ROOT, of_checkout
+from wheeld.cli.app import app
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
@@ -19,6 +23,22 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 def test_they_are_as_the_commands_are() -> None:
     done = run(sys.executable, str(ROOT / "tools/manual.py"), "--check")
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_each_help_has_an_example_and_is_shown_whole() -> None:
+    """Rich takes [words] in a help text for styles, and leaves them out."""
+    groups = [typer.main.get_command(app)]
+    commands = []
+    for group in groups:
+        assert isinstance(group, TyperGroup)
+        for command in group.commands.values():
+            (groups if isinstance(command, TyperGroup) else commands).append(command)
+    assert len(commands) > 20
+    for command in commands:
+        assert "Example" in (command.help or ""), command.name
+        texts = [command.help, *(getattr(each, "help", "") for each in command.params)]
+        for text in filter(None, texts):
+            assert render(text).plain == text, (command.name, text)
 
 
 @pytest.mark.skipif(not shutil.which("mandoc"), reason="mandoc is not installed")

@@ -40,6 +40,8 @@ def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json
 
     Exit code 0: the daemon works. 1: there is none, or it does not answer. 3: it answers, but its
     clock makes no progress, so that timers are late.
+
+    Example: wheeld status --name shop --json
     """
     with errors_to_exit():
         found = _status(name, runtime_dir)
@@ -53,14 +55,22 @@ def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json
 
 @app.command()
 def advance(
-    duration: Annotated[str, typer.Argument(help="How far to advance, such as 250ms, 1.5s or 2h.")],
+    duration: Annotated[
+        str, typer.Argument(help="Such as 250ms, 1.5s or 2h; a number is seconds.")
+    ],
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
+    as_json: Json = False,
 ) -> None:
-    """Advance a daemon's virtual clock; returns once all timers that fell due were delivered."""
+    """Advance a daemon's virtual clock; returns once all timers that fell due were delivered.
+
+    It prints the new virtual time.
+
+    Example: wheeld advance 30s --name test
+    """
     with errors_to_exit():
         now = virtual.advance_ns(name, duration_ns(duration), runtime_dir)
-    typer.echo(f"{now} ns")
+    typer.echo(json.dumps({"now_ns": now}, indent=1) if as_json else f"{now} ns")
 
 
 @app.command()
@@ -82,7 +92,7 @@ def inspect(
         str | None, typer.Option(help="Show only what is due after this time, such as 5m.")
     ] = None,
     limit: Annotated[
-        int, typer.Option(help="Show at most this many, soonest first; 0: all.")
+        int, typer.Option(min=0, help="Show at most this many, soonest first; 0: all.")
     ] = 100,
     payload: Annotated[bool, typer.Option("--payload", help="Show payloads, too.")] = False,
     format: Annotated[str, typer.Option(help="table, json or csv.")] = "table",

@@ -35,6 +35,8 @@ def fsck(
     """Check the shared memory of a daemon, running or dead.
 
     Exit code 0: clean. 1: damage found. 2: could not check; the message says why.
+
+    Example: wheeld fsck --name shop
     """
     from wheeld.fsck import run as checker
     from wheeld_core.errors import WheelError
@@ -64,6 +66,8 @@ def doctor(
     """Check this machine, and the daemon if it runs, for anything that makes timers late.
 
     Exit code 0: no problem, perhaps notes. 1: warnings or failures. 2: could not run the checks.
+
+    Example: wheeld doctor --name shop
     """
     from wheeld.doctor import run as physician
     from wheeld_core.errors import WheelError

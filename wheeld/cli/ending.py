@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
+from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
 from wheeld.processes import pidfd as processes
 from wheeld_core import runtime, segments
 from wheeld_core.control import Connection, ask
@@ -33,11 +33,14 @@ def stop(
             "--keep", help="Keep its memory: workers stay connected, the next start takes over."
         ),
     ] = False,
+    as_json: Json = False,
 ) -> None:
     """Stop a daemon; returns when it has ended.
 
     Exit code 1: no daemon was running; or it could not write its last snapshot (its memory then
     stays, and the next `wheeld start` continues with it); or with --keep, its memory is gone.
+
+    Example: wheeld stop --name shop
     """
     with errors_to_exit():
         directory = runtime.find(name, runtime_dir)
@@ -53,20 +56,25 @@ def stop(
                 f"{who} has ended but left its memory, with the timers in it; its log says why. "
                 "`wheeld start` with the same options continues with them"
             )
-        typer.echo(
-            f"stopped {who}; its memory stays, with {answer['pending']} pending timers: `wheeld "
-            "start` with the same options continues with them"
-            if keep
-            else f"stopped {who}"
+    words = f"stopped {who}"
+    if keep:
+        words += (
+            f"; its memory stays, with {answer['pending']} pending timers: `wheeld start` with the "
+            "same options continues with them"
         )
+    found = {"name": directory.name, "pid": answer["pid"], "kept": keep}
+    if keep:
+        found["pending"] = answer["pending"]
+    typer.echo(json.dumps(found, indent=1) if as_json else words)
 
 
 def restart(
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for the new daemon to answer.")
-    ] = 60.0,
+        str, typer.Option(help="How long to wait for the new daemon to answer, such as 90s.")
+    ] = "60s",
+    as_json: Json = False,
 ) -> None:
     """Restart a daemon with the program that is installed now; its workers stay connected.
 
@@ -77,13 +85,20 @@ def restart(
 
     Exit code 1: the new program cannot start with this daemon's options and memory, and the old one
     keeps running; or the new daemon did not answer in time, its log says why and its memory stays.
+
+    Example: wheeld restart --name shop --timeout 90s
     """
     with errors_to_exit():
+        patience = duration_ns(timeout, "--timeout") / 1e9
         directory = runtime.find(name, runtime_dir)
         answer = ask(directory, Request.RESTART, CHECK_SECONDS)
         how = "with its memory" if answer["keeps"] else "through a snapshot, to another layout"
         typer.echo(f"restarting {directory.name} (pid {answer['pid']}) {how} ...", err=True)
-        now = _await_next(directory, answer, timeout)
+        now = _await_next(directory, answer, patience)
+    if as_json:
+        found = {"name": directory.name, **{key: now[key] for key in ("pid", "pending", "gap_ms")}}
+        typer.echo(json.dumps(found, indent=1))
+    else:
         typer.echo(
             f"restarted {directory.name} (pid {now['pid']}): {now['pending']} pending timers, no "
             f"clock for {now['gap_ms']:.1f} ms"

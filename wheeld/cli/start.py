@@ -95,6 +95,8 @@ def start(
 
     Each option of the daemon can also be set in the environment (WHEELD_CAPACITY=...) or in the
     TOML file (capacity = ...). The command line wins over the environment, and that over the file.
+
+    Example: wheeld start --name shop --capacity 4000000 --metrics 127.0.0.1:9464
     """
     given["pools"] = given["pools"] or None
     if quiet:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
+from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
 from wheeld.config import addresses
 from wheeld.health import Health, examine
 from wheeld.listing import duration
@@ -20,7 +20,6 @@ from wheeld_core import runtime
 from wheeld_core.control import ask
 from wheeld_core.control.messages import Request
 from wheeld_core.errors import WheelError
-from wheeld_core.units import parse_duration
 
 ANSWER_SECONDS = 5.0
 SHORTEST_LOOK, LONGEST_LOOK = 0.01, 3600.0
@@ -49,7 +48,10 @@ def health(
     Example: wheeld health --max-lateness 20ms --window 500ms
     """
     with errors_to_exit():
-        limit, seconds = parse_duration(max_lateness), parse_duration(window) / 1e9
+        limit = duration_ns(max_lateness, "--max-lateness")
+        seconds = duration_ns(window, "--window") / 1e9
+        if seconds > LONGEST_LOOK:
+            raise ValueError(f"--window {window}: expected at most 1h")
     try:
         first = _status(name, runtime_dir)
         time.sleep(seconds)
@@ -60,8 +62,8 @@ def health(
         typer.echo(json.dumps(found.as_dict(), indent=1))
     elif found.ok:
         typer.echo(
-            f"{name} is healthy: {found.fired:,} fired in {window}, at most {duration(found.late)} "
-            "late"
+            f"{name} is healthy: {found.fired:,} fired in {seconds:g} s, at most "
+            f"{duration(found.late)} late"
         )
     else:
         typer.echo(f"wheeld: {name} is unhealthy: {'; '.join(found.why)}", err=True)
@@ -91,8 +93,8 @@ def metrics(
 ) -> None:
     """Serve a daemon's metrics to Prometheus, or export them, until Ctrl-C.
 
-    It survives restarts of the daemon. Needs `pip install 'wheeld[metrics]'`, with --otlp
-    `pip install 'wheeld[otel]'`. What each metric means: docs/metrics.md.
+    It survives restarts of the daemon. It needs the extra `metrics` of the package, with --otlp the
+    extra `otel`. What each metric means: docs/metrics.md.
 
     Example: wheeld metrics --name shop --listen 127.0.0.1:9464
     """
@@ -100,6 +102,7 @@ def metrics(
         _export(name, runtime_dir, otlp, once)
         return
     with errors_to_exit():
+        _check_address(listen)
         try:
             from wheeld.metrics.prometheus import registry, text
             from wheeld.metrics.server import serve
@@ -113,6 +116,13 @@ def metrics(
         with serve(read, listen) as where, contextlib.suppress(KeyboardInterrupt):
             typer.echo(f"wheeld: metrics of {name} on http://{where}/metrics", err=True)
             threading.Event().wait()
+
+
+def _check_address(listen: str) -> None:
+    try:
+        addresses.parse(listen)
+    except ValueError as error:
+        raise ValueError(f"--listen {listen}: {error}") from None
 
 
 def _export(name: str, runtime_dir: Path | None, endpoint: str, once: bool) -> None:
@@ -165,10 +175,7 @@ def top(
     with errors_to_exit():
         if sort not in SORTS:
             raise ValueError(f"--sort {sort}: expected one of {', '.join(SORTS)}")
-        try:
-            seconds = parse_duration(interval) / 1e9
-        except ValueError as error:
-            raise ValueError(f"--interval {interval}: {error}") from None
+        seconds = duration_ns(interval, "--interval") / 1e9
         if not SHORTEST_LOOK <= seconds <= LONGEST_LOOK:
             raise ValueError(f"--interval {interval}: expected 10ms to 1h")
         console = Console(highlight=False)

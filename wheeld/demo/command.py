@@ -62,6 +62,8 @@ def demo(
     The workload is that of Kafka's purgatory benchmark: requests arrive in an open loop, carry 100
     bytes, and either complete in time or time out after 200 ms. Exit code 1: a request was lost,
     duplicated, early or damaged. It ends with a report of what the daemons recorded.
+
+    Example: wheeld demo --requests 100000 --case low
     """
     if case not in ("low", "high", "both"):
         raise typer.BadParameter(f"got {case!r}, expected low, high or both", param_hint="--case")

@@ -218,7 +218,7 @@ class Supervisor(Parts):
             self.clock.heed_alarm()
             return None
         if op == Request.STATUS:
-            return {"ok": True, "status": await self._status.get()}
+            return {"ok": True, "status": await self._look_up_status()}
         if op == Request.EVICT:
             return await eviction.by_name(self.workers, message)
         if op == Request.ADVANCE:
@@ -258,6 +258,14 @@ class Supervisor(Parts):
     def status(self) -> dict[str, Any]:
         """What `wheeld status` shows."""
         if (damage := self.resources.damage()) is not None:
-            self.fail(damage)  # reading it would end this process (SIGBUS)
-            raise WheelError(damage)
+            raise WheelError(damage)  # reading it would end this process (SIGBUS)
         return status.collect(self)
+
+    async def _look_up_status(self) -> dict[str, Any]:
+        try:
+            return await self._status.get()
+        except WheelError:
+            if (damage := self.resources.damage()) is not None:
+                # Only then: to fail drops all connections, also those that wait for this answer.
+                asyncio.get_running_loop().call_soon(self.fail, damage)
+            raise

@@ -52,7 +52,10 @@ def compare(
     *,
     spark: SparkOptions,
 ) -> None:
-    """Compare two reports: both curves in one plot, and a table of differences."""
+    """Compare two reports: both curves in one plot, and a table of differences.
+
+    Example: wheeld pipeline compare report-monday report-tuesday --names monday,tuesday
+    """
     with errors_to_exit():
         from wheeld_pipeline.report import compare as put_together, write_comparison
 

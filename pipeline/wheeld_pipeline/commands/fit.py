@@ -39,6 +39,8 @@ def fit(
 
     Arrival rates over the day, log-normal latency (requests that timed out are counted as what they
     are: longer than their timeout), timeouts, sizes; and how well all that fits.
+
+    Example: wheeld pipeline fit /var/lib/wheeld/shop/trace model.json
     """
     from wheeld_pipeline import session, workload
 

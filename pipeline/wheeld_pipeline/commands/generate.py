@@ -60,6 +60,8 @@ def generate(
     """Make a workload as Parquet: Poisson arrivals, log-normal latencies, timeouts, sizes.
 
     The same for a seed on any machine and any number of cores.
+
+    Example: wheeld pipeline generate workload --rows 1000000 --rate 5000
     """
     from wheeld_pipeline import progress, session
     from wheeld_pipeline.workload import requests

@@ -62,9 +62,7 @@ def overflow(
     remember: Annotated[
         str, typer.Option(help="How long an ended key is remembered, to ignore repeated commands.")
     ] = "10m",
-    trigger: Annotated[
-        str, typer.Option(help="How often a batch starts: '1 second', '200 milliseconds'.")
-    ] = "1 second",
+    trigger: Annotated[str, typer.Option(help="How often a batch starts, such as 200ms.")] = "1s",
     once: Annotated[
         bool, typer.Option("--once", help="Process what is there now, then exit.")
     ] = False,
@@ -83,6 +81,8 @@ def overflow(
 
     Every few seconds it says on stderr how it goes; with --json it prints a line of JSON instead,
     which has what each shard does.
+
+    Example: wheeld pipeline overflow --commands commands --sink sink --checkpoint checkpoint
     """
     with errors_to_exit():
         from wheeld_pipeline import overflow as jobs
@@ -95,7 +95,7 @@ def overflow(
         )
         plan = jobs.Plan(
             commands, sink, checkpoint, spread, rules, form, pairs("--option", option),
-            None if once else trigger, cache,
+            None if once else f"{milliseconds('trigger', trigger)} milliseconds", cache,
         )  # fmt: skip
         if (warning := untested(plan)) is not None:
             typer.echo(warning, err=True)
@@ -109,7 +109,10 @@ def compact(
     ] = "128M",
     as_json: Json = False,
 ) -> None:
-    """Merge the small folders of a sink into few files; the overflow may run, and readers read."""
+    """Merge the small folders of a sink into few files; the overflow may run, and readers read.
+
+    Example: wheeld pipeline overflow-compact sink --file-bytes 256M
+    """
     with errors_to_exit():
         from wheeld_pipeline.overflow.driver.compact import compact as merge
 

@@ -20,7 +20,10 @@ def register(app: typer.Typer) -> None:
 def replay(
     workload: Annotated[Path, typer.Argument(help="A workload's Parquet: a file or a folder.")],
     name: Annotated[
-        str, typer.Option(help="Name of the daemon, or path of its runtime directory.")
+        str,
+        typer.Option(
+            envvar="WHEELD_NAME", help="Name of the daemon, or path of its runtime directory."
+        ),
     ] = "default",
     speed: Annotated[
         str, typer.Option(help="Speed of arrivals relative to the recording; or max.")
@@ -31,7 +34,10 @@ def replay(
         str, typer.Option(help="Prefix of the workers' names: WORKER-0, WORKER-1 ...")
     ] = "replay",
     runtime_dir: Annotated[
-        Path | None, typer.Option(help="Directory that holds the daemon's runtime directory.")
+        Path | None,
+        typer.Option(
+            envvar="WHEELD_RUNTIME_DIR", help="Directory that holds the daemon's runtime directory."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -39,6 +45,8 @@ def replay(
 
     A request is a timer: scheduled with its timeout when it arrives, cancelled when it is done
     before that. Exit code 1 when one was lost, doubled, early or damaged.
+
+    Example: wheeld pipeline replay workload --name shop --speed max
     """
     from wheeld_core.progress import show_progress
     from wheeld_pipeline.replay import run, source

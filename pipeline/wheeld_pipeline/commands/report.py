@@ -62,6 +62,8 @@ def report(
     Writes one self-contained HTML page, all numbers as JSON, and the tables as Parquet. This
     process reads up to 20 million events, without Java; Spark reads more, or a trace at a URL. Both
     write the same report.
+
+    Example: wheeld pipeline report /var/lib/wheeld/shop/trace --from 2026-03-01T12:30
     """
     with errors_to_exit():
         first, last = moment(since, "--from"), moment(until, "--to")

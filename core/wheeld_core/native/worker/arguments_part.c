@@ -145,10 +145,9 @@ static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *targe
                         : wh_worker_target(w->rows, w->row_count, name);
     if (*target)
         return true;
-    PyErr_Format(PyExc_ValueError,
-                 group ? "to=%R: no worker has joined a group of that name yet"
-                       : "to=%R: no worker of that name is connected",
-                 name_object);
+    PyErr_Format(PyExc_ValueError, "to=%R: %s; `wheeld status` lists them", name_object,
+                 group ? "no worker has joined a group of that name yet"
+                       : "no worker of that name is connected");
     return false;
 }
 
