@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 # Of JVMs that live for seconds: the second compiler takes a third of the processor, for nothing.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""To compile each plan to Java takes longer than the few rows of a test do without."""
+
 CLASSES = Path(__file__).with_name("java_classes.py")
 KEPT = ROOT / "build" / "java"
 
@@ -53,6 +59,8 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             quiet = "-Xlog:disable -Xlog:all=error:stderr"
             use = f"{options} -XX:SharedArchiveFile={archive} {quiet}"
             environment.setenv("JDK_JAVA_OPTIONS", use)
+        conf = " ".join(f"--conf {key}={value}" for key, value in INTERPRETED.items())
+        environment.setenv("PYSPARK_SUBMIT_ARGS", f"{conf} pyspark-shell")
         yield
 
 
@@ -85,7 +93,9 @@ def _archive(options: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
     """Spark inside this process, on two cores."""
-    settings = {"spark.sql.shuffle.partitions": "2"}
-    made = session.connect("wheeld-tests", "local[2]", settings=settings)
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.python.daemon.module": "warm_daemon"}
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        made = session.connect("wheeld-tests", "local[2]", settings=settings)
     yield made
     made.stop()
