@@ -27,7 +27,8 @@ INTERPRETED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""To compile each plan to Java takes longer than the few rows of a test do without."""
+"""To compile each plan takes longer than the few rows of a test do without. The server of
+test_connect.py, which plans the same reports, compiles as Spark does by default."""
 
 CLASSES = Path(__file__).with_name("java_classes.py")
 KEPT = ROOT / "build" / "java"

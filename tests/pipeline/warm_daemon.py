@@ -1,7 +1,7 @@
-"""`pyspark.daemon` with everything loaded that its workers import: each is forked warm.
+"""Spark's daemon of Python workers, with everything loaded that they import: each is forked warm.
 
-For `spark.python.daemon.module`. Spark's own loads nothing, because it knows not what starts
-threads; what is loaded here starts none.
+For `spark.python.daemon.module`. Spark's own loads nothing before it forks, because libraries may
+start threads. Of these only Arrow's allocator has one, and it survives a fork.
 """
 
 import numpy as np
