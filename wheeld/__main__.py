@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from wheeld.processes import descriptors, spawn
+from wheeld.processes import descriptors, lean, spawn
 
 _EXTRA: Final = ("typer", "rich", "psutil")
 """What the extra `daemon` brings."""
@@ -66,6 +66,7 @@ def _start_clock() -> None:
     if not _WITHOUT_CLOCK.intersection(sys.argv):
         descriptors.take_all()
         spawn.ahead(spawn.CLOCK)
+    lean.load_asyncio()
 
 
 def _open_standard_descriptors() -> None:

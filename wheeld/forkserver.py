@@ -24,7 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wheeld import embedding
-from wheeld.processes import descriptors, spawn
+from wheeld.processes import descriptors, lean, spawn
 from wheeld_core.errors import WheelError
 
 MOST = 1 << 17
@@ -246,6 +246,7 @@ def main() -> None:
     """Serve until the caller is gone; in a fork, be what was forked, and end as that does."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()
+    lean.load_asyncio()
     from wheeld.clock import process  # loads numpy
     from wheeld.supervisor import launch
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
+import zlib
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +19,7 @@ STOPPING: Final = 2
 
 def segment_stem(directory: Path, name: str) -> str:
     """Prefix of the segments of all daemons of a runtime directory."""
-    digest = hashlib.sha256(bytes(directory.resolve())).hexdigest()[:6]
-    return f"wheeld-{name}-{digest}"
+    return f"wheeld-{name}-{zlib.crc32(bytes(directory.resolve())) >> 8:06x}"
 
 
 def is_left(directory: Path) -> bool:

@@ -14,7 +14,6 @@ import errno
 import mmap
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -108,7 +107,7 @@ def create_unguessable(
     """
     tries = 0
     while True:
-        name = f"{stem}-{secrets.token_hex(8)}"
+        name = f"{stem}-{os.urandom(8).hex()}"
         try:
             return name, create(name, size, mode, gid)
         except NameTaken:

@@ -6,13 +6,13 @@ free-threaded Python, where its import would turn the GIL on again.
 
 from __future__ import annotations
 
-import sysconfig
+import sys
 from typing import Final
 
 from wheeld_core import _native
 
 try:
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if "t" in sys.abiflags:  # free-threaded; `sysconfig` would load a third of a megabyte
         raise ImportError("posix_ipc would enable the GIL")
     import posix_ipc
 except ImportError:

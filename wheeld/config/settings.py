@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -189,6 +188,8 @@ class _Sources:
 
     def add_file(self, path: Path) -> None:
         """Add the values of a TOML file."""
+        import tomllib  # most daemons have no file
+
         try:
             text = path.read_text()
             values = tomllib.loads(text)

@@ -12,7 +12,6 @@ import logging
 import mmap
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Iterable, Mapping
@@ -65,7 +64,7 @@ def _prefix_of(facts: control.Message, name: str) -> str | None:
 def new_prefix(directory: Path, name: str) -> str:
     """A prefix for the segments of a new daemon. It is made from the runtime directory, so that
     they are found without daemon.json, and of a random part, so that it is unique."""
-    return f"{segment_stem(directory, name)}{secrets.token_hex(3)}-"
+    return f"{segment_stem(directory, name)}{os.urandom(3).hex()}-"
 
 
 def hold(prefix: str) -> int | None:

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import mmap
 import os
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -174,7 +173,7 @@ class Resources(RuntimeFiles):
             **native,
             origin_ns=origin,
             backed=backed,
-            token=(token := secrets.randbits(63)),
+            token=(token := int.from_bytes(os.urandom(8)) >> 1),
         )
         self._make_shared(token)
 

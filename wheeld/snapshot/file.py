@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import stat
@@ -39,7 +38,7 @@ MAGIC: Final = b"wheeld\0S"
 FORMAT_VERSION: Final = 2
 _PREFIX = struct.Struct("<8sIIQ")
 _writing = threading.Lock()  # they share the name of the fresh file
-_DIGEST_BYTES = hashlib.sha256().digest_size
+_DIGEST_BYTES = 32
 
 
 def path_of(state_dir: str | os.PathLike[str], name: str) -> Path:
@@ -112,6 +111,8 @@ def _parts(snapshot: Snapshot) -> Iterator[memoryview]:
 
 
 def _write_parts(fd: int, parts: Iterator[memoryview]) -> int:
+    import hashlib  # loads OpenSSL: a megabyte that a daemon without snapshots does not need
+
     digest = hashlib.sha256()
     written = 0
     for part in parts:
@@ -180,6 +181,8 @@ def read(path: Path) -> Snapshot:
             f"{path} is truncated or torn: it has {len(content):,} bytes, its header says "
             f"{expected:,}"
         )
+    import hashlib
+
     signed = memoryview(content)[:-_DIGEST_BYTES]
     if hashlib.sha256(signed).digest() != content[-_DIGEST_BYTES:]:
         raise SnapshotError(f"{path} is damaged: its SHA-256 does not match")
