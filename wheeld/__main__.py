@@ -27,6 +27,8 @@ def main() -> None:
     gc.disable()
     run = _private_daemon() if sys.argv[1:2] == [spawn.PRIVATE] else _command()
     gc.freeze()
+    if sys.argv[1:2] in ([spawn.PRIVATE], ["start"]) and not _WITHOUT_CLOCK.intersection(sys.argv):
+        _start_clock()
     gc.enable()
     try:
         run()
@@ -36,7 +38,7 @@ def main() -> None:
 
 def _private_daemon() -> Callable[[], None]:
     """Run an embedded daemon, which does not load the command line."""
-    _start_clock()
+    lean.load_asyncio()
     from wheeld.supervisor import launch  # loads numpy
 
     return launch.main
@@ -50,7 +52,7 @@ def _command() -> Callable[[], None]:
                 "commands: pip install 'wheeld[daemon]'"
             )
     if sys.argv[1:2] == ["start"]:
-        _start_clock()
+        lean.load_asyncio()
         from wheeld.cli import plain_start  # loads numpy
 
         if (run := plain_start.command(sys.argv[2:])) is not None:
@@ -62,11 +64,11 @@ def _command() -> Callable[[], None]:
 
 
 def _start_clock() -> None:
-    """Start the clock process ahead, so that it loads its modules while the supervisor does."""
-    if not _WITHOUT_CLOCK.intersection(sys.argv):
-        descriptors.take_all()
-        spawn.ahead(spawn.CLOCK)
-    lean.load_asyncio()
+    """Fork the clock process, which shares what the supervisor has loaded."""
+    from wheeld.clock import process  # loads numpy
+
+    descriptors.take_all()
+    spawn.fork_ahead(spawn.CLOCK, process.main)
 
 
 def _open_standard_descriptors() -> None:

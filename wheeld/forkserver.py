@@ -8,7 +8,6 @@ The fork server loads them once; each daemon is a fork of it, and its clock one 
 from __future__ import annotations
 
 import array
-import atexit
 import contextlib
 import functools
 import gc
@@ -19,7 +18,6 @@ import signal
 import socket
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -247,7 +245,7 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()
     lean.load_asyncio()
-    from wheeld.clock import process  # loads numpy
+    import wheeld.clock.process  # noqa: F401 - loads numpy; the clocks share it
     from wheeld.supervisor import launch
 
     gc.freeze()
@@ -255,31 +253,15 @@ def main() -> None:
     # Ctrl-C is for the caller, who ends us.
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=int(sys.argv[1]))
-    be = DaemonForker(channel, {spawn.CLOCK: process.main, spawn.PRIVATE: launch.main}).serve()
+    be = DaemonForker(channel, {spawn.PRIVATE: launch.main}).serve()
     if be is None:
         return
     signal.signal(signal.SIGINT, interrupt)
-    gc.enable()
-    code = 1
-    try:
-        be()
-        code = 0
-    except SystemExit as error:
-        if isinstance(error.code, str):
-            print(error.code, file=sys.stderr)
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        spawn.end_unused()
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)  # skips the interpreter's clean-up: half of an end
+    spawn.run_fork(be)
 
 
 def _become(request: dict[str, Any], output: int) -> str:
-    """Become the daemon of this request, or its clock; returns which."""
+    """Become the daemon of this request, with its clock forked; returns which kind it is."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -289,15 +271,10 @@ def _become(request: dict[str, Any], output: int) -> str:
     words = request["words"]
     sys.argv = ["wheeld", *words]
     sys.orig_argv = [sys.executable, "-P", "-m", "wheeld", *words]  # what a restart executes
-    ours, theirs = socket.socketpair()
-    if pid := os.fork():
-        theirs.close()
-        spawn.provide(spawn.CLOCK, spawn.Spawned(spawn.Forked(pid), ours))
-        return str(words[0])
-    ours.close()
-    os.setsid()
-    sys.argv = [spawn.CLOCK, str(theirs.detach())]
-    return spawn.CLOCK
+    from wheeld.clock import process
+
+    spawn.fork_ahead(spawn.CLOCK, process.main)
+    return str(words[0])
 
 
 if __name__ == "__main__":

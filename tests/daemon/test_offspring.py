@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -80,10 +81,22 @@ def test_without_a_descriptor_for_it_nothing_is_left(monkeypatch: pytest.MonkeyP
     assert not is_running(pids[0])
 
 
-def test_one_that_was_started_ahead() -> None:
-    """Who asks first gets it, who comes next another; one that nobody asks for ends."""
-    spawn.ahead(RECORDER)
+def tell_and_wait() -> None:
+    """What a fork is here: it says whether its session is its own, and how much it has open."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    mine = os.getsid(0) == os.getpid()
+    there = [fd for fd in os.listdir("/proc/self/fd") if int(fd) > 2]
+    channel.send(f"{mine} {sum(os.path.exists(f'/proc/self/fd/{fd}') for fd in there)}".encode())
+    channel.recv(1)
+    os._exit(0)
+
+
+def test_one_that_was_forked_ahead() -> None:
+    """Who asks first gets it, who comes next another; one that nobody asks for ends. Nothing that
+    its parent has open is open there."""
+    spawn.fork_ahead(RECORDER, tell_and_wait)
     early = spawn._ahead[RECORDER].process.pid
+    assert spawn._ahead[RECORDER].channel.recv(99) == b"True 1"
 
     async def main() -> tuple[int, int]:
         first, second = start(), start()
@@ -95,7 +108,7 @@ def test_one_that_was_started_ahead() -> None:
     first, second = asyncio.run(main())
     assert first == early
     assert second != early
-    spawn.ahead(RECORDER)
+    spawn.fork_ahead(RECORDER, tell_and_wait)
     unused = spawn._ahead[RECORDER].process.pid
     spawn.end_unused()
     assert not is_running(unused)

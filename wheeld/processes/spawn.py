@@ -1,20 +1,24 @@
 """Starts a module as a child process, at the other end of a socket pair.
 
-One may be started ahead, before its parent has its options: it waits for the first message, and
-ends if none comes. Loading modules is most of the start of the supervisor and its clock, and so
-they do it side by side. Nothing but the standard library is imported here.
+One may be forked ahead, before its parent has its options: it waits for the first message, and
+ends if none comes. Loading modules is most of the start of the supervisor and its clock, and most
+of their memory: the first clock is a fork of its supervisor, and has both in common with it.
+Nothing but the standard library is imported here.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, NoReturn
 
 CLOCK: Final = "wheeld.clock.process"
 RECORDER: Final = "wheeld.recorder.process"
@@ -83,24 +87,64 @@ def spawn(module: str) -> Spawned:
     return Spawned(process, ours)
 
 
-def ahead(module: str) -> None:
-    """Start one ahead, for the next `take` of this module."""
-    with contextlib.suppress(OSError):  # who asks finds out why
-        _ahead[module] = spawn(module)
+def fork_ahead(module: str, main: Callable[[], None]) -> None:
+    """Fork one ahead, for the next `take` of this module; `main` is its loaded entry point.
+
+    Call it before there are threads, and after `gc.freeze`: collections would write to memory that
+    both share. It has a session of its own and, besides its standard ones, no descriptor but its
+    end of the channel.
+    """
+    try:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            if pid := os.fork():
+                _ahead[module] = Spawned(Forked(pid), socket.socket(fileno=ours.detach()))
+                return
+            channel = theirs.detach()
+            ours.detach()
+            _close_all_but(channel)
+    except OSError:  # who asks finds out why
+        return
+    os.setsid()
+    sys.argv = [module, str(channel)]
+    run_fork(main)
 
 
-def provide(module: str, spawned: Spawned) -> None:
-    """Provide a process that was made in another way, for the next `take` of this module."""
-    _ahead[module] = spawned
+def _close_all_but(channel: int) -> None:
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        if fd > 2 and fd != channel:
+            with contextlib.suppress(OSError):  # the one of this directory
+                os.close(fd)
+
+
+def run_fork(main: Callable[[], None]) -> NoReturn:
+    """Run `main` in a process made by fork, and end the process as a program of its own ends."""
+    gc.enable()
+    code = 1
+    try:
+        main()
+        code = 0
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        end_unused()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # skips the interpreter's clean-up: half of an end
 
 
 def take(module: str) -> Spawned:
-    """The process that was started ahead or provided, else a new one; raises as `spawn`."""
+    """The process that was forked ahead, else a new one; raises as `spawn`."""
     return _ahead.pop(module, None) or spawn(module)
 
 
 def end_unused() -> None:
-    """End those that were never taken."""
+    """End those that nobody has taken."""
     while _ahead:
         _, (process, channel) = _ahead.popitem()
         channel.close()

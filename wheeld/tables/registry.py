@@ -94,7 +94,9 @@ class Registry:
         self._view = RegistryView(memory)
         self._rows = self._view.rows
         # Random in a new table, so that incarnations of another wheel match no worker here.
-        self._incarnations = int(self._rows["incarnation"].max()) or int.from_bytes(os.urandom(3)) << 16
+        self._incarnations = (
+            int(self._rows["incarnation"].max()) or int.from_bytes(os.urandom(3)) << 16
+        )
         self.tenants: dict[int, Tenant] = {
             row: self._read(row) for row in range(len(self._rows)) if self._rows["state"][row]
         }
