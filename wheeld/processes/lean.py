@@ -13,7 +13,7 @@ def load_asyncio() -> None:
     """
     if "asyncio" in sys.modules or "ssl" in sys.modules:
         return
-    sys.modules["ssl"] = None  # importing it is an ImportError
+    sys.modules["ssl"] = None  # type: ignore[assignment] # so that its import fails
     try:
         import asyncio  # noqa: F401
     finally:
