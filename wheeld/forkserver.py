@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wheeld import embedding
-from wheeld.processes import descriptors, lean, spawn
+from wheeld.processes import descriptors, lean, spawn, titles
 from wheeld_core.errors import WheelError
 
 MOST = 1 << 17
@@ -248,6 +248,7 @@ def main() -> None:
     import wheeld.clock.process  # noqa: F401 - loads numpy; the clocks share it
     from wheeld.supervisor import launch
 
+    titles.load()
     gc.freeze()
     descriptors.take_all()
     # Ctrl-C is for the caller, who ends us.

@@ -19,6 +19,14 @@ def title(daemon: str, part: str, room: int) -> str:
     return f"wheeld[{daemon[: -over - 1] + '+' if over > 0 else daemon}]: {part}"
 
 
+def load() -> None:
+    """Load what `set_title` needs, if it is installed: for all that this process forks."""
+    with contextlib.suppress(ModuleNotFoundError):
+        os.environ["SPT_NOENV"] = "1"  # it leaves the environment alone
+        import setproctitle  # noqa: F401
+    os.environ.pop("SPT_NOENV", None)
+
+
 def set_title(daemon: str, part: str) -> None:
     """Give this process its title. Its short name (`ps -o comm`) and the environment that /proc
     shows do not change; without setproctitle nothing does."""
