@@ -16,6 +16,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 rm -rf dist
 mkdir dist
 "$tools/python" -m build --sdist --outdir dist . >"$work/sdist.log" || { cat "$work/sdist.log"; exit 1; }
+if [ -e .git ]; then # who builds from the sdist alone has all that a checkout has, but for its own settings
+    missing=$(comm -23 <(git ls-files | grep -v '^\.[^/]*$\|^\.ci/\|\.gitignore$' | sort) \
+        <(tar tzf dist/wheeld-*.tar.gz | sed 's,^[^/]*/,,' | sort))
+    [ -z "$missing" ] || { echo "wheels.sh: MANIFEST.in leaves out:" $missing >&2; exit 1; }
+fi
 "$python" -m venv "$work/build"
 tar xzf dist/wheeld-*.tar.gz -C "$work"
 WHEELD_STRIP=1 "$work/build/bin/python" -m pip wheel -q --no-deps --wheel-dir "$work/raw" "$work"/wheeld-*/
