@@ -8,15 +8,18 @@
  * nobody; when nothing moves any more each slot is known to be free by the worker who holds it, or in stock, or
  * the slab is nobody's.
  *
+ * RUN: -DARMS=2
+ * RUN: -DARMS=3
+ *
  * MUTANT 1: a slab is unparked by a store, not compared
- * MUTANT 2: what is free of a parked slab is used without unparking it
- * MUTANT 3: the clock sets no mark before it looks, and compares with the parked word alone
- * MUTANT 4: the clock makes a slab split by a store, not compared
+ * MUTANT 2 [-DARMS=3]: what is free of a parked slab is used without unparking it
+ * MUTANT 3 [-DARMS=3]: the clock sets no mark before it looks, and compares with the parked word alone
+ * MUTANT 4 [-DARMS=3]: the clock makes a slab split by a store, not compared
  * MUTANT 5 [-DARMS=5]: an entry about a split slab is believed when its reader holds the slot, wherever it got it
- * MUTANT 6: who claims a slab does not read its ring to the end
- * MUTANT 7: the holder of a slot is written after its entry is out
- * MUTANT 8: a slab is parked with a slot in hand
- * MUTANT 9: what is not published yet of the owner's returns is left so when its slab is taken over
+ * MUTANT 6 [-DARMS=3]: who claims a slab does not read its ring to the end
+ * MUTANT 7 [-DARMS=3]: the holder of a slot is written after its entry is out
+ * MUTANT 8 [-DARMS=3]: a slab is parked with a slot in hand
+ * MUTANT 9 [-DARMS=3]: what is not published yet of the owner's returns is left so when its slab is taken over
  */
 #ifndef MUTANT
 #define MUTANT 0
