@@ -92,7 +92,9 @@ def run_tests(which: str, extras: list[str], place: Path) -> bool:
     paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline", "testing")]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     files = [f"tests/{name}" for extra in ("", *extras) for name in TESTS[extra]]
-    old = ["-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning"]  # of each other
+    # of each other; and PySpark 4.0 leaves sockets to the garbage collector
+    quiet = ("DeprecationWarning", "FutureWarning", "ResourceWarning")
+    old = [option for name in quiet for option in ("-W", f"ignore::{name}")]
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *old, *files]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
 
