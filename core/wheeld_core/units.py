@@ -13,21 +13,24 @@ _NS: Final = {
     "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1,
 }  # fmt: skip
 _BYTES: Final = {"T": 1 << 40, "G": 1 << 30, "M": MIB, "K": KIB, "": 1}
-_DURATION: Final = re.compile(rf"([0-9]*\.?[0-9]+)\s*({'|'.join(_NS)})")
+_DURATION: Final = re.compile(rf"([0-9]*\.?[0-9]+)\s*({'|'.join(_NS)})?")
 _SIZE: Final = re.compile(r"([0-9]+)\s*([KMGT]?)")
 
 
 def parse_duration(text: str) -> int:
-    """The nanoseconds of a duration such as "1.5ms" or "7d".
+    """The nanoseconds of a duration such as "1.5ms" or "7d"; a bare number is seconds.
 
     Raises
     ------
     ValueError
-        It is not a number with a unit.
+        It is not a number, or one with a unit.
     """
     match = _DURATION.fullmatch(text.strip())
-    if match is None or not math.isfinite(found := float(match[1]) * _NS[match[2]]):
-        raise ValueError("expected a number with ns, us, ms, s, m, h or d, such as 250ms or 1.5s")
+    if match is None or not math.isfinite(found := float(match[1]) * _NS[match[2] or "s"]):
+        raise ValueError(
+            "expected a number of seconds, or one with ns, us, ms, s, m, h or d, such as 250ms or "
+            "1.5s"
+        )
     return round(found)
 
 

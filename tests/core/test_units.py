@@ -9,13 +9,16 @@ from wheeld_core import units
 @pytest.mark.parametrize(
     ("text", "ns"),
     [("1ns", 1), ("1.5 us", 1500), (".25ms", 250_000), ("2h", 7200 * 10**9),
-     (" 7d ", 604_800 * 10**9), ("4.35us", 4350), ("1m", 60 * 10**9)],
+     (" 7d ", 604_800 * 10**9), ("4.35us", 4350), ("1m", 60 * 10**9),
+     ("5", 5 * 10**9), (".5", 500_000_000)],
 )  # fmt: skip
 def test_durations(text: str, ns: int) -> None:
     assert units.parse_duration(text) == ns
 
 
-@pytest.mark.parametrize("text", ["", "5", "ms", "-1s", "1 hour", "1e3s", "1.s", "9" * 400 + "s"])
+@pytest.mark.parametrize(
+    "text", ["", "ms", "nan", "inf", "-1s", "1 hour", "1e3s", "1.s", "9" * 400 + "s"]
+)
 def test_no_durations(text: str) -> None:
     with pytest.raises(ValueError, match="such as 250ms"):
         units.parse_duration(text)

@@ -37,12 +37,9 @@ def errors_to_exit() -> Iterator[None]:
 def duration_ns(text: str, what: str = "duration") -> int:
     """Nanoseconds of "250ms" or "2h"; a bare number is seconds. `what` names it in the error."""
     try:
-        return parse_duration(text if text[-1:].isalpha() else f"{text}s")
-    except ValueError:
-        raise ValueError(
-            f"{what} {text!r}: expected a number of seconds, or one with ns, us, ms, s, m, h or d, "
-            "such as 250ms or 1.5s"
-        ) from None
+        return parse_duration(text)
+    except ValueError as error:
+        raise ValueError(f"{what} {text!r}: {error}") from None
 
 
 def with_bare(bare: Mapping[str, str]) -> type[TyperCommand]:
