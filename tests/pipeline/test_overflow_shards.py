@@ -84,7 +84,7 @@ def run(tmp_path: Path, *options: str) -> str:
     ("options", "said"),
     [
         (["--horizon", "soon"], "--horizon 'soon': expected a duration"),
-        (["--grace", "10"], "--grace '10': expected a duration"),
+        (["--grace", "5us"], "--grace '5us': expected a duration"),
         (["--shards", "0"], "0 shards: expected 1 to"),
         (["--option", "header"], "--option 'header': expected KEY=VALUE"),
     ],
