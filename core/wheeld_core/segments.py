@@ -98,6 +98,11 @@ def create(
         os.close(fd)
 
 
+def random_part(count: int) -> str:
+    """Of a name: `count` bytes in hexadecimal. Not by `secrets`, which loads OpenSSL."""
+    return os.urandom(count).hex()
+
+
 def create_unguessable(
     stem: str, size: int, mode: int = 0o600, gid: int | None = None
 ) -> tuple[str, mmap.mmap]:
@@ -107,7 +112,7 @@ def create_unguessable(
     """
     tries = 0
     while True:
-        name = f"{stem}-{os.urandom(8).hex()}"
+        name = f"{stem}-{random_part(8)}"
         try:
             return name, create(name, size, mode, gid)
         except NameTaken:

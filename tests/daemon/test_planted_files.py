@@ -159,7 +159,7 @@ def test_a_name_that_was_foreseen(daemon: Daemon, monkeypatch: pytest.MonkeyPatc
     taken, free = "0" * 16, "1" * 16
     stem = f"wheeld-{daemon.name}-{taken[:12]}-worker-0"
     tokens = iter([taken, taken, free])
-    monkeypatch.setattr(segments.secrets, "token_hex", lambda count: next(tokens)[: 2 * count])
+    monkeypatch.setattr(segments, "random_part", lambda count: next(tokens)[: 2 * count])
     memory = segments.create(f"{stem}-{taken}", 4096)
     name, mine = segments.create_unguessable(stem, 4096)
     assert name == f"{stem}-{free}"

@@ -127,7 +127,7 @@ def test_anyio_when_the_daemon_goes(wheel: Wheel, backend: str) -> None:
     async def main() -> None:
         async with open_timers(wheel, reconnect_for=0.1) as timers:
             pid = wheel.status()["pid"]
-            os.kill(pid, signal.SIGTERM)
+            timers.timers.call_later(0.01, lambda: os.kill(pid, signal.SIGTERM))
             await timers.sleep(1000.0)
 
     with pytest.RaisesGroup(DaemonNotRunning, flatten_subgroups=True):

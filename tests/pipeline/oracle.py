@@ -36,7 +36,10 @@ def late(rows: Iterable[Row]) -> list[int]:
 
 def delay_name(delay_ns: int) -> str:
     """The class of a delay."""
-    names = ("below 1 ms", "1 to 10 ms", "10 to 100 ms", "0.1 to 1 s", "1 to 10 s", "10 to 100 s")
+    names = (
+        *("below 1 ms", "1 to 10 ms", "10 to 100 ms", "0.1 to 1 s", "1 to 10 s", "10 to 100 s"),
+        "100 to 1000 s",
+    )
     return next(name for name, power in zip(names, count(6), strict=False) if delay_ns < 10**power)
 
 

@@ -37,7 +37,7 @@ MAX_RING = 1 << _native.MAX_TRACE_BITS
         ({"trace_ring": "many"}, ("trace_ring", "'many'", "int")),
         ({"trace_every": "1ms"}, ("trace_every = '1ms'", "100ms to 24h", "'60s'")),
         ({"trace_every": "2d"}, ("trace_every = '2d'", "24h")),
-        ({"trace_keep": "7"}, ("trace_keep = '7'", "'7d'")),
+        ({"trace_keep": "7x"}, ("trace_keep = '7x'", "'7d'")),
         ({"trace_keep": "0d"}, ("trace_keep = '0d'", "1s to")),
         ({"trace_bytes": "10 X"}, ("trace_bytes = '10 X'", "'10G'")),
         ({"trace_bytes": "0"}, ("trace_bytes = '0'", "'500M'")),

@@ -64,7 +64,7 @@ def _prefix_of(facts: control.Message, name: str) -> str | None:
 def new_prefix(directory: Path, name: str) -> str:
     """A prefix for the segments of a new daemon. It is made from the runtime directory, so that
     they are found without daemon.json, and of a random part, so that it is unique."""
-    return f"{segment_stem(directory, name)}{os.urandom(3).hex()}-"
+    return f"{segment_stem(directory, name)}{segments.random_part(3)}-"
 
 
 def hold(prefix: str) -> int | None:
