@@ -57,10 +57,12 @@ def answered(run: Run) -> bool:
     return True
 
 
-def descriptors(run: Run) -> int:
-    """That its workers have open."""
+def accepted(run: Run, peers: list[socket.socket]) -> int:
+    """How many of these its workers have open."""
+    ports = {peer.getsockname()[1] for peer in peers}
     pids = [one.process.pid for one in run.broker.children if one.process is not None]
-    return sum(psutil.Process(pid).num_fds() for pid in pids)
+    found = [one for one in psutil.net_connections("tcp") if one.pid in pids and one.raddr]
+    return sum(one.raddr.port in ports for one in found)
 
 
 def test_peers_that_announce_and_do_not_send(broker: Run) -> None:
@@ -77,14 +79,14 @@ def test_peers_that_vanish_in_a_long_poll(broker: Run) -> None:
     with connected(broker) as peer:
         peer.sendall(framed(request(METADATA, 1, 1, "abuse", topics=[{"name": "empty"}])))
         peer.recv(1 << 16)
-    before = descriptors(broker)
-    peers = [connected(broker) for _ in range(300)]
-    for peer in peers:
-        peer.sendall(fetch("empty"))
-    until(lambda: descriptors(broker) >= before + 300, "they wait")
-    for peer in peers:
-        peer.close()
-    until(lambda: descriptors(broker) < before + 20, "theirs are closed")  # files of logs
+    with ExitStack() as stack:
+        peers = [stack.enter_context(connected(broker)) for _ in range(300)]
+        for peer in peers:
+            peer.sendall(fetch("empty"))
+        until(lambda: accepted(broker, peers) == 300, "they wait")
+        for peer in peers:
+            peer.shutdown(socket.SHUT_RDWR)  # which has its port still
+        until(lambda: accepted(broker, peers) == 0, "theirs are closed")
     assert answered(broker)
 
 
