@@ -217,7 +217,8 @@ class DaemonForker:
             for pidfd, (_, other) in self._running.items():
                 os.close(pidfd)
                 os.close(other)
-            return self._mains[_become(request, output)]
+            _become(request, output)
+            return self._mains[kind]
         pidfd = os.pidfd_open(pid)
         self._running[pidfd] = (pid, result)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd, theirs]))]
@@ -261,8 +262,8 @@ def main() -> None:
     spawn.run_fork(be)
 
 
-def _become(request: dict[str, Any], output: int) -> str:
-    """Become the daemon of this request, with its clock forked; returns which kind it is."""
+def _become(request: dict[str, Any], output: int) -> None:
+    """Become the daemon of this request, with its clock forked."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -275,7 +276,6 @@ def _become(request: dict[str, Any], output: int) -> str:
     from wheeld.clock import process
 
     spawn.fork_ahead(spawn.CLOCK, process.main)
-    return str(words[0])
 
 
 if __name__ == "__main__":

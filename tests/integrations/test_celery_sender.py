@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +11,7 @@ from celery import Celery
 
 import wheeld
 from daemons import until
+from no_descriptors import no_descriptor_left
 from wheeld_client import Observer, connect
 from wheeld_client.integrations import celery as integration
 
@@ -35,9 +35,7 @@ def test_it_connects_when_it_can(
             if trouble == "workers":
                 in_the_way.enter_context(connect(daemon, worker="first"))
             else:
-                soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-                resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-                in_the_way.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+                in_the_way.enter_context(no_descriptor_left())
             sender.start(SimpleNamespace(app=app))
             until(lambda: "delayed tasks wait" in caplog.text, "a warning")
         until(lambda: set(observer.workers()) - {"first"}, "a worker")

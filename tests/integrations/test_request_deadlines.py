@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 import wheeld
+from no_descriptors import no_descriptor_left
 from wheeld_client import AsyncTimers, InvalidDelay, Observer, WheelFull, connect
 from wheeld_client.integrations import limit as limits
 from wheeld_client.integrations.asgi import DeadlineMiddleware
@@ -200,17 +200,6 @@ def test_blocks_of_threads_run_all_the_same(
             with pytest.raises(InvalidDelay), Limit(timers, float("nan")):
                 pass
         assert not limits._limits
-
-
-@contextmanager
-def no_descriptor_left() -> Iterator[None]:
-    """This process can open nothing."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_no_descriptor_is_left_to_connect_with(daemon: str) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 _COMM = Path("/proc/self/comm")
@@ -19,12 +20,20 @@ def title(daemon: str, part: str, room: int) -> str:
     return f"wheeld[{daemon[: -over - 1] + '+' if over > 0 else daemon}]: {part}"
 
 
+@contextlib.contextmanager
+def _environment_left_alone() -> Iterator[None]:
+    """By setproctitle, which would take its room for titles, too."""
+    os.environ["SPT_NOENV"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["SPT_NOENV"]
+
+
 def load() -> None:
     """Load what `set_title` needs, if it is installed: for all that this process forks."""
-    with contextlib.suppress(ModuleNotFoundError):
-        os.environ["SPT_NOENV"] = "1"  # it leaves the environment alone
+    with contextlib.suppress(ModuleNotFoundError), _environment_left_alone():
         import setproctitle  # noqa: F401
-    os.environ.pop("SPT_NOENV", None)
 
 
 def set_title(daemon: str, part: str) -> None:
@@ -33,9 +42,8 @@ def set_title(daemon: str, part: str) -> None:
     with contextlib.suppress(ModuleNotFoundError, OSError):
         before = _COMM.read_text().rstrip("\n")
         room = len(Path("/proc/self/cmdline").read_bytes()) - 1
-        os.environ["SPT_NOENV"] = "1"
-        import setproctitle
+        with _environment_left_alone():
+            import setproctitle
 
-        setproctitle.setproctitle(title(daemon, part, room))
-        del os.environ["SPT_NOENV"]
+            setproctitle.setproctitle(title(daemon, part, room))
         _COMM.write_text(before)
