@@ -42,6 +42,28 @@ def put(text: str, name: str, new: str) -> str:
     return f"{before}{begin}\n{new}\n{end}{after}"
 
 
+def kept(content: dict[str, Any]) -> dict[str, Any]:
+    """What the pages show of a run: its medians, without the samples behind them."""
+    rows = [
+        {key: row[key] for key in ("name", "title", "notes", "missing", "lines", "busy lines")}
+        for row in content["rows"]
+    ]
+    return content | {"rows": rows, "pending": {"medians": content["pending"]["medians"]}}
+
+
+def as_lines(value: Any, levels: int = 4, indent: str = "\n ") -> str:
+    """JSON in lines down to that level, so that each measure is one line of a diff."""
+    if not levels or not value or not isinstance(value, dict | list):
+        return json.dumps(value)
+    within = levels - 1, f"{indent} "
+    if isinstance(value, list):
+        items, ends = [as_lines(each, *within) for each in value], "[]"
+    else:
+        items = [f"{json.dumps(key)}: {as_lines(each, *within)}" for key, each in value.items()]
+        ends = "{}"
+    return f"{ends[0]}{indent}{f',{indent}'.join(items)}{indent[:-1]}{ends[1]}"
+
+
 def machine(content: dict[str, Any]) -> str:
     """One line on where this was."""
     facts = content["machine"]
@@ -94,9 +116,7 @@ def numbers(content: dict[str, Any]) -> str:
         table(_all(rows, "lines")),
         "**While one core is busy with something else**",
         table(_all(rows, "busy lines")),
-        "![How late timers are](images/benchmark-lateness.svg)",
         "**By the number pending**",
-        "![One call by the number pending](images/benchmark-pending.svg)",
         table(pending.cells(content["pending"])),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -142,13 +162,12 @@ def main(arguments: list[str] | None = None) -> int:
     content = json.loads(given.json.read_text())
     if missing := {"rows", "pending"} - content.keys():
         parser.error(f"{given.json} has no {' and no '.join(missing)}: run python -m bench in full")
-    if given.json.resolve() != FOUND:
-        FOUND.write_text(given.json.read_text())
+    FOUND.write_text(f"{as_lines(kept(content))}\n")
     for path, text in pages(content, ROOT).items():
         path.write_text(text)
         print(f"written: {path.relative_to(ROOT)}")
-    for path in plots.draw(content, ROOT / "docs" / "images"):
-        print(f"written: {path.relative_to(ROOT)}")
+    plots.operations(content, ROOT / "docs" / "images" / plots.FIGURE)
+    print(f"written: docs/images/{plots.FIGURE}")
     return 0
 
 

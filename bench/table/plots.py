@@ -1,13 +1,10 @@
-"""The page's figures, as SVG: bars per operation, lateness, cost by the number pending."""
+"""The figure of the README and the page: bars per operation, as SVG."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-from bench.table import pending
 
 COLOURS = {
     "wheeld": "#0b6e4f",
@@ -50,17 +47,6 @@ LEFT_OUT = ("plain sleep", "wheeld, fresh")
 WIDTH = 8.0
 
 
-@contextmanager
-def _saved(path: Path, size: tuple[float, float], panels: int, **more: Any) -> Iterator[Any]:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "wheeld", "font.size": 9}):
-        figure = Figure(figsize=size, layout="constrained")
-        yield figure.subplots(1, panels, squeeze=False, **more)[0]
-        figure.savefig(path, metadata={"Date": None})
-
-
 def _groups(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
     """The name of each group of bars, and ns of each contender."""
     rows = {row["name"]: row for row in content["rows"]}
@@ -75,12 +61,22 @@ def _groups(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
 
 
 def operations(content: dict[str, Any], path: Path) -> None:
-    """Bars, on a logarithmic axis."""
+    """Draw the bars on a logarithmic axis.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed; it comes with `wheeld[plots]`.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     groups = list(_groups(content))
     bars = sum(len(found) + 1 for _, found in groups)
-    with _saved(path, (WIDTH, 1.0 + 0.16 * bars), 1) as (axes,):
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "wheeld", "font.size": 9}):
+        figure = Figure(figsize=(WIDTH, 1.0 + 0.16 * bars), layout="constrained")
+        axes = figure.subplots()
         place, middles, used = 0, [], dict[str, None]()
         for _, found in groups:
             for who, value in found.items():
@@ -97,68 +93,7 @@ def operations(content: dict[str, Any], path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         axes.legend(handles=[Patch(color=COLOURS[who], label=who) for who in used], fontsize=8,
                     loc="lower right")  # fmt: skip
+        figure.savefig(path, metadata={"Date": None})
 
 
-def _curve(values: dict[str, float]) -> tuple[list[float], list[float]]:
-    """ms late, and the percent of the timers that are no later."""
-    shares = {float(key[1:].partition(",")[0]): value / 1e3 for key, value in values.items()
-              if key.startswith("p")}  # fmt: skip
-    ordered = sorted(shares)
-    return [shares[share] for share in ordered], ordered
-
-
-def lateness(content: dict[str, Any], path: Path) -> None:
-    """Distributions, quiet and with one core busy."""
-    row = next(row for row in content["rows"] if row["name"] == "sparse")
-    panels = {"quiet": row["medians"], "one core busy": row["busy medians"]}
-    with _saved(path, (WIDTH, 3.6), len(panels), sharey=True) as all_axes:
-        for axes, (title, medians) in zip(all_axes, panels.items(), strict=True):
-            for who, values in medians.items():
-                axes.plot(*_curve(values), color=COLOURS[who], label=who)
-            axes.set_xscale("symlog", linthresh=0.1)
-            axes.axvline(0, color="#444444", linewidth=0.6)
-            axes.set_title(title)
-            axes.set_xlabel("ms late; left of 0: early")
-            axes.grid(True, alpha=0.3)
-        all_axes[0].set_ylabel("percent of 10,000 timers per second")
-        all_axes[0].legend(fontsize=7)
-
-
-def by_pending(content: dict[str, Any], path: Path) -> None:
-    """One call, from a thousand pending timers to ten million."""
-    measured = content["pending"]
-    panels = {"schedule": "schedule", "later": "reschedule, later", "cancel": "cancel"}
-    with _saved(path, (WIDTH, 3.2), len(panels), sharey=True) as all_axes:
-        for axes, (what, title) in zip(all_axes, panels.items(), strict=True):
-            for who in measured["medians"]:
-                curve = pending.curve(measured, who, what)
-                axes.plot(curve.keys(), curve.values(), "o-", markersize=3, color=COLOURS[who],
-                          label=who)  # fmt: skip
-            axes.set_xscale("log")
-            axes.set_yscale("log")
-            axes.set_title(title)
-            axes.set_xlabel("pending")
-            axes.grid(True, alpha=0.3)
-        all_axes[0].set_ylabel("ns for one call")
-        all_axes[0].legend(fontsize=7)
-
-
-FIGURES = {
-    "benchmark-operations.svg": operations,
-    "benchmark-lateness.svg": lateness,
-    "benchmark-pending.svg": by_pending,
-}
-
-
-def draw(content: dict[str, Any], directory: Path) -> list[Path]:
-    """Write all of them.
-
-    Raises
-    ------
-    ImportError
-        matplotlib is not installed (it comes with `wheeld[plots]`).
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, make in FIGURES.items():
-        make(content, directory / name)
-    return [directory / name for name in FIGURES]
+FIGURE = "benchmark-operations.svg"
