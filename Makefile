@@ -89,7 +89,6 @@ layout: ## write the tables of shm_layout.md again
 	$(SETUP) run
 	$(RUN)/python tools/layout_tables.py --write
 	$(RUN)/python tools/option_tables.py --write
-	$(RUN)/python tools/manual.py --write
 
 docs: ## build the documentation site into build/site; warnings are errors
 	$(SETUP) dev

@@ -14,12 +14,16 @@ WHEELD_STRIP=1
     it): without symbols a profiler has no use for the tables.
 """
 
+import importlib.util
 import os
 import re
+import subprocess
+import sys
 from glob import glob
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build import build
 
 compile_args = [
     *("-std=c11", "-O3", "-g", "-fvisibility=hidden"),
@@ -63,7 +67,34 @@ if pages := os.environ.get("WHEELD_PAGES", "").rstrip("/"):
         "Source": pages,
     }
 
+
+class Build(build):
+    """Builds the package, then its manual page and completions from the commands as built."""
+
+    def run(self):
+        super().run()
+        editable = self.get_finalized_command("build_py").editable_mode
+        if editable or not all(map(importlib.util.find_spec, ("typer", "psutil"))):
+            return  # without build isolation, who builds may lack what the commands need
+        share = Path(self.build_base, "share")
+        paths = [os.path.abspath(self.build_lib), os.environ.get("PYTHONPATH", "")]
+        subprocess.run(
+            [sys.executable, "tools/manual.py", str(share)],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            check=True,
+        )
+        self.distribution.data_files = [
+            *(self.distribution.data_files or ()),
+            *(
+                (f"share/{made.parent.relative_to(share)}", [str(made)])
+                for made in share.rglob("*")
+                if made.is_file()
+            ),
+        ]
+
+
 setup(
+    cmdclass={"build": Build},
     ext_modules=[native],
     long_description=readme,
     long_description_content_type="text/markdown",

@@ -1,7 +1,6 @@
-"""Make the manual page and the shells' completions, which come with the package, from the commands.
+"""Write the manual page and the shells' completions, as a wheel's build does (setup.py).
 
-python tools/manual.py --check    exit 1 if a file of share/ differs from the commands
-python tools/manual.py --write    write them again
+python tools/manual.py DIRECTORY    into DIRECTORY/man/man1 and so on, as below /usr/share
 """
 
 from __future__ import annotations
@@ -10,20 +9,19 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.completion import get_completion_script
 
-from generated import ROOT, settle
 from wheeld import __version__
 from wheeld.cli.app import app
 
-SHARE = ROOT / "share"
 COMPLETIONS = {
-    "bash": SHARE / "bash-completion/completions/wheeld",
-    "zsh": SHARE / "zsh/site-functions/_wheeld",
-    "fish": SHARE / "fish/vendor_completions.d/wheeld.fish",
+    "bash": "bash-completion/completions/wheeld",
+    "zsh": "zsh/site-functions/_wheeld",
+    "fish": "fish/vendor_completions.d/wheeld.fish",
 }
 FILES = """\
 .TP
@@ -100,16 +98,18 @@ This command starts a daemon, looks at it, and ends it. Its exit code is 0 if it
 """
 
 
-def main() -> int:
-    """Entry point."""
-    fresh = {SHARE / "man/man1/wheeld.1": page()}
-    for shell, path in COMPLETIONS.items():
+def main(directory: str) -> None:
+    texts = {"man/man1/wheeld.1": page()}
+    for shell, name in COMPLETIONS.items():
         script = get_completion_script(
             prog_name="wheeld", complete_var="_WHEELD_COMPLETE", shell=shell
         )
-        fresh[path] = script.rstrip() + "\n"
-    return settle(fresh, "manual.py", __doc__)
+        texts[name] = script.rstrip() + "\n"
+    for name, text in texts.items():
+        path = Path(directory, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(*sys.argv[1:])

@@ -42,7 +42,7 @@ wheel=$(echo dist/*.whl)
 pip install -q --only-binary :all: "$wheel"
 echo "the client alone: $(pip freeze | tr '\n' ' ')"
 pip install -q --only-binary :all: "$wheel[daemon]" 'pytest>=8.2,<9' pytest-timeout pytest-xdist hypothesis
-ls "$work"/env/share/wheeld/{systemd/wheeld@.service,prometheus/wheeld-alerts.yml,grafana/wheeld.json}
+ls "$work"/env/share/man/man1/wheeld.1 "$work"/env/share/wheeld/{systemd/wheeld@.service,prometheus/wheeld-alerts.yml,grafana/wheeld.json}
 mkdir "$work/there"
 for part in tests tools examples pyproject.toml; do
     "$python" -c 'import shutil, sys; (shutil.copytree if sys.argv[3] else shutil.copy)(*sys.argv[1:3])' \

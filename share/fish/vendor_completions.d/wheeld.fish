@@ -1,1 +1,0 @@
-complete --command wheeld --no-files --arguments "(env _WHEELD_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args _TYPER_COMPLETE_ARGS=(commandline -cp) wheeld)" --condition "env _WHEELD_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=is-args _TYPER_COMPLETE_ARGS=(commandline -cp) wheeld"
