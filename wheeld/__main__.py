@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from wheeld.processes import descriptors, lean, spawn
+from wheeld.processes import descriptors, inherited, lean, spawn
 
 _EXTRA: Final = ("typer", "rich", "psutil")
 """What the extra `daemon` brings."""
@@ -22,7 +22,9 @@ def main() -> None:
     a thread per processor when it is loaded, is configured to start none, unless the environment
     says otherwise. Loaded modules stay, so the garbage collector is told to skip them.
     """
-    _open_standard_descriptors()
+    inherited.set_right()
+    if sys.argv[1:2] in ([spawn.PRIVATE], ["start"]):
+        inherited.leave_process_one()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()
     run = _private_daemon() if sys.argv[1:2] == [spawn.PRIVATE] else _command()
@@ -69,14 +71,6 @@ def _start_clock() -> None:
 
     descriptors.take_all()
     spawn.fork_ahead(spawn.CLOCK, process.main)
-
-
-def _open_standard_descriptors() -> None:
-    """Make sure that descriptors 0 to 2 are open. Otherwise a file opened later would get one of
-    these numbers, and messages of this process and its children would be written into it."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(fd, True)
-    os.close(fd)
 
 
 if __name__ == "__main__":

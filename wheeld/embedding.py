@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from wheeld import virtual
 from wheeld.processes.spawn import PRIVATE
-from wheeld_core import runtime, segments
+from wheeld_core import runtime, segments, trust
 from wheeld_core.errors import WheelError
 
 START_SECONDS = 30.0
@@ -94,11 +94,11 @@ def running(
     base = config.pop("runtime_dir", None)
     with contextlib.ExitStack() as stack:
         if base is None:
-            base = tempfile.mkdtemp(prefix="wheeld-")  # made with mode 0700
+            base = tempfile.mkdtemp(prefix="wheeld-", dir=_place(name))  # made with mode 0700
             stack.callback(_remove_directory, Path(base))
             config["remove_base"] = True  # the daemon does it when this process cannot
         directory = Path(base) / name
-        said, output = os.pipe()
+        said, output = map(trust.above_standard, os.pipe())
         with os.fdopen(said, "rb", 0):
             with os.fdopen(output, "wb", 0):
                 process = start(_options(name, base, config), output)
@@ -106,6 +106,14 @@ def running(
             stack.callback(_stop, process, directory, patience)
             _await_start(process, directory, said)
         yield EmbeddedDaemon(directory)
+
+
+def _place(name: str) -> str:
+    """A directory for temporary ones: the usual one, or if its path is too long for the socket of
+    a daemon below it, /tmp."""
+    usual = tempfile.gettempdir()
+    longest = runtime.MAX_SOCKET_PATH - len(f"/wheeld-12345678/{name}/{runtime.CONTROL_SOCKET}")
+    return usual if len(os.fsencode(usual)) <= longest else "/tmp"
 
 
 def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) -> str:

@@ -22,7 +22,8 @@ from collections.abc import Callable
 from typing import Any
 
 from wheeld import embedding
-from wheeld.processes import descriptors, lean, spawn, titles
+from wheeld.processes import descriptors, inherited, lean, spawn, titles
+from wheeld_core import trust
 from wheeld_core.errors import WheelError
 
 MOST = 1 << 17
@@ -44,7 +45,11 @@ class ForkServer:
 
     def __init__(self) -> None:
         self._owner = os.getpid()
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = (
+            socket.socket(fileno=trust.above_standard(end.detach()))
+            for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        )
+        self._channel = ours
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "wheeld.forkserver", str(theirs.fileno())],
@@ -99,7 +104,7 @@ class ForkServer:
             raise WheelError(f"the fork server (pid {self.pid}) is gone: {error}") from error
         if not answer:
             raise WheelError(f"the fork server (pid {self.pid}) is gone; its message is on stderr")
-        return DaemonProcess(int(answer), *fds)
+        return DaemonProcess(int(answer), *map(trust.above_standard, fds))
 
     def close(self) -> None:
         """End the server. May be called twice; the daemons are ended by those who had them
@@ -243,6 +248,7 @@ def _command_line() -> Callable[[], None]:
 
 def main() -> None:
     """Serve until the caller is gone; in a fork, be what was forked, and end as that does."""
+    inherited.set_right()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()
     lean.load_asyncio()

@@ -35,7 +35,8 @@ static int reach(connection *c, const place *p)
     int n = snprintf(address.sun_path, sizeof address.sun_path, "%s/control.sock", p->path);
     if (n >= (int)sizeof address.sun_path)
         return fail(WHEELD_INVALID, "%s: a socket's path has at most 107 bytes", p->path);
-    if ((c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) < 0)
+    c->fd = above_standard(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (c->fd < 0)
         return fail_errno(WHEELD_SYSTEM, "no socket");
     if (connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0)
         return fail_errno(errno == EACCES ? WHEELD_NOT_PERMITTED : WHEELD_NOT_RUNNING,
@@ -82,7 +83,7 @@ static void keep_descriptors(connection *c, struct msghdr *m)
             int fd;
             memcpy(&fd, CMSG_DATA(h) + i * sizeof fd, sizeof fd);
             if (c->passed < 0)
-                c->passed = fd;
+                c->passed = above_standard(fd);
             else
                 close(fd);
         }

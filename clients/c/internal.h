@@ -35,6 +35,10 @@ typedef struct mapping {
 /* Find a daemon's runtime directory, and make sure that it may be believed. */
 int place_find(place *p, const char *name, const char *runtime_dir);
 
+/* The same file under a number above 2, which no message of the process is written to: it may have
+ * closed its standard descriptors. */
+int above_standard(int fd);
+
 /* Open a FIFO of the daemon. */
 int place_open_fifo(const place *p, const char *name, int *fd);
 

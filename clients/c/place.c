@@ -113,6 +113,15 @@ bool place_has_fifo(const place *p, int fd)
     return fstat(fd, &s) == 0 && S_ISFIFO(s.st_mode) && s.st_uid == p->owner;
 }
 
+int above_standard(int fd)
+{
+    if (fd < 0 || fd > 2)
+        return fd;
+    int above = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    close(fd);
+    return above;
+}
+
 int place_open_fifo(const place *p, const char *name, int *fd)
 {
     *fd = strchr(name, '/') ? -1 : openat(p->fd, name, O_RDWR | FIFO);
@@ -120,6 +129,7 @@ int place_open_fifo(const place *p, const char *name, int *fd)
         *fd = openat(p->fd, name, O_WRONLY | FIFO);
     if (*fd < 0)
         return fail_errno(WHEELD_SYSTEM, "cannot open %s/%s", p->path, name);
+    *fd = above_standard(*fd);
     if (place_has_fifo(p, *fd))
         return WHEELD_OK;
     close(*fd);

@@ -125,7 +125,10 @@ def create(
     for base in bases:
         room = len(os.fsencode(base / name / CONTROL_SOCKET))
         if room > MAX_SOCKET_PATH:
-            problems.append(f"{base}: a socket path of {room} bytes, at most {MAX_SOCKET_PATH} fit")
+            problems.append(
+                f"{base}: a socket path of {room} bytes, at most {MAX_SOCKET_PATH} fit; give a "
+                "shorter --runtime-dir or --name"
+            )
             continue
         try:
             if runtime_dir is None and not base.exists():

@@ -259,7 +259,7 @@ def opened(name: str, writable: bool, owner_uid: int | None) -> Iterator[tuple[i
     """A descriptor of a segment that may be read or mapped, and its size in bytes."""
     flags = os.O_RDWR if writable else os.O_RDONLY
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    fd = os.open(f"{SHM_DIRECTORY}/{trust.plain(name)}", flags)
+    fd = trust.above_standard(os.open(f"{SHM_DIRECTORY}/{trust.plain(name)}", flags))
     try:
         status = os.fstat(fd)
         # It may have other names: a user who may write it can link it, and gains nothing by that.

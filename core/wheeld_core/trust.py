@@ -87,6 +87,7 @@ class DaemonDirectory(NamedTuple):
         return fd
 
     def _checked(self, fd: int, name: str) -> int:
+        fd = above_standard(fd)
         status = os.fstat(fd)
         if stat.S_ISFIFO(status.st_mode) and status.st_uid == self.owner:
             return fd
@@ -94,6 +95,20 @@ class DaemonDirectory(NamedTuple):
         raise PermissionError(
             f"{name!r} is not a FIFO of uid {self.owner}, the daemon's user; refusing to use it"
         )
+
+
+def above_standard(fd: int) -> int:
+    """The same file under a number above 2; closes `fd` if its number is not.
+
+    A process may have closed its standard descriptors. A file that got such a number would be
+    written to by each `print`.
+    """
+    if fd > 2:
+        return fd
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(fd)
 
 
 def plain(name: object) -> str:

@@ -67,7 +67,8 @@ class Connection:
 
     def __init__(self, directory: Path, timeout: float = 10.0) -> None:
         self.directory = directory
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket = socket.socket(fileno=trust.above_standard(made.detach()))
         self._socket.settimeout(timeout)
         self._rest = bytearray()
         self._looked = 0
@@ -172,7 +173,7 @@ class Connection:
             self._socket, 65536, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
         )
         room = MOST_DESCRIPTORS - len(self._descriptors)
-        self._descriptors += descriptors[:room]
+        self._descriptors += map(trust.above_standard, descriptors[:room])
         for descriptor in descriptors[room:]:
             os.close(descriptor)
         if not part:
