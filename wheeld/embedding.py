@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from wheeld import virtual
+from wheeld.processes import identity
 from wheeld.processes.spawn import PRIVATE
 from wheeld_core import runtime, segments, trust
 from wheeld_core.errors import WheelError
@@ -118,7 +119,12 @@ def _place(name: str) -> str:
 
 def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) -> str:
     """The options for `wheeld.supervisor.launch`, as strings like in the environment."""
-    options: dict[str, Any] = {"parent_pid": os.getpid(), "name": name, "runtime_dir": str(base)}
+    options: dict[str, Any] = {
+        "parent_pid": (pid := os.getpid()),
+        "parent_known": identity.of_pid(pid),
+        "name": name,
+        "runtime_dir": str(base),
+    }
     for key, value in config.items():
         if value is True or key == "pools":
             options[key] = value

@@ -15,6 +15,7 @@ from wheeld.config.declarations import OPTIONS
 from wheeld.config.pools import Pool
 from wheeld.config.settings import Config, ConfigError, load
 from wheeld.embedding import _options
+from wheeld.processes import identity
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
 
@@ -221,6 +222,7 @@ def test_embedded_options() -> None:
     given = {"pools": ["a=1", "b=2,strict"], "capacity": 64, "virtual_clock": True, "group": None}
     options = json.loads(_options("x", "/y", given))
     assert options.pop("parent_pid") == os.getpid()
+    assert options.pop("parent_known") == identity.of_pid(os.getpid())
     found = load(options)
     assert (found.name, found.runtime_dir, found.capacity) == ("x", "/y", 64)
     assert (found.pools, found.virtual_clock) == (("a=1", "b=2,strict"), True)

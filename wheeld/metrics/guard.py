@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
+import os
 from typing import Any, Final
 
 from wheeld.processes.messages import Notice, Order
@@ -137,6 +138,7 @@ class ExporterGuard:
             self._process.send(
                 Order.HELLO,
                 **self._resources.config.introduction,
+                supervisor=os.getpid(),
                 directory=str(self._resources.directory),
                 listen=self._listen,
             )

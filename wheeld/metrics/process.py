@@ -38,6 +38,8 @@ def run(channel: child.SupervisorChannel) -> None:
 
     def status() -> dict[str, Any]:
         found: dict[str, Any] = ask(directory, Request.STATUS, ANSWER_SECONDS)["status"]
+        if found["pid"] != hello["supervisor"]:
+            raise WheelError(f"another daemon (pid {found['pid']}) answers in {directory}")
         return found
 
     give_up = time.monotonic() + TRY_SECONDS

@@ -2,8 +2,8 @@
 
 A process is identified by its start time from /proc; where /proc hides it (`hidepid=2`, for a
 process of another user), by the inode of its pidfd, which is unique from Linux 6.9 on. Where there
-is neither, any process of that id is taken for it: a live worker that is declared dead would lose
-its timers, and its slots would be given to others while it uses them.
+is neither, any process of that id and user is taken for it: a live worker that is declared dead
+would lose its timers, and its slots would be given to others while it uses them.
 
 The start time is read here and not by psutil, which converts it to a time of day: the wall clock is
 set now and then, but ticks since boot are the same for every reader.
@@ -19,6 +19,8 @@ from typing import Final
 from wheeld.processes.pidfd import has_ended
 
 UNKNOWN: Final = 0
+NONE: Final = -1
+"""The identity of no process."""
 _OF_PIDFD: Final = 1 << 63
 """Set in the inode of a pidfd, so that it differs from any start time."""
 
@@ -46,8 +48,20 @@ def _of_pidfd(pidfd: int) -> int:
     return UNKNOWN if ours == theirs else theirs | _OF_PIDFD
 
 
-def of_pid(pid: int) -> int:
-    """The identity of a live process, to be stored; 0 when it cannot be determined."""
+def _may_be_of(pid: int, uid: int | None) -> bool:
+    """Can it be a process of that user? True if /proc hides it."""
+    with contextlib.suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        ids = next(line.split()[1:] for line in lines if line.startswith("Uid:"))
+        return uid is None or str(uid) in ids
+    return True
+
+
+def of_pid(pid: int, uid: int | None = None) -> int:
+    """The identity of a live process, to be stored; 0 when it cannot be determined, `NONE` when it
+    is not one of user `uid`."""
+    if uid is not None and not _may_be_of(pid, uid):
+        return NONE
     if (found := _start_time(pid)) != UNKNOWN:
         return found
     try:
@@ -67,15 +81,16 @@ def pid_namespace(pid: int) -> int:
     return 0
 
 
-def open_process(pid: int, known: int, pid_ns: int) -> int | None:
+def open_process(pid: int, known: int, pid_ns: int, uid: int | None = None) -> int | None:
     """A pidfd of the process with the stored identity `known`, or None if that is dead: gone, a
-    zombie, or replaced by another process with the same id."""
+    zombie, or replaced by another process with the same id. Where the identity cannot tell, the
+    user does: a process can change its user, but not when it began."""
     try:
         pidfd = os.pidfd_open(pid)
     except (OSError, OverflowError):
         return None
     now = _of_pidfd(pidfd) if known & _OF_PIDFD else _start_time(pid)
-    same = UNKNOWN in (known, now) or now == known
+    same = _may_be_of(pid, uid) if UNKNOWN in (known, now) else now == known
     if same and pid_ns not in (0, seen := pid_namespace(pid)):
         same = seen == 0
     if same and not has_ended(pidfd):  # checked last: it was alive during all of the checks above

@@ -3,32 +3,70 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import struct
 from typing import Final, NamedTuple
 
 from wheeld.config.settings import Config
+from wheeld.processes import identity
+from wheeld.processes.pidfd import has_ended
 from wheeld_core.control.messages import Request
+from wheeld_core.errors import WheelError
 
 OWNERS_ONLY: Final = (Request.STOP, Request.RESTART, Request.ADVANCE, Request.EVICT)
 """Requests that end the daemon or a worker, or move the virtual time."""
 _CREDENTIALS: Final = struct.Struct("3i")
 _SO_PEERGROUPS: Final = 59
+_SO_PEERPIDFD: Final = 77
 _MOST_BYTES: Final = 1024  # the most that Python's getsockopt takes: 256 groups
 
 
 class Caller(NamedTuple):
-    """The process at the other end of a connection."""
+    """The process that made a connection. Another one may have the socket by now."""
 
     pid: int
     uid: int
     gids: tuple[int, ...]
+    known: int
+    """Its identity (identity.py) when the connection was accepted."""
+    peer: socket.socket
 
     @property
     def owns(self) -> bool:
         """Is it the daemon's own user, or root?"""
         return self.uid in (os.getuid(), 0)
+
+    def open_process(self) -> int:
+        """A pidfd of that process, for the caller of this to close.
+
+        The kernel has a handle of it since it connected. Before Linux 6.5 that cannot be had: then
+        user and start time are compared with those at the accept.
+
+        Raises
+        ------
+        WheelError
+            It has ended, and its number may be another process's.
+        """
+        found: int | None
+        try:
+            found = self.peer.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+                raise
+            found = None
+            if error.errno == errno.ENOPROTOOPT:
+                found = identity.open_process(self.pid, self.known, 0, self.uid)
+        if found is not None and has_ended(found):
+            os.close(found)
+            found = None
+        if found is None:
+            raise WheelError(
+                f"the process that connected (pid {self.pid}) has ended: connect again, in the "
+                "process that is to be the worker"
+            )
+        return found
 
     def check_entry(self, config: Config) -> None:
         """Raise PermissionError unless it may use the daemon."""
@@ -55,7 +93,8 @@ def caller_of(peer: socket.socket) -> Caller:
     """The process at the other end."""
     told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(told)
-    return Caller(pid, uid, (gid, *_peer_groups(peer)))
+    known = identity.of_pid(pid, uid)
+    return Caller(pid, uid, (gid, *_peer_groups(peer)), known, peer)
 
 
 def _peer_groups(peer: socket.socket) -> tuple[int, ...]:

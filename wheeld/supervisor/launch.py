@@ -31,6 +31,7 @@ def launch(
     file: Path | None = None,
     *,
     parent_pid: int | None = None,
+    parent_known: int = 0,
     remove_base: bool = False,
     fresh: bool = False,
     check: bool = False,
@@ -43,7 +44,7 @@ def launch(
         Options; None: not given.
     file : Path, optional
         A TOML file, as in `config.load`.
-    parent_pid, remove_base, fresh
+    parent_pid, parent_known, remove_base, fresh
         As in `Supervisor`.
     check : bool
         Start nothing: print what would be started.
@@ -62,7 +63,9 @@ def launch(
         print(handover.introduce(loaded))
         return
     again = functools.partial(configuration.load, given, file)
-    supervisor = Supervisor(loaded, parent_pid, remove_base, fresh, again, handover.received())
+    supervisor = Supervisor(
+        loaded, parent_pid, remove_base, fresh, again, handover.received(), parent_known
+    )
     asyncio.run(supervisor.run())
     if supervisor.successor is not None:
         logs.give_back()
@@ -78,6 +81,7 @@ def main() -> None:
         launch(
             options,
             parent_pid=options.pop("parent_pid"),
+            parent_known=options.pop("parent_known", 0),
             check=handover.CHECK_OPTION in sys.argv[3:],
             **flags,
         )

@@ -17,7 +17,7 @@ from typing import Any
 
 from wheeld.config.reload import reloaded
 from wheeld.config.settings import Config
-from wheeld.processes import descriptors, notify, signals
+from wheeld.processes import descriptors, identity, notify, signals
 from wheeld.processes.messages import Order
 from wheeld.resources import handover
 from wheeld.supervisor import logs, status
@@ -44,8 +44,8 @@ class Supervisor(Parts):
     ----------
     config : Config
         What it is started with.
-    parent_pid : int, optional
-        Stop when this process dies (embedded daemons).
+    parent_pid, parent_known : int, optional
+        Stop when this process dies (embedded daemons), which has this identity (identity.py).
     remove_base : bool
         Also remove the directory that holds the runtime directory, if it is empty then.
     fresh : bool
@@ -69,6 +69,7 @@ class Supervisor(Parts):
         fresh: bool = False,
         read_config: Callable[[], Config] | None = None,
         before: handover.Handover | None = None,
+        parent_known: int = identity.UNKNOWN,
     ) -> None:
         descriptors.claim(config.max_workers)
         # A signal that comes while the segments are made is blocked until run() can clean up.
@@ -77,7 +78,7 @@ class Supervisor(Parts):
         self._read_config = read_config or (lambda: self.config)
         self._before = before
         self.clock.on_look = self._look
-        self._parent_pid = parent_pid
+        self._parent_pid, self._parent_known = parent_pid, parent_known
         self._parent_pidfd: int | None = None
         self._remove_base = remove_base
         self._wish = Wish.NOTHING
@@ -197,9 +198,8 @@ class Supervisor(Parts):
     def _watch_parent(self) -> None:
         if self._parent_pid is None:
             return
-        try:
-            self._parent_pidfd = os.pidfd_open(self._parent_pid)
-        except ProcessLookupError:
+        self._parent_pidfd = identity.open_process(self._parent_pid, self._parent_known, 0)
+        if self._parent_pidfd is None:
             self.stopping.set()
             return
         asyncio.get_running_loop().add_reader(self._parent_pidfd, self.stopping.set)

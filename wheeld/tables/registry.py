@@ -308,4 +308,5 @@ class Registry:
     def open_process(self, tenant: Tenant) -> int | None:
         """A pidfd of the tenant's process, for the caller to close; None if that is dead."""
         pid_ns = int(self._rows["pid_ns"][tenant.row])
-        return identity.open_process(tenant.pid, tenant.identity, pid_ns)
+        uid = tenant.uid if tenant.uid != ANY_UID else None
+        return identity.open_process(tenant.pid, tenant.identity, pid_ns, uid)

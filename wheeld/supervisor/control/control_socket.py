@@ -115,7 +115,7 @@ class ControlSocket:
                     if message.get("op") == Request.HELLO and tenant is None:
                         tenant, answer = await self._workers.arrive(message, caller)
                     elif message.get("op") == Request.RESUME and tenant is None:
-                        tenant, answer = self._workers.resume(message, caller.pid)
+                        tenant, answer = self._workers.resume(message, caller)
                     else:
                         caller.check_request(message.get("op"), self._resources.config)
                         answer = await self._answer(message, tenant)

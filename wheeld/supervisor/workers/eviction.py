@@ -66,6 +66,10 @@ async def by_name(workers: Workers, message: Message) -> dict[str, Any]:
 def _over(workers: Workers, tenant: Tenant, kept: bool) -> bool:
     """Is it gone, or replaced, or now kept for a successor?"""
     now = workers.registry.find(tenant.name)
-    if now is None or now.pid != tenant.pid:
+    if now is None or _who(now) != _who(tenant):
         return True
     return not kept and workers.registry.state(now) == RowState.KEPT
+
+
+def _who(tenant: Tenant) -> tuple[int, int, int]:
+    return tenant.incarnation, tenant.pid, tenant.identity

@@ -191,7 +191,7 @@ class Workers:
         for left in self.fences.left():
             self._depart(left, "left after it had lost its connection")
         name, kept = await self._place_of(name, bool(message.get("numbered")), uid)
-        pidfd = os.pidfd_open(pid)
+        pidfd = caller.open_process()
         try:
             if kept is not None:
                 tenant = self._succeed(kept, pid, uid, on_death, groups)
@@ -267,13 +267,15 @@ class Workers:
             raise
         self.registry.set_state(tenant, RowState.ACTIVE)
 
-    def resume(self, message: Message, pid: int) -> tuple[Tenant, Back]:
+    def resume(self, message: Message, caller: Caller) -> tuple[Tenant, Back]:
         """The tenancy of a live worker that lost its connection, and the answer to it.
 
         Raises
         ------
         DaemonNotRunning
             It is not this daemon's: the segments are different, or it was reaped meanwhile.
+        WheelError
+            The process that connected has ended.
         """
         compatibility.check(message)
         if message.get("token") != self._token:
@@ -283,13 +285,19 @@ class Workers:
         if (
             tenant is None
             or tenant.incarnation != message.get("incarnation")
-            or tenant.pid != pid
+            or not self._is_of(tenant, caller)
             or not self._may_resume(tenant)
         ):
             raise DaemonNotRunning("the daemon no longer knows this worker; connect() again")
-        about(tenant.name).info("(pid %d) reconnected", pid)
+        about(tenant.name).info("(pid %d) reconnected", tenant.pid)
         self.unheard.hear(tenant)
         return tenant, back_of(tenant)
+
+    def _is_of(self, tenant: Tenant, caller: Caller) -> bool:
+        """Is the caller the tenant's process? Both are alive, so one number is one process."""
+        os.close(caller.open_process())
+        pidfd = self._pidfds.get(tenant.row)
+        return tenant.pid == caller.pid and pidfd is not None and not has_ended(pidfd)
 
     def _may_resume(self, tenant: Tenant) -> bool:
         """A fenced worker may reconnect only to leave."""

@@ -1,0 +1,115 @@
+"""A process, a directory and a file are what was opened, not what has their number or name now."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common_fixtures import daemon_process
+from daemons import LONG, Daemon
+from wheeld.processes import identity
+from wheeld.supervisor import access
+from wheeld_core import control
+from wheeld_core.control import messages
+from wheeld_core.errors import WheelError
+
+daemon = daemon_process()
+
+CONNECTS = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); input()"
+
+
+@pytest.fixture(params=["the kernel's handle", "no handle"])
+def called(
+    request: pytest.FixtureRequest, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[subprocess.Popen[bytes], access.Caller]]:
+    """A process that has connected, and what is known of it."""
+    if request.param == "no handle":
+        monkeypatch.setattr(access, "_SO_PEERPIDFD", 9999)
+    path = str(runtime_dir / "s")
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as listener:
+        listener.bind(path)
+        listener.listen()
+        command = [sys.executable, "-c", CONNECTS, path]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+            with contextlib.closing(listener.accept()[0]) as peer:
+                yield process, access.caller_of(peer)
+            process.kill()
+
+
+def test_a_caller_that_has_ended(called: tuple[subprocess.Popen[bytes], access.Caller]) -> None:
+    process, caller = called
+    assert caller.pid == process.pid
+    os.close(caller.open_process())
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(WheelError, match="has ended"):  # a zombie
+        caller.open_process()
+    process.wait()
+    with pytest.raises(WheelError, match="has ended"):
+        caller.open_process()
+
+
+@pytest.mark.parametrize("other", ["start time", "user"])
+def test_a_number_that_is_another_processs_now(
+    called: tuple[subprocess.Popen[bytes], access.Caller],
+    other: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, caller = called
+    if access._SO_PEERPIDFD != 9999:
+        pytest.skip("the kernel's handle needs no comparison")
+    if other == "start time":
+        monkeypatch.setattr(identity, "_start_time", lambda pid: caller.known + 1)
+        found = caller
+    else:
+        found = access.Caller(caller.pid, 7, (), identity.of_pid(caller.pid, 7), caller.peer)
+    with pytest.raises(WheelError, match="has ended"):
+        found.open_process()
+
+
+HANDS_ON = """
+import os, select, socket, sys
+from wheeld_core import control
+from wheeld_core.control import messages
+connection = control.Connection(__import__("pathlib").Path(sys.argv[1]), 60)
+first = os.getpid()
+if os.fork():
+    os._exit(0)
+while os.getppid() == first:
+    pass
+connection._socket.sendall(sys.stdin.readline().encode())
+print(connection._read_line().decode())
+"""
+
+
+@pytest.mark.parametrize("op", ["hello", "resume"])
+def test_a_socket_that_was_handed_on(daemon: Daemon, op: str) -> None:
+    with contextlib.closing(control.Connection(daemon.directory, LONG)) as connection:
+        hello = messages.hello("w", "drop", None, numbered=False)
+        welcome = connection.request(**hello)
+        asked = messages.resume(welcome) if op == "resume" else {**hello, "worker": "x"}  # type: ignore[arg-type]
+        done = subprocess.run(
+            [sys.executable, "-c", HANDS_ON, str(daemon.directory)],
+            input=control.encode(asked),
+            capture_output=True,
+            timeout=LONG,
+        )
+        assert "has ended: connect again" in json.loads(done.stdout)["error"], done.stderr
+        assert set(daemon.workers()) == {"w"}
+
+
+def test_a_parent_whose_number_is_anothers(runtime_dir: Path, daemon_name: str) -> None:
+    options = {
+        "name": daemon_name,
+        "runtime_dir": str(runtime_dir),
+        "parent_pid": os.getpid(),
+        "parent_known": identity.of_pid(os.getpid()) + 1,
+    }
+    command = [sys.executable, "-m", "wheeld", "--private", json.dumps(options)]
+    assert subprocess.run(command, timeout=LONG).returncode == 0
