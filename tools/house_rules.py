@@ -17,12 +17,8 @@ from pathlib import Path
 
 import agreed
 import memory_orders
-import namesakes
 from sources import Source, Violation, sources
 
-MAX_FILE_LINES = 400
-LONG_FILES: dict[str, str] = {}
-"""The limit, the aim is 300; and files that may be longer, with the reason."""
 MAX_C_COLUMNS = 100
 MAX_FUNCTION_LINES = 60
 """The limit; the aim is 40. Signature and docstring do not count."""
@@ -43,15 +39,6 @@ OUR_PACKAGES = set().union(*MAY_IMPORT.values())
 
 
 # -- size ------------------------------------------------------------------------------------------
-
-
-def file_length(source: Source) -> Iterator[Violation]:
-    """One file is one idea."""
-    count = len(source.lines)
-    limited = (source.is_python() or source.is_c()) and source.path not in LONG_FILES
-    if limited and count > MAX_FILE_LINES:
-        message = f"{count} lines, the limit is {MAX_FILE_LINES}; split it by idea"
-        yield source.violation(1, "file-length", message)
 
 
 def columns(source: Source) -> Iterator[Violation]:
@@ -233,14 +220,13 @@ def check(root: Path) -> list[Violation]:
     """All violations in a checkout, sorted."""
     found = sources(root)
     code = (layers, shared_memory, descriptors, safe_path, locks)
-    per_file = (file_length, columns, function_length, *code, unwanted_text)
+    per_file = (columns, function_length, *code, unwanted_text)
     violations = [bad for source in found for rule in per_file for bad in rule(source)]
     return sorted(
         {
             *violations,
             *memory_orders.partners(found, tuple(MAY_IMPORT)),
             *constants(found),
-            *namesakes.unlisted(found),
         }
     )
 

@@ -94,29 +94,6 @@ def test_what_is_required_is_imported(extra: str) -> None:
     assert required - names(dependency_bounds.requirements() if extra else []) <= used
 
 
-def test_each_lowest_version_is_one_that_the_tool_tests() -> None:
-    """It takes them from where users get them, and each requirement has one."""
-    wanted = dependency_bounds.requirements(EXTRAS)
-    lowest = [dependency_bounds.lowest(requirement) for requirement in wanted]
-    assert names(lowest) == names(wanted)
-    assert "typer==0.16" in lowest
-    for files in dependency_bounds.TESTS.values():
-        assert all((ROOT / "tests" / name).is_file() for name in files)
-
-
-def test_the_newest_of_what_extras_want_is_the_lowest() -> None:
-    """The data sources need a newer PySpark than a report."""
-    wanted = ["pyspark>=4.2", "pandas>=2.2.2,<3", "pyspark>=4.0,<5", "pyspark>=4.10"]
-    assert dependency_bounds.all_lowest(wanted) == ["pyspark==4.10", "pandas==2.2.2"]
-
-
-@pytest.mark.parametrize("requirement", ["numpy", "numpy<3", "numpy==2.1", "numpy>1", ""])
-def test_a_requirement_without_a_lowest_version(requirement: str) -> None:
-    """It is refused: nobody could test it."""
-    with pytest.raises(ValueError, match="expected NAME>=VERSION"):
-        dependency_bounds.lowest(requirement)
-
-
 def test_extras_of_one_package_agree() -> None:
     """A package that stands in several extras has one lowest version; but for data sources."""
     lowest = {dependency_bounds.lowest(line) for line in dependency_bounds.requirements(EXTRAS)}

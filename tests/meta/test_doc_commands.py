@@ -82,9 +82,3 @@ def understand(words: list[str]) -> None:
         command.make_context(command.name, words)
     except Exception as error:  # a class that Typer keeps to itself
         raise AssertionError(f"{words}: {error}") from error
-
-
-@pytest.mark.parametrize("line", ["wheeld start --no-such", "wheeld wait", "wheeld no", "make no"])
-def test_a_command_that_is_wrong_is_noticed(line: str) -> None:
-    with pytest.raises((AssertionError, KeyError)):
-        test_each_command_is_understood("page", line)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 from test_docs import ROOT, defined_names
 
 PAGE = (ROOT / "docs" / "features.md").read_text()
@@ -18,8 +16,8 @@ ROWS = [
 PLACE = re.compile(r"`((?:tests|tools|\.github)/[\w./]+)(?:::(\w+))?`")
 
 
-def _without_proof(rows: list[list[str]]) -> Iterator[str]:
-    for what, says, shown in rows:
+def _without_proof() -> Iterator[str]:
+    for what, says, shown in ROWS:
         places = PLACE.findall(shown)
         for file, name in places:
             if not (ROOT / file).is_file():
@@ -32,17 +30,4 @@ def _without_proof(rows: list[list[str]]) -> Iterator[str]:
 
 def test_each_line_names_what_shows_it() -> None:
     assert len(ROWS) > 50
-    assert list(_without_proof(ROWS)) == []
-
-
-@pytest.mark.parametrize(
-    "shown", ["`tests/meta/test_nothing.py`", "`tests/meta/test_docs.py::test_nothing`", "I say so"]
-)
-def test_a_line_without_proof_is_noticed(shown: str) -> None:
-    assert len(list(_without_proof([["it flies", "yes", shown]]))) == 1
-
-
-def test_what_it_names_are_tests() -> None:
-    for file, name in PLACE.findall(PAGE):
-        assert not name or name.startswith("test_")
-        assert not file.startswith("tests/") or Path(file).name.startswith("test_")
+    assert list(_without_proof()) == []

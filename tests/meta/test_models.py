@@ -32,14 +32,6 @@ def body(model: str) -> str:
     return (verify.MODELS / f"{model}.pml").read_text()
 
 
-def test_there_are_eleven() -> None:
-    names = (
-        "close_wait completion_word offer pool_change sleep_wake split_slab timer_word watch_dying"
-        " watch_marks watch_notes words"
-    )
-    assert list(verify.NAMES) == names.split()
-
-
 @pytest.mark.parametrize("model", verify.NAMES)
 def test_models_name_real_places(model: str) -> None:
     places = PLACE.findall(body(model))

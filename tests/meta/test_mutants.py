@@ -3,8 +3,6 @@
 All of them: `make mutants`.
 """
 
-import argparse
-import re
 from collections import Counter
 
 import pytest
@@ -36,22 +34,6 @@ def test_names_are_unique() -> None:
     count = Counter(mutation.name for mutation in MUTATIONS)
     assert max(count.values()) == 1, count.most_common(1)
     assert len(count) >= 30
-
-
-def test_the_parts_are_the_whole() -> None:
-    """What `.ci/run` makes a tenth of each time: each mutation is in one part."""
-    parts = [MUTATIONS[mutants.part(f"{number}/10")] for number in range(1, 11)]
-    assert Counter(each.name for one in parts for each in one) == Counter(
-        each.name for each in MUTATIONS
-    )
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
-
-
-@pytest.mark.parametrize("text", ["0/10", "11/10", "3", "/", "3/", "a/b", "-1/3"])
-def test_a_part_that_is_none(text: str) -> None:
-    """The message says what was got and what was expected."""
-    with pytest.raises(argparse.ArgumentTypeError, match=re.escape(f"got {text!r}, expected K/N")):
-        mutants.part(text)
 
 
 @needs_compiler

@@ -117,56 +117,6 @@ def circle(rooms: dict[str, set[str]]) -> list[str]:
     return sorted(room for room in rooms if room in below(room, set()))
 
 
-def test_a_circle_is_seen() -> None:
-    """Also one of three; and none where there is none."""
-    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == ["a", "b", "c"]
-    assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
-
-
-def write(home: Path, files: dict[str, str]) -> None:
-    """Path -> text."""
-    for name, text in files.items():
-        (home / name).parent.mkdir(parents=True, exist_ok=True)
-        (home / name).write_text(text)
-
-
-def test_a_circle_of_folders_within_a_folder_is_seen(tmp_path: Path) -> None:
-    """An import for types only is one as well; the folder above has none."""
-    files = {
-        "top.py": "from house.wing import left",
-        "wing/left/a.py": "from house.wing.right.b import B",
-        "wing/right/b.py": "if TYPE_CHECKING:\n    from house.wing.left import a",
-    }
-    write(tmp_path, files)
-    assert circle(python_rooms("house", tmp_path)) == []
-    assert circle(python_rooms("house.wing", tmp_path / "wing")) == ["left", "right"]
-
-
-def test_a_circle_of_modules_is_seen(tmp_path: Path) -> None:
-    """Also one for types only, within functions, and by way of a lazy `__init__`."""
-    package = tmp_path / "house"
-    files = {
-        "__init__.py": "if TYPE_CHECKING:\n    from house.d import D\ndef __getattr__(name): ...",
-        "a.py": "from house.wing import b\nfrom house import __version__",
-        "wing/__init__.py": "",
-        "wing/b.py": "if TYPE_CHECKING:\n    from house.a import A",
-        "c.py": "from house import D",
-        "d.py": "def late():\n    import house.c",
-        "e.py": "from house.a import A\nimport house.d",
-    }
-    write(package, files)
-    assert circle(module_imports(package)) == ["house.a", "house.c", "house.d", "house.wing.b"]
-
-
-def test_packages_are_found() -> None:
-    """Whoever adds one need not name it here."""
-    found = {str(package.relative_to(ROOT)) for package in packages()}
-    assert found >= {
-        *("wheeld", "core/wheeld_core", "client/wheeld_client", "pipeline/wheeld_pipeline"),
-        *("testing/wheeld_testing", "torture"),
-    }
-
-
 @pytest.mark.parametrize("package", packages(), ids=lambda package: package.name)
 def test_packages(package: Path) -> None:
     """No folder imports what stands on it, at any depth."""

@@ -45,13 +45,6 @@ def test_each_cell_has_its_test() -> None:
                 assert re.search(AS_ANOTHER, source), f"{file}::{test} becomes nobody else"
 
 
-def test_a_cell_without_its_test_is_noticed() -> None:
-    """One that is not there, or that does as if: by chown, with the rights of root."""
-    assert source_of("test_threats.py", "test_of_nothing") == ""
-    assert not re.search(AS_ANOTHER, source_of("test_false_daemon.py", "test_plain_names"))
-    assert re.search(AS_ANOTHER, source_of("test_access.py", "test_another_user"))
-
-
 AS_ANOTHER = r"\b(as_user|member|stranger|run_as_stranger|false: False_)\b"
 """What of tests/support/strangers.py, or made with it, runs a process as another user."""
 
