@@ -9,8 +9,7 @@ import os
 from typing import Any, Final
 
 from wheeld.processes.messages import Notice, Order
-from wheeld.processes.offspring import Offspring
-from wheeld.processes.pauses import Pauses
+from wheeld.processes.offspring import Offspring, Pauses
 from wheeld.processes.spawn import EXPORTER
 from wheeld.resources.owned import Resources
 from wheeld_core.errors import WheelError

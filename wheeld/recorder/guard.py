@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from wheeld.processes import notify
 from wheeld.processes.messages import Notice, Order
-from wheeld.processes.offspring import Offspring
-from wheeld.processes.pauses import Pauses
+from wheeld.processes.offspring import Offspring, Pauses
 from wheeld.processes.spawn import RECORDER
 from wheeld.resources.owned import RECORDER_LOCK, Resources
 from wheeld.tables.registry import Tenant
