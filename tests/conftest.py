@@ -76,34 +76,39 @@ OURS = (
 """What modules and classes begin with that tests run as processes of their own."""
 
 
-def _leftovers() -> set[str]:
-    """Our segments, and the running wheeld processes that descend from this one."""
+def _candidates() -> set[str]:
+    """Paths of our segments and of all processes, which are cheap to list."""
     found = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if SEGMENT.match(name)}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if OWNER.encode() not in _read(f"/proc/{pid}/environ").split(b"\0"):
-                continue
-            arguments = _read(f"/proc/{pid}/cmdline").decode().split("\0")
-        except (OSError, UnicodeDecodeError):  # gone, or of another user
-            continue
-        if any(os.path.basename(a) == "wheeld" or a.startswith(OURS) for a in arguments):
-            found.add(f"process {pid}: {' '.join(arguments).strip()}")
-    return found
+    return found | {f"/proc/{name}" for name in os.listdir("/proc") if name.isdigit()}
+
+
+def _is_ours(path: str) -> bool:
+    """A segment, or a running wheeld process that descends from this one."""
+    if not path.startswith("/proc"):
+        return True
+    try:
+        if OWNER.encode() not in _read(f"{path}/environ").split(b"\0"):
+            return False
+        arguments = _read(f"{path}/cmdline").decode().split("\0")
+    except (OSError, UnicodeDecodeError):  # gone, or of another user
+        return False
+    return any(os.path.basename(a) == "wheeld" or a.startswith(OURS) for a in arguments)
 
 
 def _read(path: str) -> bytes:
-    with open(path, "rb", buffering=0) as file:  # all processes, twice a test
+    with open(path, "rb", buffering=0) as file:
         return file.read()
 
 
 @contextmanager
 def _nothing_left() -> Iterator[None]:
-    before = _leftovers()
+    before = _candidates()
     yield
     give_up = time.monotonic() + GRACE_SECONDS
-    while left := _leftovers() - before:
+    while left := [path for path in _candidates() - before if _is_ours(path)]:
         if time.monotonic() > give_up:
-            pytest.fail("left behind: " + "; ".join(sorted(left)))
+            commands = [_read(f"{path}/cmdline") for path in left if path.startswith("/proc")]
+            pytest.fail(f"left behind: {sorted(left)} {commands}")
         time.sleep(0.02)
 
 
