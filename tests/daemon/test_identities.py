@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import wheeld_command
 from common_fixtures import daemon_process
 from daemons import LONG, Daemon
 from wheeld.processes import identity
@@ -113,3 +114,38 @@ def test_a_parent_whose_number_is_anothers(runtime_dir: Path, daemon_name: str) 
     }
     command = [sys.executable, "-m", "wheeld", "--private", json.dumps(options)]
     assert subprocess.run(command, timeout=LONG).returncode == 0
+
+
+@pytest.mark.parametrize("option", ["--state-dir", "--trace"])
+def test_two_daemons_of_one_name_write_one_directory(
+    daemon: Daemon, runtime_dir: Path, tmp_path: Path, option: str
+) -> None:
+    """The second is refused and told by whom; after a kill the directory is free, and those of
+    other names may share it."""
+    if option == "--trace":
+        pytest.importorskip("pyarrow")
+    words = option, str(tmp_path / "given")
+    daemon.stop()
+    daemon.start(*words)
+    assert daemon.process is not None
+    elsewhere = runtime_dir / "elsewhere"
+    elsewhere.mkdir()
+    with (
+        Daemon(elsewhere, daemon.name) as second,
+        Daemon(elsewhere, f"{daemon.name}-b") as other,
+    ):
+        other.start(*words)
+        for _ in range(2):
+            said = second.refused(*words)
+            assert (
+                f"daemon {daemon.name!r} (pid {daemon.process.pid}) of {daemon.directory}" in said
+            )
+            assert option in said
+            assert wheeld_command("restart", "--name", str(daemon.directory)).returncode == 0
+        daemon.kill()
+        second.start(*words)
+        second.stop()
+        other.stop()
+    daemon.start(*words)
+    daemon.stop()
+    assert not list((tmp_path / "given").rglob("*.lock"))

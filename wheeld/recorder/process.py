@@ -39,6 +39,7 @@ from wheeld.recorder.spool import (
     remove_orphans,
     spools,
 )
+from wheeld.resources import ownership
 from wheeld.resources.trace_directory import SPOOL_FOLDER, make_again
 from wheeld_core import _native, segments
 from wheeld_core.control import Message
@@ -270,7 +271,10 @@ def abandoned(folder: Path, ours: Origin) -> list[Path]:
             with contextlib.suppress(ValueError, OSError):
                 facts = read_facts(path)
                 gone = not Path(segments.SHM_DIRECTORY, facts.segment).exists()
-                if gone and facts.origin.host == ours.host:
+                its = facts.origin
+                if its.daemon != ours.daemon:  # its /dev/shm may be another one
+                    gone &= not ownership.is_taken(ownership.of_trace(folder, its.daemon, its.host))
+                if gone and its.host == ours.host:
                     remove_fresh(folder, name.run)
                     remove_orphans(folder, name.run)
                     found += [path] if suffix != FACTS else []

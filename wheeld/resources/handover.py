@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,6 +50,8 @@ class Handover:
         none.
     ended_ns : int
         When the last clock ended, if none runs, ns of CLOCK_MONOTONIC.
+    owned : list of int
+        Descriptors of other locks (ownership.py).
     """
 
     pid: int
@@ -59,10 +61,12 @@ class Handover:
     clock_pid: int = 0
     clock_channel: int = -1
     ended_ns: int = 0
+    owned: list[int] = field(default_factory=list)
 
     def descriptors(self) -> list[int]:
         """Those that are there."""
-        return [fd for fd in (self.lock, self.listener, self.clock_channel) if fd >= 0]
+        known = (self.lock, self.listener, self.clock_channel, *self.owned)
+        return [fd for fd in known if fd >= 0]
 
     def execute(self) -> None:
         """Execute the program and so become the next incarnation.

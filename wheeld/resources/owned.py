@@ -17,6 +17,7 @@ from wheeld.config.settings import Config
 from wheeld.resources import (
     backing,
     leftovers,
+    ownership,
     room,
     trace_directory,
     trace_segment,
@@ -24,6 +25,7 @@ from wheeld.resources import (
 )
 from wheeld.resources.handover import Handover
 from wheeld.resources.runtime_files import RuntimeFiles, remove
+from wheeld.snapshot import file as snapshot_file
 from wheeld.tables import sharing
 from wheeld.tables.heads import SHARED, SharedHeads, WorkerHead
 from wheeld_core import _native, runtime, segments
@@ -72,6 +74,8 @@ class Resources(RuntimeFiles):
         """Segments that exist but that no clock may attach, either not yet or no longer."""
         self.memories: dict[str, mmap.mmap] = {}
         self._held: int | None = None
+        self._owned: dict[Path, int] = {}
+        """Locks of what it writes elsewhere, and their descriptors."""
         self.lost_slots = False
         self._wholes: dict[str, _native.Whole] = {}
         if time_namespace.children_differ():  # the clock is a child
@@ -84,6 +88,7 @@ class Resources(RuntimeFiles):
             trace_directory.check_pyarrow()
         super().__init__(config, handover)
         try:
+            self._own(handover.owned if handover is not None else [])
             living = leftovers.take_over(
                 self.directory,
                 config.name,
@@ -124,6 +129,21 @@ class Resources(RuntimeFiles):
         )
         self.worker_bytes = _native.geometry(**config.native())["worker_bytes"]
         self._worker_head = WorkerHead(self.memories["wheel"], self.worker_bytes)
+
+    def _own(self, inherited: Sequence[int]) -> None:
+        """Take the locks of the snapshot and of the trace."""
+        config, locks = self.config, dict[str, Path]()
+        if config.state_dir is not None:
+            at = snapshot_file.make_directory(config.state_dir)
+            locks["--state-dir"] = ownership.of_snapshot(at, config.name)
+        if self.trace is not None:
+            spool = self.trace / trace_directory.SPOOL_FOLDER
+            locks["--trace"] = ownership.of_trace(spool, config.name)
+        who = f"daemon {config.name!r} (pid {os.getpid()}) of {self.directory}"
+        for option, path in locks.items():
+            self._owned[path] = ownership.take(path, option, who, inherited)
+        for left in set(inherited) - set(self._owned.values()):  # of a directory of before
+            os.close(left)
 
     def _take(self, prefix: str, memories: dict[str, mmap.mmap], heads: SharedHeads) -> None:
         self.segment_prefix = prefix
@@ -306,16 +326,15 @@ class Resources(RuntimeFiles):
         """Bytes of shared memory: reserved now, and when all slots are needed."""
         return backing.shared_bytes(self.names.values())
 
-    def leave_locked(self, discard: bool = False) -> int:
-        """Release everything but the locked directory, for the program that this process executes
-        next; returns the descriptor that holds the lock. With `discard` the segments are
-        removed."""
+    def leave_locked(self, to: Handover, discard: bool = False) -> None:
+        """Release everything but the locks, which go to the program that this process executes
+        next. With `discard` the segments are removed."""
         if discard:
             segments.unlink_all(self.segment_prefix)
             self.drop_file(runtime.DAEMON_FILE)
         if self._held is not None:
             os.close(self._held)
-        return self._lock
+        to.lock, to.owned = self._lock, list(self._owned.values())
 
     def close(self, discard: bool = True) -> None:
         """Remove everything that may be removed. With `discard` false only release it: what the
@@ -331,6 +350,8 @@ class Resources(RuntimeFiles):
         elif self.directory / runtime.CONTROL_SOCKET in self._files:
             self.drop_file(runtime.CONTROL_SOCKET)  # a caller that waits for a stop sees it
         self._wholes.clear()
-        for held in (self._held, self._lock):
+        for path in self._owned:
+            remove(path)
+        for held in (self._held, self._lock, *self._owned.values()):
             if held is not None:
                 os.close(held)

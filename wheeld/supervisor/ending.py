@@ -80,7 +80,7 @@ class Ending:
         kept = await self._stop_clock()
         if self._wish is Wish.SNAPSHOT and not kept:
             next_one.ended_ns = time.monotonic_ns()
-            next_one.lock = its.resources.leave_locked(discard=True)
+            its.resources.leave_locked(next_one, discard=True)
             return next_one
         if listener >= 0:
             os.close(listener)
@@ -98,7 +98,7 @@ class Ending:
         if (clock := await its.clock.leave_running()) is not None:
             next_one.clock_pid, next_one.clock_channel = clock
         next_one.ended_ns = time.monotonic_ns()
-        next_one.lock = its.resources.leave_locked()
+        its.resources.leave_locked(next_one)
 
     async def _stop_clock(self) -> bool:
         """End the clock and the processes that depend on it; returns whether the memory is left."""

@@ -274,8 +274,6 @@ class Workers:
         ------
         DaemonNotRunning
             It is not this daemon's: the segments are different, or it was reaped meanwhile.
-        WheelError
-            The process that connected has ended.
         """
         compatibility.check(message)
         if message.get("token") != self._token:
@@ -296,8 +294,8 @@ class Workers:
     def _is_of(self, tenant: Tenant, caller: Caller) -> bool:
         """Is the caller the tenant's process? Both are alive, so one number is one process."""
         os.close(caller.open_process())
-        pidfd = self._pidfds.get(tenant.row)
-        return tenant.pid == caller.pid and pidfd is not None and not has_ended(pidfd)
+        alive = tenant.row in self._pidfds and not has_ended(self._pidfds[tenant.row])
+        return alive and tenant.pid == caller.pid
 
     def _may_resume(self, tenant: Tenant) -> bool:
         """A fenced worker may reconnect only to leave."""

@@ -1,0 +1,80 @@
+"""Locks of the files that a daemon writes outside of its runtime directory.
+
+The lock of the runtime directory keeps a name from being used twice there; two daemons of one name
+in two runtime directories may still be given one --state-dir, or one --trace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+from wheeld.resources.vital_signs import is_locked
+from wheeld_core.errors import WheelError
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+
+
+def of_snapshot(state_dir: Path, name: str) -> Path:
+    """The lock of a daemon's snapshot."""
+    return state_dir / f"{name}.lock"
+
+
+def of_trace(spool: Path, name: str, host: str | None = None) -> Path:
+    """The lock of what daemons of that name record on one host."""
+    return spool / f"{name}@{host or socket.gethostname()}.lock"
+
+
+def take(path: Path, option: str, holder: str, inherited: Iterable[int] = ()) -> int:
+    """Take a lock for as long as the daemon lives; returns the descriptor that holds it.
+
+    Parameters
+    ----------
+    path : Path
+        The lock, in a directory of this user alone.
+    option : str
+        The option that named the directory, for the message.
+    holder : str
+        Who takes it, for the message to others.
+    inherited : iterable of int
+        Locks that this process held before it executed the program anew; a match is used, and the
+        others are left alone.
+
+    Raises
+    ------
+    WheelError
+        Another daemon holds it; the message names that one.
+    """
+    while True:
+        fd = os.open(path, _FLAGS, 0o600)
+        for other in inherited:
+            if os.path.samestat(os.fstat(other), os.fstat(fd)):
+                os.close(fd)
+                return other
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            found = os.pread(fd, 4096, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise WheelError(
+                f"{option} {path.parent} is in use: {found or 'another daemon'} writes there under "
+                f"this name ({path.name}); give each daemon its own directory or --name, or stop "
+                "that one"
+            ) from None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), os.stat(path)):  # else the last holder removed it
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, f"{holder}\n".encode(), 0)
+                return fd
+        os.close(fd)
+
+
+def is_taken(path: Path) -> bool:
+    """Does a living daemon hold that lock?"""
+    with contextlib.suppress(FileNotFoundError):
+        return is_locked(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+    return False
