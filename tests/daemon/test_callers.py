@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from daemons import Daemon, until
-from wheeld.supervisor.control.callers import HEARD_AT_ONCE, Callers, OneForAll
+from wheeld.callers import HEARD_AT_ONCE, Callers, OneForAll
 from wheeld_client import connect
 
 CROWD, HONEST = 1001, 1002
@@ -73,7 +73,7 @@ def test_one_look_is_for_all_who_ask() -> None:
     async def play() -> tuple[list[int], int]:
         looks: list[int] = []
 
-        def look() -> int:
+        async def look() -> int:
             looks.append(len(looks) + 1)
             return looks[-1]
 
@@ -93,7 +93,7 @@ def test_looks_take_a_part_of_the_time() -> None:
         began: list[float] = []
         pauses: list[float] = []
 
-        def look() -> None:
+        async def look() -> None:
             nonlocal now
             began.append(now)
             now += 1.0

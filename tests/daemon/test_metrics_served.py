@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import http.client
 import json
 import os
 import signal
 import socket
+import threading
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -19,8 +21,9 @@ from common_fixtures import daemon_process
 from daemons import LONG, Daemon, end_of, until
 from scrapes import ask, fetch, needs_prometheus, prometheus, value
 from wheeld.metrics import exponential, server
-from wheeld.metrics.server import MOST_CONNECTIONS, wants_protobuf
+from wheeld.metrics.server import wants_protobuf
 from wheeld_client import connect
+from wheeld_core.errors import WheelError
 
 daemon = daemon_process(virtual_clock=True, metrics="127.0.0.1:0")
 PROTOBUF = (
@@ -80,12 +83,13 @@ def test_scrapers_that_hang_keep_no_other_waiting(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More silent ones than there are places; they are the ones that go."""
-    monkeypatch.setattr(server._Handler, "timeout", 100 * LONG)
+    monkeypatch.setattr(server, "CONNECTION_SECONDS", 100 * LONG)
+    monkeypatch.setattr(server, "REQUEST_SECONDS", 100 * LONG)
     with server.serve(daemon.status, "127.0.0.1:0") as where, contextlib.ExitStack() as stack:
         host, _, port = where.rpartition(":")
         silent = [
             stack.enter_context(socket.create_connection((host, int(port)), LONG))
-            for _ in range(MOST_CONNECTIONS)
+            for _ in range(server.MOST_CONNECTIONS)
         ]
         half = http.client.HTTPConnection(host, int(port), timeout=LONG)
         stack.callback(half.close)
@@ -97,15 +101,66 @@ def test_scrapers_that_hang_keep_no_other_waiting(
             silent[-1].recv(1)
 
 
+@pytest.mark.parametrize("name", ["CONNECTION_SECONDS", "REQUEST_SECONDS"])
 def test_one_that_says_nothing_is_hung_up_on(
-    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """After a while."""
-    monkeypatch.setattr(server._Handler, "timeout", 0.01)
+    monkeypatch.setattr(server, name, 0.01)
     with server.serve(daemon.status, "[::1]:0") as where:
         port = int(where.rpartition(":")[2])
         with socket.create_connection(("::1", port), LONG) as silent:
             assert silent.recv(1) == b""
+
+
+def test_one_reading_is_for_all_who_ask_at_the_time() -> None:
+    """Scrapers of all formats that come while the daemon is asked share the next reading."""
+    asked, go = [], threading.Event()
+
+    def read() -> dict[str, Any]:
+        asked.append(threading.active_count())
+        assert go.wait(LONG)
+        raise WheelError("there is none")
+
+    with server.serve(read, "127.0.0.1:0") as where, contextlib.ExitStack() as stack:
+        host, _, port = where.rpartition(":")
+        ends = []
+        before = threading.active_count()
+        for i in range(100):
+            ends.append(stack.enter_context(socket.create_connection((host, int(port)), LONG)))
+            accept = ("*/*", PROTOBUF, "application/openmetrics-text; version=1.0.0")[i % 3]
+            ends[-1].sendall(f"GET /metrics HTTP/1.1\r\nAccept: {accept}\r\n\r\n".encode())
+        until(lambda: asked, "the first reading")
+        go.set()
+        for end in ends:
+            with end.makefile("rb") as answer:
+                assert b"200 OK" in answer.readline()
+                assert b"wheeld_up" in answer.read()
+    assert len(asked) <= 6
+    assert max(asked) <= before + 2
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        ("POST / HTTP/1.0\r\n\r\n", 405),
+        ("GET / HTTP/1.0\r\n" + "X: y\r\n" * 101 + "\r\n", 400),
+        ("GET /" + "a" * server.MOST_REQUEST, 431),
+        ("HEAD / HTTP/1.0\r\n\r\n", 200),
+        ("GET / HTTP/1.0\nAccept-Encoding: gzip\n\n", 200),
+    ],
+)
+def test_requests(daemon: Daemon, request_: str, status: int) -> None:
+    host, _, port = served(daemon)["address"].rpartition(":")
+    with socket.create_connection((host, int(port)), LONG) as end:
+        end.sendall(request_.encode())
+        answer = http.client.HTTPResponse(end, method=request_.partition(" ")[0])
+        answer.begin()
+        assert answer.status == status
+        body = answer.read()
+        if "gzip" in request_:
+            assert b"wheeld_up 1.0" in gzip.decompress(body)
+        else:
+            assert body == b""
 
 
 def test_it_comes_back(daemon: Daemon) -> None:

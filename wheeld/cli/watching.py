@@ -109,8 +109,7 @@ def metrics(
         except ModuleNotFoundError as error:
             raise WheelError(f"{error}; try `pip install 'wheeld[metrics]'`") from None
         if once:
-            _status(name, runtime_dir)
-            typer.echo(text(registry(lambda: _status(name, runtime_dir))), nl=False)
+            typer.echo(text(registry(_status(name, runtime_dir))), nl=False)
             return
         read = functools.partial(_status, name, runtime_dir)
         with serve(read, listen) as where, contextlib.suppress(KeyboardInterrupt):

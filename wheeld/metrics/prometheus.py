@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,7 +11,6 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from wheeld.metrics.declarations import METRICS, UP, Metric, classic_buckets, values
-from wheeld_core.errors import WheelError
 
 
 def family(metric: Metric, status: dict[str, Any]) -> Family:
@@ -34,42 +33,28 @@ def family(metric: Metric, status: dict[str, Any]) -> Family:
 
 
 class DaemonCollector(Collector):
-    """Asks a daemon for its status at each scrape.
+    """The metrics of one status; of None, which is no answer, only `wheeld_up 0`."""
 
-    Parameters
-    ----------
-    read : callable
-        Returns the status, or raises WheelError or OSError; then there is only `wheeld_up 0`.
-    """
-
-    def __init__(self, read: Callable[[], dict[str, Any]]) -> None:
-        self._read = read
-
-    def describe(self) -> list[Family]:
-        """Nothing is asked for before the first scrape."""
-        return []
+    def __init__(self, status: dict[str, Any] | None) -> None:
+        self._status = status
 
     def collect(self) -> Iterator[Family]:
-        """The metrics of this moment."""
+        """All of them."""
         up = GaugeMetricFamily(UP.name, UP.help)
-        try:
-            status = self._read()
-        except (WheelError, OSError):
-            up.add_metric([], 0)
-            yield up
-            return
-        up.add_metric([], 1)
+        up.add_metric([], float(self._status is not None))
         yield up
+        if self._status is None:
+            return
         for metric in METRICS:
-            made = family(metric, status)
+            made = family(metric, self._status)
             if made.samples:
                 yield made
 
 
-def registry(read: Callable[[], dict[str, Any]]) -> CollectorRegistry:
+def registry(status: dict[str, Any] | None) -> CollectorRegistry:
     """A registry with the metrics of one daemon and nothing else."""
-    made = CollectorRegistry()
-    made.register(DaemonCollector(read))
+    made = CollectorRegistry(auto_describe=False)
+    made.register(DaemonCollector(status))
     return made
 
 

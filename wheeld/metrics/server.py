@@ -1,55 +1,208 @@
 """Serves a daemon's metrics over HTTP, in the format that a scraper asks for.
 
-Each scrape has a thread, so a slow one keeps no other waiting. Each may be silent for a limited
-time, and when too many are connected the oldest connection is closed: so none of them can occupy
-all places.
+An answer is computed once for all that ask for it before it starts. One thread serves all
+connections: their number, the bytes of a request and the time of a connection are bounded. When all
+places are taken, a connection that waits for its peer is closed, of the address that has the most
+of these; one that waits for its answer is not. If all wait for theirs, no further one is accepted
+until one has got it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
+import functools
+import gzip
+import http.client
+import io
+import os
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from socketserver import ThreadingMixIn
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
-from wsgiref.types import StartResponse, WSGIEnvironment
 
-from prometheus_client import make_wsgi_app
+from prometheus_client.exposition import choose_encoder, gzip_accepted
 
+from wheeld.callers import Callers, OneForAll
 from wheeld.config import addresses
 from wheeld.metrics import protobuf
 from wheeld.metrics.prometheus import registry
 from wheeld_core.errors import WheelError
 
-SILENT_SECONDS: Final = 10.0
-MOST_CONNECTIONS: Final = 32
-_SERVED: Final = ("application/openmetrics-text", "text/plain", "*/*")
-"""What prometheus-client writes."""
+CONNECTION_SECONDS: Final = 20.0
+"""Seconds from a connection's begin to its end, whatever its peer does."""
+REQUEST_SECONDS: Final = 10.0
+"""Seconds for its request."""
+MOST_CONNECTIONS: Final = 256
+MOST_REQUEST: Final = 8192
+"""Bytes of a request line and its headers."""
+MOST_ANSWERS: Final = 8
+"""Answers of different times that may be on their way to slow readers: each can be megabytes."""
+LONGEST_PAUSE: Final = 1.0
+"""Seconds; as in `OneForAll`: far less than a scraper waits."""
+BACKLOG: Final = 1024
+_OPENMETRICS: Final = "application/openmetrics-text"
+_SERVED: Final = (_OPENMETRICS, "text/plain", "*/*")
+"""The formats that prometheus-client writes."""
+_END: Final = re.compile(rb"\n\r?\n")
 
 Status = dict[str, Any]
 
 
-def application(read: Callable[[], Status]) -> Callable[..., Iterable[bytes]]:
-    """The WSGI application; `read` is as in `prometheus.DaemonCollector`."""
-    text: Callable[..., Iterable[bytes]] = make_wsgi_app(registry(read))
+class _Refused(Exception):
+    """A request that is not answered: an HTTP status and its reason."""
 
-    def app(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if not wants_protobuf(environ.get("HTTP_ACCEPT", "")):
-            return text(environ, start_response)
+
+class _Server:
+    """The connections to one port, all served by the event loop that calls `serve`."""
+
+    def __init__(self, read: Callable[[], Status], listener: socket.socket) -> None:
+        self._read = read
+        self._listener = listener
+        self._callers = Callers()
+        self._open: set[asyncio.Task[None]] = set()
+        self._room = asyncio.Event()
+        self._threads = ThreadPoolExecutor(2, "wheeld-metrics")
+        self._status = OneForAll(self._find_status, LONGEST_PAUSE)
+        self._answers: dict[tuple[str, bool], OneForAll[bytes]] = {
+            (kind, zipped): OneForAll(functools.partial(self._find, kind, zipped), LONGEST_PAUSE)
+            for kind in ("protobuf", *_SERVED[:2])
+            for zipped in (False, True)
+        }
+        self._writing: dict[bytes, set[asyncio.Task[None]]] = {}
+
+    async def serve(self) -> None:
+        """Serve until it is cancelled."""
+        loop = asyncio.get_running_loop()
         try:
-            found = protobuf.exposition(read())
-        except (WheelError, OSError):
-            found = protobuf.exposition(None)
-        length = str(len(found))
-        headers = [("Content-Type", protobuf.CONTENT_TYPE), ("Content-Length", length)]
-        start_response("200 OK", headers)
-        return [found]
+            while True:
+                try:
+                    end, peer = await loop.sock_accept(self._listener)
+                except OSError:  # no descriptor is free
+                    self._callers.make_room()
+                    await asyncio.sleep(0.05)
+                    continue
+                task = loop.create_task(self._converse(end, peer[0]))
+                self._open.add(task)
+                task.add_done_callback(self._gone)
+                while len(self._open) >= MOST_CONNECTIONS:
+                    self._room.clear()
+                    self._callers.make_room()
+                    await self._room.wait()
+        finally:
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
-    return app
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        self._open.discard(task)
+        self._room.set()
+
+    async def _converse(self, end: socket.socket, peer: str) -> None:
+        """One request and its answer."""
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError, TimeoutError), end:
+            end.setblocking(False)
+            async with asyncio.timeout(CONNECTION_SECONDS):
+                try:
+                    async with asyncio.timeout(REQUEST_SECONDS):
+                        with self._callers.silent(peer, task.cancel):
+                            method, key = _parsed(await self._request(end))
+                    answer = await self._answers[key].get()
+                    if method == "HEAD":
+                        answer = answer[: answer.index(b"\r\n\r\n") + 4]
+                except _Refused as refused:
+                    answer = _response(str(refused), "text/plain", b"")
+                with self._writes(answer, task), self._callers.silent(peer, task.cancel):
+                    await loop.sock_sendall(end, answer)
+
+    async def _request(self, end: socket.socket) -> bytes:
+        """Request line and headers."""
+        loop, found = asyncio.get_running_loop(), b""
+        while not _END.search(found):
+            if len(found) >= MOST_REQUEST:
+                raise _Refused("431 Request Header Fields Too Large")
+            more = await loop.sock_recv(end, MOST_REQUEST - len(found))
+            if not more:
+                raise ConnectionError("hung up")
+            found += more
+        return found
+
+    @contextlib.contextmanager
+    def _writes(self, answer: bytes, task: asyncio.Task[None]) -> Iterator[None]:
+        """During the block this answer is in memory; the oldest one makes room for it."""
+        if answer not in self._writing and len(self._writing) >= MOST_ANSWERS:
+            for slow in self._writing.pop(next(iter(self._writing))):
+                slow.cancel()
+        mine = self._writing.setdefault(answer, set())
+        mine.add(task)
+        self._room.set()  # from here on it can make room
+        try:
+            yield
+        finally:
+            mine.discard(task)
+            if not mine and self._writing.get(answer) is mine:
+                del self._writing[answer]
+
+    async def _find_status(self) -> Status | None:
+        """The status of now; None: the daemon does not answer."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._read)
+        except (WheelError, OSError):
+            return None
+
+    async def _find(self, kind: str, zipped: bool) -> bytes:
+        status = await self._status.get()
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, _encoded, status, kind, zipped)
+
+
+def _parsed(request: bytes) -> tuple[str, tuple[str, bool]]:
+    """Method, and which answer is wanted."""
+    lines = io.BytesIO(request)
+    method = lines.readline().decode("latin-1").partition(" ")[0]
+    if method not in ("GET", "HEAD"):
+        raise _Refused("405 Method Not Allowed")
+    try:
+        headers = http.client.parse_headers(lines)
+    except http.client.HTTPException as error:
+        raise _Refused("400 Bad Request") from error
+    accept = ",".join(headers.get_all("Accept", []))
+    zipped = gzip_accepted(",".join(headers.get_all("Accept-Encoding", [])))
+    return method, ("protobuf" if wants_protobuf(accept) else _text_format(accept), zipped)
+
+
+def _text_format(accept: str) -> str:
+    """The first that is named; OpenMetrics before 1.0 is not served."""
+    for each in accept.split(","):
+        kind, _, parameters = each.strip().partition(";")
+        if kind == "text/plain" or (kind == _OPENMETRICS and "version=0" not in parameters):
+            return kind
+    return "text/plain"
+
+
+def _encoded(status: Status | None, kind: str, zipped: bool) -> bytes:
+    """The whole answer."""
+    if kind == "protobuf":
+        content_type, body = protobuf.CONTENT_TYPE, protobuf.exposition(status)
+    else:
+        encode, content_type = choose_encoder(kind)
+        body = encode(registry(status))
+    return _response("200 OK", content_type, gzip.compress(body, 1) if zipped else body, zipped)
+
+
+def _response(status: str, content_type: str, body: bytes, zipped: bool = False) -> bytes:
+    fields = [
+        f"HTTP/1.1 {status}",
+        f"Content-Type: {content_type}",
+        f"Content-Length: {len(body)}",
+        *(["Content-Encoding: gzip"] if zipped else []),
+        "Connection: close",
+    ]
+    return "\r\n".join([*fields, "", ""]).encode() + body
 
 
 def wants_protobuf(accept: str) -> bool:
@@ -66,64 +219,6 @@ def wants_protobuf(accept: str) -> bool:
     return 0 < ours >= others
 
 
-class _Handler(WSGIRequestHandler):
-    timeout = SILENT_SECONDS
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """A scrape is no news."""
-
-
-class _Server(ThreadingMixIn, WSGIServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, host: str, port: int) -> None:
-        self._open: dict[Any, None] = {}
-        self._ended = False
-        self._changing = threading.Lock()
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        self.address_family = found[0][0]
-        super().__init__((host, port), _Handler)
-
-    def server_bind(self) -> None:
-        """Skips looking up this host's name, which could ask a DNS server."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-        self.setup_environ()
-
-    def serve(self) -> None:
-        """Serve until `end`, without the polling of `serve_forever`."""
-        while not self._ended:
-            self.handle_request()
-
-    def end(self) -> None:
-        """Make `serve` return; called by another thread."""
-        self._ended = True
-        with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve it in a thread; the oldest connection is closed if there are too many."""
-        with self._changing:
-            if len(self._open) >= MOST_CONNECTIONS:
-                with contextlib.suppress(OSError):
-                    next(iter(self._open)).shutdown(socket.SHUT_RDWR)
-                self._open.pop(next(iter(self._open)))
-            self._open[request] = None
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        """It is over."""
-        with self._changing:
-            self._open.pop(request, None)
-        super().shutdown_request(request)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Errors are not logged, either: scrapers may hang up at any time."""
-
-
 @contextlib.contextmanager
 def serve(read: Callable[[], Status], listen: str) -> Iterator[str]:
     """Serve the metrics for the block.
@@ -131,7 +226,8 @@ def serve(read: Callable[[], Status], listen: str) -> Iterator[str]:
     Parameters
     ----------
     read : callable
-        As in `prometheus.DaemonCollector`; called in several threads.
+        Returns the status, or raises WheelError or OSError; then there is only `wheeld_up 0`. It
+        is called in another thread, once at a time.
     listen : str
         HOST:PORT; port 0: any that is free.
 
@@ -149,25 +245,43 @@ def serve(read: Callable[[], Status], listen: str) -> Iterator[str]:
     """
     host, port = addresses.parse(listen)
     try:
-        server = _Server(host, port)
+        listener = _listener(host, port)
     except OSError as error:
         raise WheelError(f"{listen}: {_why(error)}") from error
-    server.set_app(application(read))
-    thread = threading.Thread(target=server.serve, name="wheeld-metrics", daemon=True)
+    runner = asyncio.Runner()
+    loop = runner.get_loop()
+    task = loop.create_task(_Server(read, listener).serve())
+
+    def run() -> None:
+        with runner:
+            runner.run(asyncio.wait([task]))
+
+    thread = threading.Thread(target=run, name="wheeld-metrics", daemon=True)
     thread.start()
     try:
-        yield addresses.text(host, server.server_port)
+        yield addresses.text(host, listener.getsockname()[1])
     finally:
-        server.end()
+        loop.call_soon_threadsafe(task.cancel)
         thread.join()
-        server.server_close()
+        listener.close()
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family = found[0][0]
+    both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
+    listener = socket.create_server(
+        (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=both
+    )
+    listener.setblocking(False)
+    return listener
 
 
 def _why(error: OSError) -> str:
     """Why an address cannot be used, and what to try."""
-    why = error.strerror or str(error)
     if isinstance(error, socket.gaierror):
-        return f"{why}; expected a name or an address of this host"
+        return f"{error.strerror}; expected a name or an address of this host"
+    why = os.strerror(error.errno) if error.errno else str(error)
     forbidden = "the service manager forbids it (RestrictAddressFamilies=): docs/metrics.md"
     tries = {
         "EADDRINUSE": "give another port, or end what listens there (`ss -ltnp` names it)",

@@ -15,13 +15,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from wheeld.callers import OneForAll
 from wheeld.config.reload import reloaded
 from wheeld.config.settings import Config
 from wheeld.processes import descriptors, identity, notify, signals
 from wheeld.processes.messages import Order
 from wheeld.resources import handover
 from wheeld.supervisor import logs, status
-from wheeld.supervisor.control.callers import OneForAll
 from wheeld.supervisor.control.control_socket import ControlSocket
 from wheeld.supervisor.ending import Ending, Wish
 from wheeld.supervisor.parts import Parts
@@ -86,7 +86,7 @@ class Supervisor(Parts):
         self._facts_are_old = False
         self._advancing = asyncio.Lock()
         self.control = ControlSocket(self.resources, self.workers, self._answer, self.stopping)
-        self._status = OneForAll(self.status)
+        self._status = OneForAll(self._find_status)
 
     async def run(self) -> None:
         """Serve until a signal, `wheeld stop`, or the parent's death; then clean up.
@@ -260,6 +260,9 @@ class Supervisor(Parts):
         if (damage := self.resources.damage()) is not None:
             raise WheelError(damage)  # reading it would end this process (SIGBUS)
         return status.collect(self)
+
+    async def _find_status(self) -> dict[str, Any]:
+        return self.status()
 
     async def _look_up_status(self) -> dict[str, Any]:
         try:

@@ -14,10 +14,10 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from wheeld import callers
 from wheeld.processes import descriptors
 from wheeld.resources.owned import Resources
 from wheeld.supervisor.access import Caller, caller_of
-from wheeld.supervisor.control import callers
 from wheeld.supervisor.workers.workers import Workers
 from wheeld.tables.registry import Tenant
 from wheeld_core import control

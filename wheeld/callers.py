@@ -1,4 +1,4 @@
-"""The order in which connections of the control socket are served.
+"""The order in which connections are served: of the control socket, and of the metrics port.
 
 Connections are accepted as they come and their messages are read concurrently. Their requests are
 scheduled by user: one message of each user in turn, a few per turn of the loop. So a user who opens
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from typing import Final, Generic, TypeVar
 
 from wheeld_core import control
@@ -29,19 +30,22 @@ class Callers:
     """The connections of one daemon that are not workers'."""
 
     def __init__(self) -> None:
-        self._silent: dict[int, dict[Callable[[], None], None]] = {}
+        self._silent: dict[Hashable, dict[Callable[[], object], None]] = {}
         self._lines: dict[int, deque[asyncio.Future[None]]] = {}
 
     @contextlib.contextmanager
-    def silent(self, uid: int, dismiss: Callable[[], None]) -> Iterator[None]:
-        """During the block this caller is silent: `dismiss` may be called to end its connection."""
+    def silent(self, uid: Hashable, dismiss: Callable[[], object]) -> Iterator[None]:
+        """During the block this caller is silent: `dismiss` may be called to end its connection.
+
+        `uid` is the user, or whatever else tells one peer from another.
+        """
         self._silent.setdefault(uid, {})[dismiss] = None
         try:
             yield
         finally:
             self._speaks(uid, dismiss)
 
-    def _speaks(self, uid: int, dismiss: Callable[[], None]) -> None:
+    def _speaks(self, uid: Hashable, dismiss: Callable[[], object]) -> None:
         mine = self._silent.get(uid, {})
         mine.pop(dismiss, None)
         if not mine:
@@ -98,12 +102,17 @@ class OneForAll(Generic[Answer]):
 
     Parameters
     ----------
-    find : callable
+    find : coroutine function
         Computes it.
+    longest_pause : float
+        Seconds that a request waits at most before the next computation begins.
     """
 
-    def __init__(self, find: Callable[[], Answer]) -> None:
+    def __init__(
+        self, find: Callable[[], Awaitable[Answer]], longest_pause: float = math.inf
+    ) -> None:
         self._find = find
+        self._longest_pause = longest_pause
         self._next: asyncio.Task[Answer] | None = None
         self._not_before = 0.0
 
@@ -119,6 +128,6 @@ class OneForAll(Generic[Answer]):
         self._next = None
         began = time()
         try:
-            return self._find()
+            return await self._find()
         finally:
-            self._not_before = time() + (SHARE - 1) * (time() - began)
+            self._not_before = time() + min((SHARE - 1) * (time() - began), self._longest_pause)
