@@ -29,7 +29,7 @@ test: ## run all tests, from nothing
 	$(RUN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
 test-fast: ## run the quick tests: the core, the client, a daemon under virtual time
-	$(SETUP) test
+	$(SETUP) fast
 	$(RUN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" \
 	    $(addprefix --ignore=tests/,broker clients demo integrations meta pipeline) $(ARGS)
 

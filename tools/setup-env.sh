@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# setup-env.sh run|test|dev: make .venv in this checkout ready for running, testing or developing.
+# setup-env.sh run|fast|test|dev: make .venv ready for running, the quick tests, all tests, or developing.
 #
 # Does nothing when .venv is newer than all that it was made from. Otherwise finds a Python, says in
 # one line what is missing on this machine, makes .venv and installs the checkout into it (editable).
@@ -7,12 +7,13 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-purpose=${1:?usage: setup-env.sh run|test|dev}
+purpose=${1:?usage: setup-env.sh run|fast|test|dev}
 case $purpose in
     run) extras="[plots,report]" ;; # the demo draws a picture and ends with a report, without Java
-    test) extras="[plots,parquet,connect,test]" ;;
+    fast) extras="[test-fast]" ;;
+    test) extras="[plots,connect,test]" ;;
     dev) extras="[dev]" ;;
-    *) echo "setup-env.sh: got '$purpose', expected run, test or dev" >&2; exit 2 ;;
+    *) echo "setup-env.sh: got '$purpose', expected run, fast, test or dev" >&2; exit 2 ;;
 esac
 made_from=(pyproject.toml setup.py tools/setup-env.sh core/include core/wheeld_core/native)
 identity='import sys; print(sys.base_prefix, *sys.version_info[:2])'
@@ -89,8 +90,9 @@ started=$(mktemp .venv/.started-XXXXXX) # a file saved during the build is newer
 .venv/bin/python -m pip install -qq --no-build-isolation --editable ".$extras" ||
     fail "the installation into .venv failed; pip's message is above"
 case $purpose in # each purpose includes the ones before it
-    dev) ready="run test dev" ;;
-    test) ready="run test" ;;
+    dev) ready="run fast test dev" ;;
+    test) ready="run fast test" ;;
+    fast) ready="fast" ;;
     run) ready="run" ;;
 esac
 for name in $ready; do touch -r "$started" ".venv/.ready-$name"; done

@@ -10,6 +10,7 @@ import pytest
 
 from common_fixtures import embedded
 
+pytest.importorskip("gevent")
 PATIENCE = 60.0
 """Seconds until a program counts as hung; none takes that long."""
 

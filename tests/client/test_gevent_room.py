@@ -10,6 +10,7 @@ import pytest
 
 from programs import SUPPORT
 
+pytest.importorskip("gevent")
 PATIENCE = 60.0
 """Seconds until a program counts as hung; none takes that long."""
 

@@ -36,7 +36,7 @@ PARTS = {
     "wheeld/recorder": ("parquet",),
     "wheeld/demo": ("parquet", "plots"),
     "pipeline": ("spark",), "pipeline/wheeld_pipeline/kafka": ("spark", "kafka"),
-    "bench": ("spark", "test", "bench"),
+    "bench": ("spark", "test-fast", "test", "bench"),
 }  # fmt: skip
 """Folders, and the extras that they need, the last one for them alone; a deeper folder counts."""
 
