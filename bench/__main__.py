@@ -18,28 +18,20 @@ from bench import result as results
 from bench.cases.servers import versions
 from bench.measures import (
     buckets,
-    firing,
     histograms,
     idle,
-    lateness,
     memory,
     neighbours,
     recording,
-    single,
-    throughput,
     wakes,
 )
-from bench.purgatory import checks, looks, pool, sweep, waiting, wake
+from bench.purgatory import checks, looks, sweep, waiting, wake
 from bench.table import pending, run
 from bench.table.rows import ROWS
 
 DETAILS = {
-    "single": single.run,
-    "throughput": throughput.run,
-    "firing": firing.run,
     "buckets": buckets.run,
     "recording": recording.run,
-    "lateness": lateness.run,
     "neighbours": neighbours.run,
     "histograms": histograms.run,
     "idle": idle.run,
@@ -50,7 +42,6 @@ DETAILS = {
     "purgatory-checks": checks.run,
     "purgatory-latency": wake.run,
     "purgatory-looks": looks.run,
-    "pool": pool.run,
 }
 """Measured when they are named."""
 TABLE = {row.name: row for row in ROWS}

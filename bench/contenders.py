@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import sched
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,11 +16,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import wheeld
 import wheeld_client
-from wheeld_core import _native
 
 Handle = Any
 GIVE_UP_SECONDS = 10.0
@@ -35,20 +32,13 @@ class Contender(ABC):
     schedule : callable(delay) -> handle
     cancel : callable(handle)
     reschedule : callable(handle, delay) -> new handle, or anything if `keeps_handle`
-    schedule_many : callable(array of delays) -> array of handles, or None
-    cancel_many : callable(array of handles), or None
-    slow_at : int
-        From so many pending timers on, cancelling takes O(pending): measure few operations.
     """
 
     name: str
     schedule: Callable[[float], Handle]
     cancel: Callable[[Handle], Any]
     reschedule: Callable[[Handle, float], Handle]
-    schedule_many: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.uint64]] | None = None
-    cancel_many: Callable[[npt.NDArray[np.uint64]], Any] | None = None
     keeps_handle = False
-    slow_at: int | None = None
 
     def fill(self, delays: Sequence[float]) -> list[Handle]:
         """Schedule all of `delays`, however fast; returns the handles."""
@@ -61,19 +51,6 @@ class Contender(ABC):
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
         """Release what it holds."""
-
-
-class Floor(Contender):
-    """No timers at all: an empty native call that reads the clock and returns an int."""
-
-    name = "floor"
-    keeps_handle = True
-
-    def __init__(self) -> None:
-        self.schedule = self.cancel = self.reschedule = _native.read_clock
-
-    def settle(self) -> None:
-        """There is nothing."""
 
 
 class Wheel(Contender):
@@ -89,8 +66,6 @@ class Wheel(Contender):
         self.schedule = self.timers.schedule
         self.cancel = self.timers.cancel
         self.reschedule = self.timers.reschedule
-        self.schedule_many = self.timers.schedule_many
-        self.cancel_many = self.timers.cancel_many
 
     def fill(self, delays: Sequence[float]) -> list[Handle]:
         """In one batch."""
@@ -210,23 +185,3 @@ class Heap(Contender):
         """Drop the dead entries; not charged to it."""
         self._heap = [entry for entry in self._heap if entry[2]]
         heapq.heapify(self._heap)
-
-
-class Sched(Contender):
-    """`sched.scheduler`: cancelling looks through all events and heapifies the rest."""
-
-    name = "sched"
-    slow_at = 1000
-
-    def __init__(self) -> None:
-        self._scheduler = sched.scheduler(time.monotonic, time.sleep)
-        self.schedule = partial(self._scheduler.enter, priority=0, action=nothing)
-        self.cancel = self._scheduler.cancel
-        self.reschedule = self._again
-
-    def _again(self, event: sched.Event, delay: float) -> sched.Event:
-        self._scheduler.cancel(event)
-        return self._scheduler.enter(delay, 0, nothing)
-
-    def settle(self) -> None:
-        """It puts nothing off."""

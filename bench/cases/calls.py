@@ -14,14 +14,80 @@ import numpy as np
 
 from bench import contenders
 from bench.cases import Sample
-from bench.measures.single import HOUR, delays, one_round, take_random
 from bench.timing import Watch
 
+HOUR = 3600.0
+"""Deadlines are an hour and more away: nothing fires."""
 PENDING = 100_000
 BATCH_PENDING = 1_000_000
 AGE = 10
 """So many times the pending ones were scheduled."""
 ONE_CALL = ("schedule", "later", "earlier", "cancel")
+
+
+def delays(rng: np.random.Generator, count: int, base: float = HOUR) -> list[float]:
+    """`count` delays within a minute after `base` seconds."""
+    values: list[float] = rng.uniform(base, base + 60, count).tolist()
+    return values
+
+
+def take_random(rng: np.random.Generator, held: list[Any], count: int) -> list[Any]:
+    """Remove `count` random handles from `held`, in random order."""
+    taken = []
+    for fraction in rng.random(count).tolist():
+        at = int(fraction * len(held))
+        held[at], held[-1] = held[-1], held[at]
+        taken.append(held.pop())
+    return taken
+
+
+_watch = Watch()
+
+
+def _schedule(c: contenders.Contender, held: list[Any], values: list[float]) -> float:
+    schedule = c.schedule
+    _watch.start()
+    new = [schedule(delay) for delay in values]
+    cost = _watch.ns_each(len(values))
+    held += new
+    return cost
+
+
+def _reschedule(
+    c: contenders.Contender, rng: np.random.Generator, held: list[Any], values: list[float]
+) -> float:
+    handles = take_random(rng, held, len(values))
+    reschedule = c.reschedule
+    _watch.start()
+    new = [reschedule(handle, delay) for handle, delay in zip(handles, values, strict=True)]
+    cost = _watch.ns_each(len(values))
+    held += handles if c.keeps_handle else new
+    return cost
+
+
+def _cancel(
+    c: contenders.Contender, rng: np.random.Generator, held: list[Any], count: int
+) -> float:
+    handles = take_random(rng, held, count)
+    cancel = c.cancel
+    _watch.start()
+    for handle in handles:
+        cancel(handle)
+    return _watch.ns_each(count)
+
+
+def one_round(
+    c: contenders.Contender, rng: np.random.Generator, held: list[Any], count: int
+) -> dict[str, float]:
+    """ns per operation of one contender; `held` is as long afterwards as before."""
+    sample = {"schedule": _schedule(c, held, delays(rng, count))}
+    sample["later"] = _reschedule(c, rng, held, delays(rng, count, 2 * HOUR))
+    c.settle()
+    sample["earlier"] = _reschedule(c, rng, held, delays(rng, count))
+    c.settle()
+    sample["cancel"] = _cancel(c, rng, held, count)
+    c.settle()
+    return sample
 
 
 def scattered(contender: contenders.Contender, rng: Any, pending: int) -> list[Any]:
@@ -50,7 +116,7 @@ def single(kind: type[contenders.Contender], old: bool, quick: bool) -> Iterator
         while True:
             one_round(contender, rng, held, max(1, count // 4))  # others had the caches meanwhile
             found = one_round(contender, rng, held, count)
-            sample = {f"{what}, ns": float(found[what] or 0) for what in ONE_CALL}
+            sample = {f"{what}, ns": found[what] for what in ONE_CALL}
             sample["reschedule, ns"] = (sample["later, ns"] + sample["earlier, ns"]) / 2
             yield sample
     finally:
@@ -107,7 +173,7 @@ def several_of_heap(quick: bool) -> Iterator[Sample]:
         found = one_round(heap, rng, held, count)
         names = {"schedule": "schedule_many", "later": "reschedule_many, later",
                  "earlier": "reschedule_many, earlier", "cancel": "cancel_many"}  # fmt: skip
-        yield {f"{ours}, ns": float(found[theirs] or 0) for theirs, ours in names.items()}
+        yield {f"{ours}, ns": found[theirs] for theirs, ours in names.items()}
 
 
 def by_pending(kind: type[contenders.Contender], most: int, quick: bool) -> Iterator[Sample]:
@@ -127,7 +193,7 @@ def by_pending(kind: type[contenders.Contender], most: int, quick: bool) -> Iter
                 one_round(contender, rng, held, count)
                 found = one_round(contender, rng, held, count)
                 for what in ONE_CALL:
-                    sample[f"{what} among {size}, ns"] = float(found[what] or 0)
+                    sample[f"{what} among {size}, ns"] = found[what]
             yield sample
         finally:
             gc.enable()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bench.cases import Sample
-from bench.measures.lateness import exact_sleeps
+from bench.processes import exact_sleeps
 
 
 def sleep(quick: bool) -> Iterator[Sample]:

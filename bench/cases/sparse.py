@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.cases import Sample, daemon, servers
-from bench.measures.lateness import exact_sleeps
+from bench.processes import exact_sleeps
 
 RATE = 10_000
 FEW = 500

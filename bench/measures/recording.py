@@ -20,13 +20,93 @@ import numpy as np
 import wheeld
 import wheeld_client
 from bench import daemon, processes
-from bench.measures.throughput import CAPACITY, Account, work
 from bench.result import Options, Result, Row, Target
 
 MODERATE = 200_000
 """Timers per second; each makes two events."""
 BEAT = 0.005
 MOST_LOSS = 0.10
+CAPACITY = 1 << 20
+BATCH = 10_000
+MODULUS = 2**64
+
+
+class Account:
+    """What one worker armed, cancelled and received."""
+
+    def __init__(self, timers: wheeld_client.Timers) -> None:
+        self.timers = timers
+        self.scheduled = self.cancelled = self.received = self.fulls = 0
+        self._ids = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Armed and not received yet."""
+        return self.scheduled - self.cancelled - self.received
+
+    def schedule(self, delays: Any, cancelled_part: slice | None) -> None:
+        """One batch; some of it is cancelled at once."""
+        try:
+            ids = self.timers.schedule_many(delays)
+        except wheeld_client.WheelFull:
+            self.fulls += 1
+            self.receive(0.001)
+            return
+        self.scheduled += len(ids)
+        self._ids += int(ids.sum())
+        if cancelled_part is not None:
+            victims = ids[cancelled_part]
+            won = self.timers.cancel_many(victims)
+            self.cancelled += int(won.sum())
+            self._ids -= int(victims[won].sum())
+
+    def receive(self, timeout: float) -> None:
+        """What is here; wait `timeout` seconds for something."""
+        events = self.timers.poll(timeout)
+        self.received += len(events)
+        self._ids -= int(events["timer_id"].sum())
+
+    def drain(self) -> None:
+        """Receive all timers in flight, for ten seconds at most."""
+        give_up = time.monotonic() + 10
+        while self.in_flight > 0 and time.monotonic() < give_up:
+            self.receive(0.01)
+
+    def exact(self) -> bool:
+        """Did everything come, each once?"""
+        return self.in_flight == 0 and self._ids % MODULUS == 0
+
+
+def work(
+    name: str, seconds: float, limit: int, cancel_eighths: int, pipe: Connection
+) -> dict[str, Any]:
+    """One worker process: keep up to `limit` timers in flight for `seconds`."""
+    rng = np.random.default_rng()
+    batches = [rng.uniform(0.001, 0.020, BATCH) for _ in range(8)]
+    part = slice(BATCH * (8 - cancel_eighths) // 8, None) if cancel_eighths else None
+    with wheeld_client.connect(name) as timers:
+        account = Account(timers)
+        processes.ready(pipe)
+        begin, cpu = time.monotonic(), time.process_time()
+        turn = 0
+        while time.monotonic() < begin + seconds:
+            account.schedule(batches[turn % len(batches)], part)
+            account.receive(0.0)
+            while account.in_flight > limit:
+                account.receive(0.002)
+            turn += 1
+        account.drain()
+        elapsed = time.monotonic() - begin
+        account.receive(0.05)  # a timer that came twice would come now
+        return {
+            "scheduled": account.scheduled,
+            "cancelled": account.cancelled,
+            "received": account.received,
+            "exact": account.exact(),
+            "fulls": account.fulls,
+            "seconds": elapsed,
+            "cpu": time.process_time() - cpu,
+        }
 
 
 def steady(name: str, seconds: float, rate: int, pipe: Connection) -> dict[str, Any]:

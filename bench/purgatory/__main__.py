@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import result as results
-from bench.purgatory import awaited, checks, page, pause, plots, pool, waiting, wake
+from bench.purgatory import awaited, checks, page, pause, plots, waiting, wake
 from bench.purgatory.designs.contenders import CONTENDERS
 from bench.purgatory.sweep import EFFORTS, Sweep
 
@@ -29,7 +29,6 @@ PARTS = {
     "latency": wake.run,
     "awaited": awaited.run,
     "collections": pause.run,
-    "pool": pool.run,
 }
 """Besides the sweep."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import wheeld
 import wheeld_client
-from bench.measures.single import HOUR
+from bench.cases.calls import HOUR
 from bench.result import Options, Result, Row
 from bench.timing import Watch
 

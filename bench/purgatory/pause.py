@@ -17,7 +17,7 @@ from typing import Any
 import wheeld
 import wheeld_client
 from bench import processes
-from bench.measures.single import HOUR
+from bench.cases.calls import HOUR
 from bench.result import Options, Result, Row
 
 KEYS = 1000

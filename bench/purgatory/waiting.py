@@ -1,6 +1,6 @@
 """The cost of watching and completing to their caller, ns, while many other operations wait.
 
-As in `measures.single`: a process for each contender, rounds alternate, collection is off, the
+As in `bench.rounds`: a process for each contender, rounds alternate, collection is off, the
 time that a process waited for a processor is in none of the numbers. Operations watch three of a
 thousand keys; timeouts are an hour away. They are completed oldest first, and in random order: then
 with a million of them each comes from memory, not from a cache. What that alone costs says the
@@ -21,7 +21,7 @@ import numpy as np
 
 import wheeld
 from bench import processes
-from bench.measures.single import HOUR
+from bench.cases.calls import HOUR
 from bench.purgatory.designs.contenders import CONTENDERS, USES_DAEMON
 from bench.purgatory.workload import make_request
 from bench.result import Options, Result, Row, Target

@@ -27,7 +27,7 @@ import numpy as np
 import wheeld
 import wheeld_client
 from bench import processes
-from bench.measures.lateness import exact_sleeps
+from bench.processes import exact_sleeps
 from bench.result import Options, Result, Row, Target
 
 BYSTANDERS = 1000

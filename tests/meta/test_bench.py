@@ -30,8 +30,6 @@ ROOT = Path(__file__).parents[2]
 
 
 DETAILS = [
-    "single",
-    "throughput",
     "buckets",
     "recording",
     "neighbours",
@@ -72,9 +70,6 @@ def test_details(tmp_path: Path) -> None:
         assert measurement["seconds"] > 0
         for target in measurement["targets"]:
             assert {"text", "reached", "limit", "at_least", "unit", "ok"} <= target.keys()
-    contenders = {row["contender"] for row in measurements["single"]["rows"]}
-    assert contenders == {"floor", "wheeld", "asyncio", "heapq", "sched"}
-    assert all(row["exact"] == "yes" for row in measurements["throughput"]["rows"])
 
 
 def test_rows_of_the_table(tmp_path: Path) -> None:

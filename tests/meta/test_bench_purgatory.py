@@ -379,7 +379,7 @@ def test_quick_run_writes_everything(tmp_path: Path) -> None:
     assert "targets reached" in done.stdout
     found = json.loads((tmp_path / "found.json").read_text())
     assert {"cpu", "cores", "python", "load_before", "load_after"} <= found["machine"].keys()
-    parts = ["sweep", "waiting", "checks", "latency", "awaited", "collections", "pool"]
+    parts = ["sweep", "waiting", "checks", "latency", "awaited", "collections"]
     assert list(found["parts"]) == parts
     assert all(part["rows"] for part in found["parts"].values())
     contenders = {row["contender"] for row in found["sweep"]["rows"]}
