@@ -1,4 +1,4 @@
-"""Is a daemon healthy? A verdict from two readings of its status."""
+"""Is a daemon healthy? What status, health, top, list, doctor and the metrics say of it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,33 @@ class Health:
         return {**found, "why": list(self.why)}
 
 
+_STOPPED = {"T": "is stopped: `kill -CONT {pid}`", "t": "is stopped by a debugger: resume it"}
+
+
+def clock_trouble(pid: int | None, state: str, progresses: bool) -> str | None:
+    """What is wrong with a clock process, and what to do; None: nothing.
+
+    Parameters
+    ----------
+    pid : int or None
+        None: there is none.
+    state : str
+        As in /proc/PID/stat; empty: it has ended.
+    progresses : bool
+        Its last pass is recent, or it sleeps and its sleep is not over.
+    """
+    if pid is None or state in ("", "Z", "X"):
+        return "no clock is running: the daemon starts another; its log says what it waits for"
+    if state in _STOPPED:
+        return f"the clock (pid {pid}) {_STOPPED[state].format(pid=pid)}"
+    if not progresses:
+        return (
+            f"the clock (pid {pid}) makes no progress: the daemon replaces one that hangs; if it "
+            "does not, `wheeld restart`"
+        )
+    return None
+
+
 def examine(first: dict[str, Any], second: dict[str, Any], limit: int) -> Health:
     """Compare two statuses of one daemon; `limit` is the latest that a timer may be, ns."""
     before = dict(first["histograms"]["lateness_ns"]["buckets"])
@@ -39,7 +66,7 @@ def examine(first: dict[str, Any], second: dict[str, Any], limit: int) -> Health
     late = min(late, second["histograms"]["lateness_ns"]["max"])
     why = []
     if not second["clock_ok"]:
-        why.append(second["clock_trouble"] or "its clock makes no progress; see `wheeld doctor`")
+        why.append(second["clock_trouble"])
     if late > limit:
         why.append(
             f"a timer was {duration(late)} late, expected {duration(limit)} at most; "

@@ -13,7 +13,7 @@ def status_text(status: dict[str, Any]) -> str:
     lines = [
         f"{status['name']}  pid {status['pid']}, clock pid {status['clock_pid']}"
         f"{'' if status['clock_ok'] else '  CLOCK STALLED'}",
-        *([f"  NO CLOCK    {status['clock_trouble']}"] if status["clock_trouble"] else []),
+        *([f"  trouble     {status['clock_trouble']}"] if status["clock_trouble"] else []),
         f"  in          {status['directory']}",
         f"  up          {status['uptime_s']:.0f} s",
         f"  pending     {status['pending']:,} of {status['capacity']:,} timers; {status['free']:,}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -12,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from commands import LONG, Daemon, well, wheeld_command
 from common_fixtures import started_command
 from scrapes import ask, fetch, needs_prometheus, prometheus, value
-from wheeld.health import examine
+from wheeld.health import clock_trouble, examine
 from wheeld.metrics.declarations import METRICS, table
 from wheeld_client import connect
 
@@ -113,11 +116,51 @@ def test_health(daemon: Daemon) -> None:
     assert wheeld_command("health", "--max-lateness", "5 apples").returncode == 1
 
 
+@pytest.mark.parametrize(
+    ("pid", "state", "progresses", "said"),
+    [
+        (7, "S", True, None),
+        (7, "R", True, None),
+        (7, "D", True, None),
+        (7, "T", True, "kill -CONT 7"),
+        (7, "t", True, "debugger"),
+        (7, "Z", True, "no clock is running"),
+        (7, "", True, "no clock is running"),
+        (None, "", True, "no clock is running"),
+        (7, "S", False, "makes no progress"),
+    ],
+)
+def test_a_clock_is_judged_once(
+    pid: int | None, state: str, progresses: bool, said: str | None
+) -> None:
+    found = clock_trouble(pid, state, progresses)
+    assert found is None if said is None else said in str(found)
+
+
+def test_all_say_the_same_of_a_stopped_idle_clock(daemon: Daemon) -> None:
+    """It sleeps for ever and misses nothing yet: no figure of its progress shows the stop."""
+    clock = json.loads(well("status", "--json", *daemon.where))["clock_pid"]
+    os.kill(clock, signal.SIGSTOP)
+    try:
+        cure = f"kill -CONT {clock}"
+        for command, code in (
+            (("status",), 3), (("health", "--window", "10ms"), 1), (("doctor",), 1),
+            (("top", "--once"), 0),
+        ):  # fmt: skip
+            done = wheeld_command(*command, *daemon.where)
+            assert done.returncode == code, command
+            assert cure in " ".join((done.stdout + done.stderr).split()), command
+        assert value(well("metrics", "--once", *daemon.where), "wheeld_clock_ok") == 0
+    finally:
+        os.kill(clock, signal.SIGCONT)
+    assert "CLOCK STALLED" not in well("status", *daemon.where)
+
+
 def looked(late: list[tuple[int, int]], clock_ok: bool = True) -> dict[str, Any]:
     """A status with these buckets."""
     most = max((upper for upper, _ in late), default=0)
     return {
-        "segments": {}, "clock_ok": clock_ok, "clock_trouble": None,
+        "segments": {}, "clock_ok": clock_ok, "clock_trouble": None if clock_ok else "it hangs",
         "histograms": {"lateness_ns": {"buckets": late, "max": most}},
     }  # fmt: skip
 

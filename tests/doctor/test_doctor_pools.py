@@ -83,7 +83,7 @@ def test_every_check_has_a_case() -> None:
 
 def test_vitals_of_pools(tmp_path: Path) -> None:
     """What is read of a wheel: shares by worker, who waits in both looks, times."""
-    status = {"clock_pid": 7, "clock_ok": True}
+    status = {"clock_pid": 7, "clock_trouble": None}
     with FullWheel() as wheel:
         memories = Local(wheel).memories()
         assert memories is not None

@@ -70,7 +70,7 @@ class Clock:
 
     pid: int
     process: ProcStat
-    answers: bool
+    trouble: str | None
     wake_late_ns: int
     restarts: int
     timer_slack_ns: int | None
@@ -144,7 +144,7 @@ def gather(
     clock = Clock(
         pid,
         process(proc, pid),
-        bool(status["clock_ok"]),
+        status["clock_trouble"],
         int(snapshot.view.header["wake_late_ns"]),
         int(status.get("clock_restarts", 0)),
         int(slack) if slack.isdigit() else None,
@@ -204,15 +204,10 @@ def clock_runs(v: Vitals) -> Finding:
     """Is the clock process there, running, and making progress?"""
     name, clock = "clock", v.clock
     found = f"pid {clock.pid}"
-    if clock.process.state in ("", "Z", "X"):
-        return Finding(name, "failure", f"{found} is dead", "alive", "see the daemon's messages")
-    if clock.process.state in ("T", "t"):
-        return Finding(name, "failure", f"{found} is stopped", "running", f"kill -CONT {clock.pid}")
-    if not clock.answers:
-        return Finding(
-            name, "failure", f"{found} makes no progress", "passes while timers are due",
-            "the daemon replaces a hung clock by itself; if it does not, restart the daemon",
-        )  # fmt: skip
+    if clock.trouble is not None:
+        seen, _, advice = clock.trouble.partition(": ")
+        advice = advice or "see the daemon's log"
+        return Finding(name, "failure", seen, "running, and passes while timers are due", advice)
     if clock.process.state == "D":
         advice = "it waits for a disk: does the wheel swap?"
         return Finding(name, "warning", f"{found} is in state D", "running or asleep", advice)

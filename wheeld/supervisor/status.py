@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from wheeld import health
 from wheeld.config.declarations import OPTIONS
+from wheeld.processes.identity import stat_fields
 from wheeld.resources.vital_signs import own_pid_namespace
 from wheeld.supervisor.parts import Parts
 from wheeld.tables import worker_figures
@@ -24,6 +28,7 @@ def collect(daemon: Parts) -> dict[str, Any]:
     resources, config = daemon.resources, daemon.config
     wheel = resources.wheel
     shared_bytes, most_bytes = resources.shared_bytes()
+    trouble = daemon.clock.trouble or _clock_trouble(daemon)
     armed, holders = resources.slots.armed(), resources.slots.owner_rows(wheel)
     return {
         "name": config.name,
@@ -34,8 +39,8 @@ def collect(daemon: Parts) -> dict[str, Any]:
         "directory": str(resources.directory),
         "group": config.group,
         "admin_group": config.admin_group,
-        "clock_ok": daemon.clock_is_well(2.0),
-        "clock_trouble": daemon.clock.trouble,
+        "clock_ok": trouble is None,
+        "clock_trouble": trouble,
         "capacity": config.slots,
         "pending": len(armed),
         "max_per_worker": config.most_per_worker,
@@ -68,6 +73,14 @@ def collect(daemon: Parts) -> dict[str, Any]:
         "metrics": daemon.exporter.status(),
         "config": {key: getattr(config, key) for key in OPTIONS},
     }
+
+
+def _clock_trouble(daemon: Parts) -> str | None:
+    pid, state = daemon.clock.pid, ""
+    if pid is not None:
+        with contextlib.suppress(OSError, IndexError):
+            state = stat_fields(Path(f"/proc/{pid}"))[0]
+    return health.clock_trouble(pid, state, daemon.clock_is_well(2.0))
 
 
 def _workers(
