@@ -1,0 +1,96 @@
+"""The shipped alerts: `promtool test rules` sees each fire for its reason, and stay silent."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scrapes import needs_prometheus
+from wheeld.metrics.declarations import METRICS
+
+RULES = Path(__file__).parents[2] / "share/prometheus/wheeld-alerts.yml"
+WELL = {
+    "up": "1x60",
+    "wheeld_up": "1x60",
+    "wheeld_clock_ok": "1x60",
+    "wheeld_uptime_seconds": "0+60x60",
+    "wheeld_slots_free": "900x60",
+    "wheeld_slots_capacity": "1000x60",
+    "wheeld_clock_restarts_total": "1x60",
+    'wheeld_worker_backlogged{worker="a"}': "0x60",
+    'wheeld_worker_wheel_full_total{worker="a"}': "3x60",
+    'wheeld_timer_lateness_seconds_bucket{le="0.067108863"}': "0+600x60",
+    'wheeld_timer_lateness_seconds_bucket{le="0.268435455"}': "0+600x60",
+    'wheeld_timer_lateness_seconds_bucket{le="+Inf"}': "0+600x60",
+}
+"""Samples, one a minute, of a daemon that is well for an hour."""
+GONE = {name: "1x20 stale" for name in WELL if name != "up"} | {"up": "1x20 0x39"}
+HANGS = {name: "1x20 stale" for name in WELL if name != "up"} | {"wheeld_up": "1x20 0x39"}
+LATE = {
+    'wheeld_timer_lateness_seconds_bucket{le="0.067108863"}': "0+588x60",
+    'wheeld_timer_lateness_seconds_bucket{le="0.268435455"}': "0+600x60",
+}
+SELDOM = {  # one timer in ten minutes
+    'wheeld_timer_lateness_seconds_bucket{le="0.067108863"}': "0x60",
+    **dict.fromkeys(
+        (f'wheeld_timer_lateness_seconds_bucket{{le="{le}"}}' for le in ("0.268435455", "+Inf")),
+        "0x9 1x10 2x10 3x10 4x10 5x10",
+    ),
+}
+NEVER = dict.fromkeys((name for name in WELL if name != "up"), "_x60")
+Case = tuple[dict[str, str], str, list[str]]
+CASES: list[Case] = [
+    ({}, "wheeld", []),
+    ({}, "timers", []),
+    (GONE, "wheeld", ["WheeldDown"]),
+    (GONE, "timers", ["WheeldDown"]),
+    (HANGS, "timers", ["WheeldDown"]),
+    (NEVER | {"up": "0x60"}, "my-wheeld", ["WheeldDown"]),
+    (NEVER | {"up": "_x60"}, "wheeld", ["WheeldNotScraped"]),
+    ({"wheeld_uptime_seconds": "0+60x30 0 60 0 60 0+60x26"}, "wheeld", []),
+    ({"wheeld_uptime_seconds": "0+60x48 0 60 0 60 0+60x8"}, "wheeld", ["WheeldRestarts"]),
+    ({"wheeld_uptime_seconds": "0+60x55 0 60 120 180"}, "wheeld", []),
+    ({"wheeld_clock_ok": "1x40 0x20"}, "wheeld", ["WheeldClockStopped"]),
+    (LATE, "wheeld", ["WheeldLate"]),
+    (SELDOM, "wheeld", ["WheeldLate"]),
+    ({"wheeld_slots_free": "900x40 99x20"}, "wheeld", ["WheeldAlmostFull"]),
+    ({'wheeld_worker_wheel_full_total{worker="a"}': "3x58 4x2"}, "wheeld", ["WheeldFull"]),
+    ({'wheeld_worker_backlogged{worker="a"}': "0x50 1x10"}, "wheeld", ["WheeldWorkerBehind"]),
+    ({"wheeld_clock_restarts_total": "1x50 2x10"}, "wheeld", ["WheeldClockReplaced"]),
+]
+ALERTS = re.findall(r"- alert: (\w+)", RULES.read_text())
+
+
+@needs_prometheus
+@pytest.mark.parametrize(("changes", "job", "fire"), CASES)
+def test_alerts(tmp_path: Path, changes: dict[str, str], job: str, fire: list[str]) -> None:
+    """At the end of the hour these fire, and no others."""
+    series = []
+    for name, samples in (WELL | changes).items():
+        metric, _, labels = name.rstrip("}").partition("{")
+        where = ",".join(filter(None, [labels, f'job="{job}"', 'instance="a:1"']))
+        series.append({"series": f"{metric}{{{where}}}", "values": samples})
+    # ALERTS has each alert that fires, whatever its labels and annotations are
+    expression = 'count by (alertname) (ALERTS{alertstate="firing"}) * 0 + 1'
+    found = [{"labels": f'{{alertname="{alert}"}}', "value": 1} for alert in fire]
+    case: dict[str, Any] = {
+        "interval": "1m",
+        "input_series": series,
+        "promql_expr_test": [{"expr": expression, "eval_time": "59m", "exp_samples": found}],
+    }
+    tests = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [case]}
+    (tmp_path / "tests.yml").write_text(json.dumps(tests))  # JSON is YAML
+    command = ["promtool", "test", "rules", str(tmp_path / "tests.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_has_a_case() -> None:
+    assert {alert for _, _, fire in CASES for alert in fire} == set(ALERTS)
+    known = {metric.name for metric in METRICS} | {"up", "wheeld_up"}
+    assert {re.sub(r"(_bucket)?({.*)?$", "", name) for name in WELL} <= known
