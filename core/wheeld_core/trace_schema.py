@@ -117,10 +117,16 @@ COUNTER_COLUMNS: Final = (
         False,
         "workers whose ring was full: what expires for them waits until they poll",
     ),
+    Column(
+        "run_delay_ns",
+        "bigint",
+        False,
+        "how long the clock's process was ready to run and waited for a processor; 0: not known",
+    ),
 )
 """Columns of `counters`, beside date and hour."""
 
-ADDED_COLUMNS: Final = frozenset({"full_rings"})
+ADDED_COLUMNS: Final = frozenset({"full_rings", "run_delay_ns"})
 """Columns that traces of earlier versions do not have."""
 
 EVENTS_FOLDER: Final = "events"

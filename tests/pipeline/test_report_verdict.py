@@ -21,7 +21,7 @@ def tables(**changes: Any) -> dict[str, Any]:
     return {
         "minutes": pd.DataFrame({"time": times, "p99": [1 * MS, 1 * MS]}),
         "workers": pd.DataFrame({"worker": ["a", "b"], "p99": [1 * MS, 1 * MS], **wheel}),
-        "herd_sizes": pd.DataFrame({"at_least": [1], "at_most": [1], "timers": [9_000]}),
+        "herd_sizes": herd_sizes(9_000, 2, 0, 0).iloc[:1],
         "herd_makers": pd.DataFrame({"worker": ["a"], "timers": [9_000], **wheel}),
     } | changes
 
@@ -63,15 +63,58 @@ def test_an_overloaded_machine_is_advised_no_tick() -> None:
     assert (found["state"], found["causes"]) == ("late", ["overload"])
     assert "1 in 100 timers was handed out more than 100 ms" in found["sentences"][0]
     assert "woke the clock up to 84 ms later" in found["sentences"][1]
+    assert "That explains up to 84 ms of the 100 ms." in found["sentences"][1]
     assert "--pin-cpu" in found["sentences"][2]
     assert "--tick" not in found["sentences"][2]
 
 
+def herd_sizes(alone: int, at_least: int, ticks: int, timers: int) -> pd.DataFrame:
+    """So many timers of their own tick, and herds of one bucket of sizes."""
+    found = {
+        "at_least": [1, at_least], "at_most": [1, 2 * at_least - 1],
+        "ticks": [alone, ticks], "timers": [alone, timers],
+    }  # fmt: skip
+    return pd.DataFrame(found)
+
+
+@pytest.mark.parametrize(
+    ("p99", "changes", "causes"),
+    [
+        # one herd of 10,366: 2.1 ms, whatever the bucket's other end is
+        (333 * MS, {"sizes": herd_sizes(40_000, 8192, 1, 10_366)}, ["unknown"]),
+        (3.2 * MS, {"sizes": herd_sizes(40_000, 8192, 1, 10_366)}, ["unknown"]),
+        (333 * MS, {"sizes": herd_sizes(40_000, 262_144, 1, 400_000)}, ["unknown"]),
+        (300 * MS, {"sizes": herd_sizes(40_000, 262_144, 1, 400_000)}, ["herds"]),
+        (333 * MS, {"slept": 5 * MS}, ["unknown"]),
+        (333 * MS, {"slept": 5 * MS, "waited": 500 * MS}, ["overload"]),
+        (333 * MS, {"slept": 200 * MS, "waited": 100 * MS}, ["overload"]),
+        (333 * MS, {"ring": 2 * MS}, ["unknown"]),
+        (333 * MS, {"ring": 300 * MS, "waited": 500 * MS}, ["overload", "rings"]),
+        (333 * MS, {"ring": 600 * MS, "waited": 500 * MS}, ["rings", "overload"]),
+    ],
+)
+def test_a_cause_explains_a_good_part(p99: float, changes: Any, causes: list[str]) -> None:
+    """The one that explains most comes first, and each says how much."""
+    slept = {"longest_oversleep_ns": changes.get("slept", 0)}
+    slept |= {"most_run_delay_ns": changes.get("waited", 0)}
+    known = tables()
+    if "sizes" in changes:
+        known["herd_sizes"] = changes["sizes"]
+    if "ring" in changes:
+        known["workers"]["p99"] = [1 * MS, changes["ring"]]
+        known["full_rings"] = known["workers"].iloc[1:].assign(rows=1)
+    found = verdict(facts(p99, wakes=slept), known)
+    assert found["causes"] == causes
+    named = found["sentences"][1].count("That explains up to ")
+    assert named == len([cause for cause in causes if cause != "unknown"])
+
+
 def test_herds_name_who_made_them() -> None:
-    sizes = pd.DataFrame({"at_least": [1, 65536], "at_most": [1, 131071], "timers": [9, 99]})
+    sizes = herd_sizes(9, 65536, 1, 65_536)
     found = verdict(facts(20 * MS), tables(herd_sizes=sizes))
     assert found["causes"] == ["herds"]
-    assert "herds of 65.5 k or more at once, most by a." in found["sentences"][1]
+    assert "herds of about 65.5 k or more at once, most by a." in found["sentences"][1]
+    assert "That explains up to 13.1 ms of the 20 ms." in found["sentences"][1]
     assert found["sentences"][2] == "Spread the deadlines of a: add a little random jitter."
 
 
@@ -93,7 +136,7 @@ def test_what_held_timers_back(changes: dict[str, Any], cause: str, said: str) -
 @pytest.mark.parametrize("p99", [1 * MS, 50 * MS])
 def test_full_rings_name_who_did_not_poll(p99: float) -> None:
     """By a name that no worker of another run has; for a moment, too."""
-    workers = tables()["workers"].assign(worker="a", run=["1111ffff", "2222ffff"])
+    workers = tables()["workers"].assign(worker="a", run=["1111ffff", "2222ffff"], p99=p99)
     found = workers.assign(rows=[3, 9])
     said = verdict(facts(p99), tables(workers=workers, full_rings=found.iloc[:1]))
     assert said["causes"] == ["rings"]
@@ -108,7 +151,7 @@ def test_one_worker_and_one_moment_stand_out() -> None:
     minutes = tables()["minutes"].assign(p99=[1 * MS, 90 * MS])
     found = verdict(facts(50 * MS), tables(workers=workers, minutes=minutes))
     assert found["sentences"][1] == (
-        "The trace shows no cause. Above all those of b: p99 90 ms. "
+        "The trace shows no cause that explains it. Above all those of b: p99 90 ms. "
         "That was in 1 of 2 steps of time, worst at 08:00:01 UTC."
     )
     assert "wheeld doctor" in found["sentences"][2]

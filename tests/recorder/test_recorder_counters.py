@@ -1,5 +1,6 @@
 """The daemon's counters, one row a second: what is in them, and that none is there twice."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from common_fixtures import local_wheel
 from local_wheel import MS, LocalWheel
 from recorder_records import RUN, facts, read
+from wheeld.processes.identity import run_delay_ns
 from wheeld.recorder import counters as counters_module
 from wheeld.recorder.counters import Counters
 from wheeld.recorder.parquet import convert_counters
@@ -27,7 +29,7 @@ wheel = local_wheel(trace=6, pools=POOLS, start_ns=7000)
 def make(wheel: LocalWheel, trace: Path, full: list[Path]) -> Counters:
     """The counters of a new recorder."""
     memories = wheel.wheel_memory, wheel.trace_memory, wheel.shared("pools"), wheel.registry_memory
-    found = Counters(*memories, trace, facts(), full.append)
+    found = Counters(*memories, trace, facts(), full.append, os.getpid)
     found.resume()
     return found
 
@@ -38,7 +40,9 @@ def test_a_row(wheel: LocalWheel, tmp_path: Path, full: list[Path]) -> None:
     ids = [timers.schedule(0.005 * (i + 1)) for i in range(4)]
     timers.cancel(ids[3])
     wheel.advance(6 * MS)
+    waited = run_delay_ns(Path("/proc/self"))
     row = make(wheel, tmp_path, full).row()
+    assert waited <= row["run_delay_ns"] <= run_delay_ns(Path("/proc/self"))
     assert list(row) == [column.name for column in COUNTER_COLUMNS]
     header = wheel.view.header
     assert {name: row[name] for name in ("host", "daemon", "run")} == {

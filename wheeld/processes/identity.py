@@ -30,6 +30,16 @@ def stat_fields(process: Path) -> list[str]:
     return (process / "stat").read_text().rpartition(")")[2].split()
 
 
+def run_delay_ns(process: Path) -> int:
+    """How long the main thread of a /proc/PID was ready to run and waited for a processor, ns.
+
+    Returns 0 where that is not known: it has ended, or is hidden, or the kernel does not count it.
+    """
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        return int((process / "schedstat").read_text().split()[1])
+    return 0
+
+
 def _start_time(pid: int) -> int:
     """When it started, clock ticks since boot; 0 when it is gone, or hidden."""
     try:

@@ -103,7 +103,8 @@ def event_table(
 
 def counter_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The table of rows of counters; `time` is in us."""
-    whole = [{"full_rings": [], **row} for row in rows]  # a spool of an earlier version lacks it
+    added = {"full_rings": [], "run_delay_ns": 0}  # a spool of an earlier version lacks them
+    whole = [{**added, **row} for row in rows]
     return pa.Table.from_pylist(whole, schema=COUNTER_SCHEMA)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from wheeld.processes import identity
 from wheeld.recorder.facts import Facts
 from wheeld.recorder.spool import COUNTERS, SpoolName, spools
 from wheeld.resources.trace_directory import make_again
@@ -55,6 +56,8 @@ class Counters:
         The daemon and run whose counters they are.
     full : callable
         Called with each spool that is complete.
+    clock_pid : callable
+        Process id of the clock that runs now; 0: none.
 
     Attributes
     ----------
@@ -71,11 +74,13 @@ class Counters:
         directory: Path,
         facts: Facts,
         full: Callable[[Path], None],
+        clock_pid: Callable[[], int],
     ) -> None:
         self._wheel, self._trace, self._pools = WheelView(wheel), TraceView(trace), PoolsView(pools)
         self._pool_names = self._pools.names()
         self._workers = RegistryView(registry).rows
         self._directory, self._facts, self._full = directory, facts, full
+        self._clock_pid = clock_pid
         self._path: Path | None = None
         self._next = 0.0
         self._began = 0.0
@@ -106,6 +111,7 @@ class Counters:
             "lost": sum(self._trace.lost().values()),
             "pools": self._pool_rows(),
             "full_rings": self._full_rings(),
+            "run_delay_ns": identity.run_delay_ns(Path(f"/proc/{self._clock_pid()}")),
         }
 
     def _full_rings(self) -> list[str]:

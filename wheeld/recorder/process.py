@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -23,6 +24,7 @@ from typing import Final
 import numpy as np
 
 from wheeld.processes import child_main as child
+from wheeld.processes.identity import stat_fields
 from wheeld.processes.messages import Notice, Order
 from wheeld.recorder.converter import MOST_WAITING, Converter
 from wheeld.recorder.counters import Counters
@@ -41,7 +43,7 @@ from wheeld.recorder.spool import (
 )
 from wheeld.resources import ownership
 from wheeld.resources.trace_directory import SPOOL_FOLDER, make_again
-from wheeld_core import _native, segments
+from wheeld_core import _native, runtime, segments
 from wheeld_core.control import Message
 from wheeld_core.views import RegistryView
 
@@ -95,6 +97,7 @@ class RecorderProcess:
         self._counters = Counters(
             self._memories["wheel"], self._memories["trace"], self._memories["pools"],
             self._memories["registry"], self._trace, facts, self._converter.add,
+            partial(_clock_pid, Path(hello["lock"]).with_name(runtime.DAEMON_FILE)),
         )  # fmt: skip
         while (message := channel.receive()) is not None and message["op"] == Order.WORKER:
             self._intake.learn(*message["worker"])  # those who are there already
@@ -258,6 +261,15 @@ class RecorderProcess:
     def _send(self, message: Message) -> None:
         with self._sending, contextlib.suppress(OSError):  # gone: the loop notices
             self._channel.send(message)
+
+
+def _clock_pid(daemon: Path) -> int:
+    """The clock that the daemon's file names; 0: none that is our supervisor's."""
+    with contextlib.suppress(OSError, ValueError, KeyError, IndexError):
+        pid = int(json.loads(daemon.read_text())["clock_pid"])
+        if int(stat_fields(Path(f"/proc/{pid}"))[1]) == os.getppid():
+            return pid
+    return 0
 
 
 def abandoned(folder: Path, ours: Origin) -> list[Path]:

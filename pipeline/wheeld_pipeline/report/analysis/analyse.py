@@ -236,6 +236,7 @@ class _Analysis:
                 "per_second": (total - before) / wheels_seconds if wheels_seconds else None,
                 "timers_per_wake": fired / total if total else None,
                 "longest_oversleep_ns": int(self.settings["wake_late_ns"].max()),
+                "most_run_delay_ns": int(self.settings[daemon.RUN_DELAY].max()),
             },
             "daemon_account": {name: int(self.settings[name].sum()) for name in names},
             "clock_restarts": int((self.settings["clock_epoch"] - 1).clip(lower=0).sum()),

@@ -1,11 +1,12 @@
 """Is all well, what was late and why, what to change: the three sentences that begin a report.
 
-A cause is named only if the trace shows it. The rules, with their numbers, are in docs/report.md.
+A cause is named only if the trace shows it, and only if it explains a good part of the lateness;
+it says how much. The rules, with their numbers, are in docs/report.md.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from wheeld_pipeline.report import texts
 from wheeld_pipeline.report.analysis import names
@@ -17,6 +18,8 @@ HAND_OUT_NS: Final = 200
 """CPU time of handing out one timer, about: what makes a herd take long."""
 SHARE: Final = 0.01
 """A cause counts if it affects at least this share of the timers, which is what p99 is about."""
+EXPLAINS: Final = 0.25
+"""A cause of lateness explains at least this part of p99."""
 ALONE: Final = 4
 """A worker is named if its p99 is this many times that of the median worker."""
 FULL: Final = 0.8
@@ -45,20 +48,26 @@ def verdict(facts: dict[str, Any], tables: dict[str, Any]) -> dict[str, Any]:
             f"which a tick of {tick} allows."
         )
         causes = [*_full_rings(tables), *_stalls(facts)]
-        seen = " ".join([f"The latest was {most} late.", *(text for _, text, _ in causes)])
+        seen = " ".join([f"The latest was {most} late.", *(cause.seen for cause in causes)])
         return _verdict(WELL, causes, first, seen, _change(facts, causes))
     first = (
         f"It is late: 1 in 100 timers was handed out more than {p99} after its deadline; with a "
         f"tick of {tick}, at most {texts.duration(limit)} is expected."
     )
-    causes = [
-        *_overload(facts, limit),
-        *_herds(tables, limit),
-        *_full_rings(tables),
-        *_stalls(facts),
+    least = EXPLAINS * late["p99"]
+    found = [*_overload(facts), *_herds(tables, max(limit, least)), *_full_rings(tables)]
+    causes = sorted(
+        (cause for cause in found if cause.explains >= least), key=lambda cause: -cause.explains
+    )
+    why = [
+        f"{cause.seen} That explains up to {texts.duration(cause.explains)} of the {p99}."
+        for cause in causes
     ]
-    causes = causes or [UNKNOWN]
-    why = [text for _, text, _ in causes]
+    stalls = _stalls(facts)
+    why += [f"{cause.seen} The trace does not say how late that made timers." for cause in stalls]
+    causes += stalls
+    if not causes:
+        causes, why = [UNKNOWN], [UNKNOWN.seen]
     why += [*_worker(tables), *_when(tables, limit)]
     return _verdict(LATE, causes, first, " ".join(why), _change(facts, causes))
 
@@ -68,19 +77,30 @@ def expected_ns(facts: dict[str, Any]) -> float:
     return max(float(EXPECTED_TICKS * facts["wheel"]["tick_ns"]), LEAST_NS)
 
 
-Cause = tuple[str, str, str]
-"""Name, what was seen, and what to do about it."""
+class Cause(NamedTuple):
+    """What made timers late."""
+
+    name: str
+    seen: str
+    change: str
+    """What to do about it."""
+    explains: float = 0.0
+    """By how much it can have made a timer late, ns; 0: not known."""
 
 
-UNKNOWN: Final = (
+UNKNOWN: Final = Cause(
     "unknown",
-    "The trace shows no cause.",
+    "The trace shows no cause that explains it.",
     "Run `wheeld doctor` while it is late: it looks at the machine and at the daemon.",
 )
 
 
 def _verdict(state: str, causes: list[Cause], *sentences: str) -> dict[str, Any]:
-    return {"state": state, "causes": [name for name, _, _ in causes], "sentences": list(sentences)}
+    return {
+        "state": state,
+        "causes": [cause.name for cause in causes],
+        "sentences": list(sentences),
+    }
 
 
 def _account(facts: dict[str, Any]) -> str:
@@ -88,39 +108,44 @@ def _account(facts: dict[str, Any]) -> str:
     return f"{made} were scheduled, {ended} cancelled."
 
 
-def _overload(facts: dict[str, Any], limit: float) -> list[Cause]:
-    """The kernel woke the clock late, by a good part of the lateness."""
-    slept = facts.get("wakes", {}).get("longest_oversleep_ns") or 0
-    if slept < max(limit, facts["lateness_ns"]["p99"] / 4):
-        return []
-    seen = (
-        f"The machine was overloaded: the kernel woke the clock up to {texts.duration(slept)} "
-        f"later than it had asked for."
-    )
+def _overload(facts: dict[str, Any]) -> list[Cause]:
+    """The clock was woken late, or was ready to run and waited for a processor."""
+    wakes = facts.get("wakes", {})
+    slept, waited = wakes.get("longest_oversleep_ns") or 0, wakes.get("most_run_delay_ns") or 0
+    if slept >= waited:
+        seen = (
+            f"the kernel woke the clock up to {texts.duration(slept)} later than it had asked for."
+        )
+    else:
+        seen = (
+            f"the clock was ready to run and waited for a processor for {texts.duration(waited)} "
+            f"from one of the daemon's samples to the next, usually a second."
+        )
     change = (
         "Give the machine less work or more processors, or the clock a processor of its own "
         "(--pin-cpu); another tick would not help."
     )
-    return [("overload", seen, change)]
+    return [Cause("overload", f"The machine was overloaded: {seen}", change, max(slept, waited))]
 
 
-def _herds(tables: dict[str, Any], limit: float) -> list[Cause]:
-    """So many timers were due at once that delivering them takes longer than expected."""
+def _herds(tables: dict[str, Any], least_ns: float) -> list[Cause]:
+    """So many timers were due at once that delivering them takes long."""
     sizes = tables["herd_sizes"]
-    total = sizes["timers"].sum()
-    large = sizes[sizes["at_most"] * HAND_OUT_NS >= limit]
-    if not total or large["timers"].sum() < SHARE * total:
+    total, size = sizes["timers"].sum(), sizes["timers"] / sizes["ticks"]
+    large = size * HAND_OUT_NS >= least_ns
+    if not total or sizes["timers"][large].sum() < SHARE * total:
         return []
     makers = tables["herd_makers"]
     named = makers.assign(worker=names.of_workers(makers, tables["workers"])).groupby("worker")
     sums = named["timers"].sum().sort_values(ascending=False)
     by = f", most by {sums.index[0]}" if len(sums) else ""
     seen = (
-        f"{texts.percent(large['timers'].sum() / total)} of the timers were due in herds of "
-        f"{texts.number(large['at_least'].min())} or more at once{by}."
+        f"{texts.percent(sizes['timers'][large].sum() / total)} of the timers were due in herds of "
+        f"about {texts.number(size[large].min())} or more at once{by}."
     )
     whom = sums.index[0] if len(sums) else "those workers"
-    return [("herds", seen, f"Spread the deadlines of {whom}: add a little random jitter.")]
+    change = f"Spread the deadlines of {whom}: add a little random jitter."
+    return [Cause("herds", seen, change, float(size.max()) * HAND_OUT_NS)]
 
 
 def _full_rings(tables: dict[str, Any]) -> list[Cause]:
@@ -136,7 +161,10 @@ def _full_rings(tables: dict[str, Any]) -> list[Cause]:
         f"daemon's samples, one a second: what expired waited until it was polled."
     )
     change = f"Poll more often in {worst}{others}, or in a thread: `timers.dispatching()`."
-    return [("rings", seen, change)]
+    # their own timers show what it made of them
+    workers = tables["workers"].assign(worker=names.of_workers(tables["workers"]))
+    own = workers.loc[workers["worker"].isin(named["worker"]), "p99"].max()
+    return [Cause("rings", seen, change, 0.0 if own != own else float(own))]
 
 
 def _stalls(facts: dict[str, Any]) -> list[Cause]:
@@ -145,13 +173,14 @@ def _stalls(facts: dict[str, Any]) -> list[Cause]:
     if restarts := facts.get("clock_restarts"):
         times = "once" if restarts == 1 else f"{restarts:,} times"
         seen = f"The clock was replaced {times}, and what fell due meanwhile waited for the next."
-        found.append(("restarts", seen, "The daemon's log says why its clock ended."))
+        found.append(Cause("restarts", seen, "The daemon's log says why its clock ended."))
     if missed := facts.get("missed_ticks"):
         seen = (
             f"{texts.whole(missed)} ticks of periodic timers were skipped, because their workers "
             f"did not poll or no clock ran."
         )
-        found.append(("unpolled", seen, "Poll more often, or in a thread: `timers.dispatching()`."))
+        change = "Poll more often, or in a thread: `timers.dispatching()`."
+        found.append(Cause("unpolled", seen, change))
     return found
 
 
@@ -180,11 +209,11 @@ def _when(tables: dict[str, Any], limit: float) -> list[str]:
 def _change(facts: dict[str, Any], causes: list[Cause]) -> str:
     """What to do."""
     found, capacity = facts["advice"], facts["wheel"]["capacity"]
-    said = [change for _, _, change in causes]
+    said = [cause.change for cause in causes]
     if capacity and facts["pending_max"] > FULL * capacity:
         share = texts.percent(facts["pending_max"] / capacity)
         said.append(f"{share} of the slots were taken: take --capacity {found['capacity']}.")
-    if found["worth"] and "overload" not in [name for name, _, _ in causes]:
+    if found["worth"] and "overload" not in [cause.name for cause in causes]:
         said.append(
             f"Another wheel suits this load better: --tick {texts.option(found['tick_us'])} "
             f"--wheel-size {found['wheel_size']}."

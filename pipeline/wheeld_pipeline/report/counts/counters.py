@@ -37,16 +37,18 @@ GROWING: Final = (
 """Counters of which the growth is shown."""
 _LAST: Final = ("tick_ns", "wheel_size", "capacity", "linked", "wake_late_ns", "clock_epoch")
 FULL_RINGS: Final = "full_rings"
-COLUMNS: Final = (*WHEEL, "time", "last", *_LAST, *GROWING, "pools", FULL_RINGS)
-"""What is read of the counters; a trace of an earlier version has no FULL_RINGS."""
+RUN_DELAY: Final = "run_delay_ns"
+COLUMNS: Final = (*WHEEL, "time", "last", *_LAST, *GROWING, "pools", FULL_RINGS, RUN_DELAY)
+"""What is read of the counters; a trace of an earlier version has neither of the last two."""
 _TIMES: Final = ("began_us", "ended_us")
 SETTINGS: Final = {
     **dict.fromkeys(WHEEL, "string"),
-    **dict.fromkeys((*_TIMES, *_LAST, *GROWING, "wakes_before"), "long"),
+    **dict.fromkeys((*_TIMES, *_LAST, *GROWING, "wakes_before", RUN_DELAY), "long"),
     "last": "boolean",
     FULL_RINGS: "string",
 }
-"""Columns of `settings_of`; FULL_RINGS is JSON: worker -> rows in which its ring was full."""
+"""Columns of `settings_of`; FULL_RINGS is JSON: worker -> rows in which its ring was full;
+RUN_DELAY: the most by which it grew from one row to the next."""
 WAKES, PEAK, POOL = "wakes", "peak", "pool"
 """Kinds of lines of `growth_of`."""
 _POOL_NUMBERS: Final = ("size", "used", "depleted_ns")
@@ -105,6 +107,7 @@ def settings_of(table: Any, window: RowWindow) -> Any:
     values |= {"began_us": rows.time[rows.own[0]], "ended_us": rows.time[end]}
     values["wakes_before"] = grown[0] if rows.own[0] == 0 else 0
     values["last"] = bool(rows.column("last")[end])
+    values[RUN_DELAY] = rows.growth(RUN_DELAY).max() if RUN_DELAY in table.column_names else 0
     values[FULL_RINGS] = json.dumps(rows.full_rings())
     return _table({name: [value] for name, value in values.items()}, SETTINGS)
 
