@@ -3,22 +3,25 @@
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from commands import wheeld_command
 from common_fixtures import daemon_process
-from daemons import LONG, Daemon
+from daemons import LONG, Daemon, until
 from wheeld.processes import identity
 from wheeld.supervisor import access
+from wheeld_client import Timers, connect
 from wheeld_core import control
 from wheeld_core.control import messages
-from wheeld_core.errors import WheelError
+from wheeld_core.errors import DaemonNotRunning, WheelError
 
 daemon = daemon_process()
 
@@ -76,6 +79,7 @@ def test_a_number_that_is_another_processs_now(
 
 HANDS_ON = """
 import os, select, socket, sys
+from wheeld_client import Timers, connect
 from wheeld_core import control
 from wheeld_core.control import messages
 connection = control.Connection(__import__("pathlib").Path(sys.argv[1]), 60)
@@ -149,3 +153,71 @@ def test_two_daemons_of_one_name_write_one_directory(
     daemon.start(*words)
     daemon.stop()
     assert not list((tmp_path / "given").rglob("*.lock"))
+
+
+def remove_all(directory: Path) -> None:
+    shutil.rmtree(directory)
+
+
+def remove_socket(directory: Path) -> None:
+    (directory / "control.sock").unlink()
+
+
+def replace_bells(directory: Path) -> None:
+    for path in [*directory.glob("*.fifo"), directory / "clock.lock"]:
+        path.unlink()
+        path.touch()
+
+
+def move_away(directory: Path) -> None:
+    directory.rename(directory.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("change", [remove_all, remove_socket, replace_bells, move_away])
+def test_a_runtime_directory_that_leads_nowhere(
+    daemon: Daemon, change: Callable[[Path], None]
+) -> None:
+    """The daemon makes it again; nothing is lost, and no second one of that name starts."""
+    with connect(str(daemon.directory), worker="old", reconnect_for=LONG) as old:
+        old.schedule_many([3600.0] * 100)
+        change(daemon.directory)
+        said = daemon.refused()
+        assert f"pid {daemon.pid}" in said or "already runs in" in said
+        until(lambda: "made again" in daemon.said(), "made again")
+        with connected(daemon, worker="new") as new:
+            until(lambda: daemon.status()["clock_ok"], "a clock")
+            new.schedule(0.01, 1, to="old")
+            assert old.poll(LONG)["cookie"].tolist() == [1]
+            old.schedule(0.01, 2, to="new")
+            assert new.poll(LONG)["cookie"].tolist() == [2]
+            assert daemon.status()["pending"] == 100
+        assert "already runs in" in daemon.refused()
+        daemon.kill_clock()
+        old.schedule(0.01, 3)
+        assert old.poll(LONG)["cookie"].tolist() == [3]
+    daemon.stop()
+    assert not daemon.directory.exists()
+
+
+def test_a_copy_of_a_runtime_directory(daemon: Daemon) -> None:
+    """Its daemon.json names a wheel that is held."""
+    away = daemon.directory.with_name("away")
+    daemon.directory.rename(away)
+    daemon.directory.mkdir(mode=0o700)
+    shutil.copy2(away / "daemon.json", daemon.directory)
+    for more in ((), ("--fresh",)):
+        assert f"pid {daemon.pid}" in daemon.refused(*more)
+    until(lambda: "made again" in daemon.said(), "made again")
+
+
+@contextlib.contextmanager
+def connected(daemon: Daemon, **options: Any) -> Iterator[Timers]:
+    """A client, as soon as there is a socket."""
+
+    def tried() -> Timers | None:
+        with contextlib.suppress(DaemonNotRunning):
+            return connect(str(daemon.directory), **options)
+        return None
+
+    with until(tried, "a socket") as timers:
+        yield timers

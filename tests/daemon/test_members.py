@@ -23,6 +23,7 @@ from wheeld.snapshot.file import read
 from wheeld.supervisor import logs
 from wheeld.tables.registry import ANY_UID, Registry, Tenant
 from wheeld_client import connect
+from wheeld_core.errors import WheelError
 
 ADMINS = 100
 
@@ -135,8 +136,11 @@ def test_members_hide_no_wheel(daemon: Daemon, holder: str) -> None:
             try:
                 assert locker.stdout is not None
                 assert locker.stdout.readline() == b"done\n"
-                found = leftovers._stray(daemon.directory, daemon.name)
-                assert found == (prefix if who else None)
+                if who:
+                    assert leftovers._stray(daemon.directory, daemon.name) == prefix
+                else:
+                    with pytest.raises(WheelError, match=f"pid {daemon.pid}. already runs and"):
+                        leftovers._stray(daemon.directory, daemon.name)
             finally:
                 locker.kill()
         os.kill(daemon.pid, signal.SIGKILL) if not who else None
@@ -249,6 +253,7 @@ def test_names_that_forge_lines_of_the_log(daemon: Daemon, name: str) -> None:
 HELLO = """
 import json, sys
 from pathlib import Path
+from wheeld_core.errors import WheelError
 from wheeld_core import _native, control
 layout = {"layout": _native.LAYOUT_VERSION, "fingerprint": _native.FINGERPRINT}
 for name in json.loads(sys.argv[2]):

@@ -24,7 +24,7 @@ from wheeld.processes.messages import Notice, Order
 from wheeld.resources.handover import Predecessor
 from wheeld.resources.leftovers import STOPPING
 from wheeld.resources.owned import Resources
-from wheeld_core import _native, runtime
+from wheeld_core import _native, runtime, trust
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
 
@@ -102,10 +102,7 @@ class ClockGuard:
         self._restarting: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
-        self._bell = os.open(
-            resources.directory / runtime.CLOCK_FIFO,
-            os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW,
-        )
+        self._bell = self._open_bell()
         self._next_nudge = 0.0
         self.restarts = 0
         self.trouble: str | None = None
@@ -120,6 +117,15 @@ class ClockGuard:
     def _new_link(self) -> ClockLink:
         retire = self._before.retire if self._before is not None else lambda: None
         return ClockLink(self._exited, self.look_soon, retire)
+
+    def _open_bell(self) -> int:
+        return os.open(self._resources.directory / runtime.CLOCK_FIFO, trust.FIFO_FLAGS)
+
+    def renew_bell(self) -> None:
+        """The FIFOs or the lock were made again: end the clock, and the next one opens those."""
+        os.close(self._bell)
+        self._bell = self._open_bell()
+        self._link.kill()
 
     @property
     def _config(self) -> Config:
@@ -195,6 +201,7 @@ class ClockGuard:
         except Exception:
             await self._link.end()
             raise
+        self._resources.note(runtime.CLOCK_LOCK)
         log.info("clock (pid %s) drives %s timers", self.pid, ready["linked"])
         self.trouble, self.locked_out = None, False
         if self._before is not None:

@@ -106,10 +106,15 @@ def received() -> Handover | None:
 
 
 def listening(before: Handover | None, path: Path) -> dict[str, Any]:
-    """Arguments for `asyncio.start_unix_server`: `path`, or the socket that was handed over."""
+    """Arguments for `asyncio.start_unix_server`: `path`, or the socket that was handed over, if
+    there is one at that path."""
     at: dict[str, Any] = {"path": path}
     if before is not None and before.listener >= 0:
-        at = {"sock": socket.socket(fileno=before.listener)}
+        listener = socket.socket(fileno=before.listener)
+        if path.is_socket():
+            at = {"sock": listener}
+        else:
+            listener.close()
     if sys.version_info >= (3, 13):
         at["cleanup_socket"] = False  # removing the file is up to us
     return at

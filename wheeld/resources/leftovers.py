@@ -16,6 +16,7 @@ import stat
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from wheeld.config.pools import Pool, difference, parse
 from wheeld.resources import unseen
@@ -40,6 +41,8 @@ KINDS: Mapping[str, int] = {
 """The segments that every daemon has."""
 MAX_DAEMON_FILE = 1 << 20
 _HOLD_TRIES, _HOLD_PAUSE = 5, 0.01
+LOOK_SECONDS = 5.0
+"""How often a daemon looks whether its runtime directory still leads to it."""
 
 
 def _facts(directory: Path) -> control.Message:
@@ -81,16 +84,17 @@ def hold(prefix: str) -> int | None:
     return None
 
 
-def _is_free(prefix: str) -> bool:
-    """Are these segments without a supervisor? Members of the group can lock the wheel, too, since
-    they may read it: their locks do not count. A lock whose holder cannot be seen counts as a
-    supervisor's."""
+def _supervisor_of(prefix: str) -> int | None:
+    """The process id of the supervisor that holds these segments, None: there is none. Members of
+    the group can lock the wheel, too, since they may read it: their locks do not count. A lock
+    whose holder cannot be seen counts as a supervisor's, and its id is not positive."""
     if (held := hold(prefix)) is not None:
         os.close(held)
-        return True
-    wheel = os.stat(f"{segments.SHM_DIRECTORY}/{prefix}wheel").st_ino
-    pids = re.findall(rf": FLOCK .*? (-?\d+) \S+:{wheel} ", Path("/proc/locks").read_text())
-    return bool(pids) and not any(_is_ours(int(pid)) for pid in pids)
+        return None
+    wheel = os.stat(f"{segments.SHM_DIRECTORY}/{prefix}wheel")
+    file = f"{os.major(wheel.st_dev):02x}:{os.minor(wheel.st_dev):02x}:{wheel.st_ino}"
+    pids = re.findall(rf": FLOCK .*? (-?\d+) {file} ", Path("/proc/locks").read_text())
+    return next((int(pid) for pid in pids or [0] if _is_ours(int(pid))), None)
 
 
 def _is_ours(pid: int) -> bool:
@@ -102,21 +106,60 @@ def _is_ours(pid: int) -> bool:
     return False
 
 
+def _means_another(pid: int, directory: Path) -> bool:
+    """Does that process see another directory under this path, as in another container?"""
+    with contextlib.suppress(OSError):
+        if os.stat(f"/proc/{pid}/ns/mnt").st_ino != os.stat("/proc/self/ns/mnt").st_ino:
+            theirs = os.stat(f"/proc/{pid}/root{directory.parent}")
+            return not os.path.samestat(theirs, os.stat(directory.parent))
+    return False
+
+
+def _refuse_held(pid: int, directory: Path, name: str) -> NoReturn:
+    who = f"pid {pid}" if pid > 0 else "in another PID namespace"
+    end = f"kill {pid}" if pid > 0 else "end its process"
+    raise WheelError(
+        f"a wheeld daemon {name!r} ({who}) already runs and holds the wheel that was made for "
+        f"{directory}, although the directory was removed or replaced: it makes it again within "
+        f"{LOOK_SECONDS:.0f} s; stop it with `wheeld stop --name {name}`, or `{end}`, or give "
+        "another --name"
+    )
+
+
 def _stray(directory: Path, name: str) -> str | None:
     """The prefix of live segments that were made for this directory and have no supervisor; of
-    several, the ones used last."""
+    several, the ones used last.
+
+    Raises
+    ------
+    WheelError
+        Some have one, which lost this directory.
+    """
     ours = re.compile(rf"({re.escape(segment_stem(directory, name))}[0-9a-f]{{6}}-)wheel")
     found = {}
     for match in filter(None, map(ours.fullmatch, os.listdir(segments.SHM_DIRECTORY))):
+        pid = None
         with contextlib.suppress(WheelError, OSError):
-            if _is_free(match[1]):
-                found[match[1]] = int(WheelView(_attach_own(match[1])["wheel"]).header["heartbeat"])
+            if (pid := _supervisor_of(match[1])) is None:
+                memory = _attach_own(match[1])["wheel"]
+                found[match[1]] = int(WheelView(memory).header["heartbeat"])
+        if pid is not None and not _means_another(pid, directory):
+            _refuse_held(pid, directory, name)
     if not found:
         return None
     prefix = max(found, key=found.__getitem__)
     log.warning(
         "no %s names them, but these segments belong to this user: %s*", runtime.DAEMON_FILE, prefix
     )
+    return prefix
+
+
+def _left_prefix(directory: Path, name: str, facts: control.Message) -> str | None:
+    prefix = _prefix_of(facts, name)
+    if prefix is None or not segments.of_daemon(prefix, os.getuid()):
+        return _stray(directory, name)
+    if (pid := _supervisor_of(prefix)) is not None:  # the directory is a copy of that one's
+        _refuse_held(pid, directory, name)
     return prefix
 
 
@@ -266,14 +309,13 @@ def take_over(
     Raises
     ------
     WheelError
-        They hold another wheel than `wanted`; they were left on purpose and have another layout;
-        they have live workers in a PID namespace that this start cannot see; or workers have
-        damaged them beyond repair. The message says which, and what to do.
+        A living supervisor has them; they hold another wheel than `wanted`; they were left on
+        purpose and have another layout; they have live workers in a PID namespace that this start
+        cannot see; or workers have damaged them beyond repair. The message says which, and what to
+        do.
     """
     facts = _facts(directory)
-    prefix = _prefix_of(facts, name)
-    if prefix is None or not segments.of_daemon(prefix, os.getuid()):
-        prefix = _stray(directory, name)
+    prefix = _left_prefix(directory, name, facts)
     if prefix is None:
         return None
     if fresh:

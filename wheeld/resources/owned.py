@@ -342,11 +342,12 @@ class Resources(RuntimeFiles):
         if discard:
             if self.segment_prefix:  # else nothing was begun
                 segments.unlink_all(self.segment_prefix)
-            for path in [*self._files, self.directory / runtime.DAEMON_FILE]:
-                remove(path)
+            if self.leads_here():  # else what is there is another's
+                for path in [*self._files, self.directory / runtime.DAEMON_FILE]:
+                    remove(path)
+                with contextlib.suppress(OSError):
+                    self.directory.rmdir()
             self._files.clear()
-            with contextlib.suppress(OSError):
-                self.directory.rmdir()
         elif self.directory / runtime.CONTROL_SOCKET in self._files:
             self.drop_file(runtime.CONTROL_SOCKET)  # a caller that waits for a stop sees it
         self._wholes.clear()

@@ -49,13 +49,56 @@ class RuntimeFiles:
         self.pools = config.memory_pools
         self._handover = handover
         self._files: list[Path] = []
+        self._made: dict[str, tuple[int, int]] = {}
+        """Device and inode of the files that are served, by name."""
         self._gid = config.gid
         self.directory = runtime.create(config.name, config.runtime_dir, self._gid)
-        self._lock = self._lock_directory()
+        self._lock = handover.lock if handover is not None else -1
+        if not self.leads_here():
+            before, self._lock = self._lock, self._lock_directory()
+            if before >= 0:  # the directory was replaced meanwhile
+                os.close(before)
+
+    def leads_here(self) -> bool:
+        """Is the directory of that path the one that this daemon has locked?"""
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.fstat(self._lock), os.stat(self.directory))
+        return False
+
+    def note(self, file_name: str) -> None:
+        """Remember which file this is, for `lost`."""
+        status = os.lstat(self.directory / file_name)
+        self._made[file_name] = status.st_dev, status.st_ino
+
+    def lost(self) -> set[str]:
+        """Names of files that are gone, or lead to others than this daemon serves."""
+        return {name for name, known in self._made.items() if self._is_now(name) != known}
+
+    def _is_now(self, file_name: str) -> tuple[int, int] | None:
+        with contextlib.suppress(OSError):
+            status = os.lstat(self.directory / file_name)
+            return status.st_dev, status.st_ino
+        return None
+
+    def renew(self, lost: set[str]) -> None:
+        """Make the directory again if it was removed or replaced, and the FIFOs of these names.
+
+        Raises
+        ------
+        OSError, WheelError
+            That is not possible now.
+        """
+        if not self.leads_here():
+            with contextlib.suppress(FileExistsError):
+                self.directory.parent.mkdir(mode=0o755 if self._gid is not None else 0o700)
+            runtime.create(self.config.name, self.directory.parent, self._gid)
+            before, self._lock = self._lock, self._lock_directory()
+            os.close(before)
+        for name in sorted(lost):
+            if name.endswith(".fifo"):
+                self.make_fifo(name)
 
     def _lock_directory(self) -> int:
-        if self._handover is not None and self._handover.lock >= 0:
-            return self._handover.lock
         fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,16 +123,19 @@ class RuntimeFiles:
         With `keep` one of this user stays, because live workers have it open.
         """
         path = self.directory / file_name
-        self._files.append(path)
+        if path not in self._files:
+            self._files.append(path)
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
             if keep and stat.S_ISFIFO(status.st_mode) and status.st_uid == os.getuid():
                 self._share(path, 0o620)
+                self.note(file_name)
                 return path
             path.unlink()
         self.bells_removed |= keep
         os.mkfifo(path, 0o600)
         self._share(path, 0o620)  # a reader could take others' wake-ups
+        self.note(file_name)
         return path
 
     def open_worker_fifo(self, row: int) -> int:
@@ -114,21 +160,25 @@ class RuntimeFiles:
     def drop_file(self, file_name: str) -> None:
         """Remove a file of the runtime directory, if it is there."""
         path = self.directory / file_name
-        remove(path)
+        self._made.pop(file_name, None)
+        if self.leads_here():  # else what is there is another's
+            remove(path)
         if path in self._files:
             self._files.remove(path)
 
     def prepare_socket(self) -> Path:
         """Path of the control socket; what an earlier daemon left there is removed."""
         path = self.directory / runtime.CONTROL_SOCKET
-        if self._handover is None or self._handover.listener < 0:
+        if (self._handover is None or self._handover.listener < 0) and self.leads_here():
             path.unlink(missing_ok=True)
-        self._files.append(path)
+        if path not in self._files:
+            self._files.append(path)
         return path
 
     def open_socket(self) -> None:
         """Let those connect who may."""
         self._share(self.directory / runtime.CONTROL_SOCKET)
+        self.note(runtime.CONTROL_SOCKET)
 
     def write_daemon_file(self, **facts: Any) -> None:
         """Write daemon.json whole, by rename."""
@@ -152,6 +202,7 @@ class RuntimeFiles:
                 json.dump(content, file, indent=1)
             self._share(fresh, 0o640)
             fresh.rename(path)
+            self.note(runtime.DAEMON_FILE)
         except OSError:
             remove(fresh)
             raise

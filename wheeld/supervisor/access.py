@@ -93,7 +93,9 @@ def caller_of(peer: socket.socket) -> Caller:
     """The process at the other end."""
     told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(told)
-    known = identity.of_pid(pid, uid)
+    known = identity.NONE
+    with contextlib.suppress(OSError):  # no descriptor is free to look it up
+        known = identity.of_pid(pid, uid)
     return Caller(pid, uid, (gid, *_peer_groups(peer)), known, peer)
 
 

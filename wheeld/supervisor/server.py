@@ -20,7 +20,7 @@ from wheeld.config.reload import reloaded
 from wheeld.config.settings import Config
 from wheeld.processes import descriptors, identity, notify, signals
 from wheeld.processes.messages import Order
-from wheeld.resources import handover
+from wheeld.resources import handover, leftovers
 from wheeld.supervisor import logs, status
 from wheeld.supervisor.control.control_socket import ControlSocket
 from wheeld.supervisor.ending import Ending, Wish
@@ -35,6 +35,8 @@ log = logging.getLogger("wheeld")
 
 STOP_SECONDS, TRACE_STOP_SECONDS = 15.0, 600.0
 """Seconds that a client that asked for a stop should wait for it: a trace is completed first."""
+SETTLE_SECONDS = 0.5
+"""Whoever removes files of the runtime directory may take so long to remove all of them."""
 
 
 class Supervisor(Parts):
@@ -84,6 +86,8 @@ class Supervisor(Parts):
         self._wish = Wish.NOTHING
         self.successor: handover.Handover | None = None
         self._facts_are_old = False
+        self._server: asyncio.Server | None = None
+        self._heeding: list[asyncio.Task[None]] = []
         self._advancing = asyncio.Lock()
         self.control = ControlSocket(self.resources, self.workers, self._answer, self.stopping)
         self._status = OneForAll(self._find_status)
@@ -98,7 +102,6 @@ class Supervisor(Parts):
         """
         keep = functools.partial(self.stop, Wish.MEMORY)
         signals.handle(asyncio.get_running_loop(), self.stopping.set, keep, self._reload)
-        server = None
         tasks: list[asyncio.Task[None]] = []
         try:
             self._watch_parent()
@@ -112,7 +115,7 @@ class Supervisor(Parts):
             await self.clock.start()
             self.workers.watch_adopted()
             path = self.resources.prepare_socket()
-            server = await self.control.listen(**handover.listening(self._before, path))
+            self._server = await self.control.listen(**handover.listening(self._before, path))
             await self.recorder.started()
             if first:
                 await self.exporter.started()
@@ -131,10 +134,10 @@ class Supervisor(Parts):
             tasks += [
                 asyncio.create_task(notify.feed_watchdog(self.clock_is_well)),
                 asyncio.create_task(self.snapshots.keep_writing()),
+                asyncio.create_task(self._keep_place()),
             ]
             if self.resources.bells_removed:
-                heed = self.workers.unheard.heed(functools.partial(self.clock.tell, Order.LOOK))
-                tasks.append(asyncio.create_task(heed))
+                self._heed_unheard()
             await self.stopping.wait()
         except (OSError, WheelError) as error:  # such as a file in our way
             self.fail(str(error))
@@ -145,18 +148,18 @@ class Supervisor(Parts):
             restarts = self._wish in (Wish.CLOCK, Wish.SNAPSHOT)
             now = f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
             notify.notify(now if restarts else "STOPPING=1")
-            await self._end(server, tasks)
+            await self._end([*tasks, *self._heeding])
             if self.successor is not None:
                 signals.hold()
         if self.failed:
             raise WheelError(self.failed)
 
-    async def _end(self, server: asyncio.Server | None, tasks: list[asyncio.Task[None]]) -> None:
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         """Clean up, and set `successor`."""
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.successor = await Ending(self, self.control, self._wish).run(server)
+        self.successor = await Ending(self, self.control, self._wish).run(self._server)
         if self._parent_pidfd is not None:
             os.close(self._parent_pidfd)
         if self._remove_base and self.successor is None:
@@ -193,6 +196,55 @@ class Supervisor(Parts):
             self._wish = wish
             self.stopping.set()
 
+    # -- the runtime directory ------------------------------------------------------------------
+
+    def _heed_unheard(self) -> None:
+        heed = self.workers.unheard.heed(functools.partial(self.clock.tell, Order.LOOK))
+        self._heeding = [task for task in self._heeding if not task.done()]
+        self._heeding.append(asyncio.create_task(heed))
+
+    async def _keep_place(self) -> None:
+        """Look now and then whether the runtime directory leads here, and make it so again."""
+        said = ""
+        while True:
+            await asyncio.sleep(leftovers.LOOK_SECONDS)
+            try:
+                if not self.resources.lost():
+                    continue
+                await asyncio.sleep(SETTLE_SECONDS)
+                await self._mend_place(self.resources.lost())
+                said = ""
+            except (OSError, WheelError) as error:
+                if said != (said := str(error)):
+                    log.error(
+                        "%s is not as it was: %s; trying again", self.resources.directory, said
+                    )
+
+    async def _mend_place(self, lost: set[str]) -> None:
+        """Make again what others have removed or replaced. A clock and workers that have FIFOs of
+        before do as after a start over such a directory: the clock is another one, and workers
+        reconnect."""
+        if not lost:
+            return
+        log.warning(
+            "%s was changed by another process: %s made again",
+            self.resources.directory,
+            ", ".join(sorted(lost)),
+        )
+        self.resources.renew(lost)
+        if any(name.endswith((".fifo", ".lock")) for name in lost):
+            self.clock.renew_bell()
+            self.workers.lose_bells()
+            self.control.drop_workers()
+            self._heed_unheard()
+        if runtime.CONTROL_SOCKET in lost:
+            if self._server is not None:
+                self._server.close()
+            path = self.resources.prepare_socket()
+            self._server = await self.control.listen(**handover.listening(None, path))
+            self.resources.open_socket()
+        self._write_facts()
+
     # -- watching -------------------------------------------------------------------------------
 
     def _watch_parent(self) -> None:
@@ -226,6 +278,7 @@ class Supervisor(Parts):
         if op == Request.STOP:
             return self._leave(Wish.MEMORY if message.get("keep") is True else Wish.NOTHING)
         if op == Request.RESTART:
+            await self._mend_place(self.resources.lost())
             same = await handover.keeps_memory(self.config)
             return self._leave(Wish.CLOCK if same else Wish.SNAPSHOT)
         raise ValueError(f"unknown request {op!r}; allowed: {', '.join(Request)}")

@@ -59,6 +59,7 @@ class ControlSocket:
         self._answer = answer
         self._stopping = stopping
         self._connections: set[asyncio.Task[None]] = set()
+        self._tenants: dict[asyncio.Task[None], Tenant] = {}
         self._callers = callers.Callers()
 
     async def listen(self, **where: Any) -> asyncio.Server:
@@ -66,6 +67,11 @@ class ControlSocket:
         return await asyncio.start_unix_server(
             self._serve, **where, limit=control.MAX_MESSAGE, backlog=BACKLOG
         )
+
+    def drop_workers(self) -> None:
+        """End the connections of workers, which then reconnect and open their FIFOs again."""
+        for task in self._tenants:
+            task.cancel()
 
     async def drop_connections(self) -> None:
         """End all of them."""
@@ -84,16 +90,19 @@ class ControlSocket:
                 callers.refuse(writer)
             else:
                 await self._converse(reader, writer)
-        except asyncio.CancelledError:
-            pass  # the daemon stops: this task only has to end quietly
+        except asyncio.CancelledError:  # the daemon ends the connection, the worker does not leave
+            if task in self._tenants:
+                self._workers.unheard.hangs_up(self._tenants[task])
         finally:
             self._connections.discard(task)
+            self._tenants.pop(task, None)
             writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection: a worker's, for its lifetime, or a command's."""
         tenant: Tenant | None = None
-        dismiss = functools.partial(callers.dismiss, asyncio.current_task(), writer)
+        task = asyncio.current_task()
+        dismiss = functools.partial(callers.dismiss, task, writer)
         silent: contextlib.AbstractContextManager[None]
         patience: float | None = FIRST_MESSAGE_SECONDS
         with contextlib.suppress(OSError, ValueError):
@@ -122,6 +131,8 @@ class ControlSocket:
                 except (WheelError, ValueError, OSError) as error:
                     answer = control.failure(error)
                 patience = IDLE_SECONDS if tenant is None else None
+                if tenant is not None and task is not None:
+                    self._tenants[task] = tenant
                 if answer is not None:
                     await self._say(writer, answer)
         # When the daemon ends this side closes; a client that reconnects finds out who serves.
