@@ -43,6 +43,17 @@ def test_the_demo_ends_with_the_report_of_its_run(private: dict[str, str], tmp_p
     assert "<svg" in page
 
 
+def test_a_saturated_run_says_so_on_the_page(private: dict[str, str], tmp_path: Path) -> None:
+    """Its requests arrive within an instant: no machine keeps up."""
+    options = ("--workers", "1", "--rate", "1000000000")
+    demo = start(private, tmp_path, AS_ALWAYS, *options)
+    out, err = demo.communicate()
+    assert demo.returncode == 0, err
+    assert json.loads(out)["cases"][0]["saturated"] is True
+    page = (tmp_path / "wheeld-demo-report" / "report.html").read_text()
+    assert "was SATURATED: asked for 1," in page
+
+
 def test_without_what_it_needs_the_demo_says_so_and_succeeds(
     private: dict[str, str], tmp_path: Path
 ) -> None:

@@ -45,15 +45,20 @@ def _rate(figures: dict[str, Any]) -> str:
     return "all at once" if offered is None else f"{offered:,.0f}/s"
 
 
+def saturated(figures: dict[str, Any]) -> str:
+    """That the run fell behind its open loop: its lateness is that of an overloaded machine."""
+    lag = figures["scheduling_lag_ms"]
+    return (
+        f"SATURATED: asked for {_rate(figures)}, reached {figures['reached_per_s']:,.0f}/s, up to"
+        f" {lag['max'] if lag else 0:,.0f} ms behind; lower --rate to see lateness of a machine"
+        " that keeps up"
+    )
+
+
 def _warnings(figures: dict[str, Any]) -> list[str]:
     lines = []
     if figures["saturated"]:
-        lag = figures["scheduling_lag_ms"]
-        lines.append(
-            f"  SATURATED: asked for {_rate(figures)}, reached"
-            f" {figures['reached_per_s']:,.0f}/s, up to {lag['max'] if lag else 0:,.0f} ms behind;"
-            " lower --rate to see lateness of a machine that keeps up"
-        )
+        lines.append(f"  {saturated(figures)}")
     if figures["wheel_full"]:
         lines.append(f"  the wheel was full {figures['wheel_full']:,} times; workers tried again")
     return lines

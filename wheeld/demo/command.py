@@ -75,7 +75,7 @@ def demo(
             outcomes = [_run(*one, count, seed, tick, trace) for one in made]
             _report(outcomes, count, seed, plot, as_json)
             if trace is not None:
-                _report_of_trace(trace, report, tick)
+                _report_of_trace(trace, report, outcomes, tick)
         return FAILED if any(outcome.figures["faults"] for outcome in outcomes) else 0
 
     raise typer.Exit(_exit_code(everything))
@@ -155,11 +155,18 @@ def _recording(wanted: bool) -> Iterator[Path | None]:
         yield trace
 
 
-def _report_of_trace(trace: Path, out: Path, tick: Callable[[], None]) -> None:
-    from wheeld.demo import pipeline
+def _report_of_trace(
+    trace: Path, out: Path, outcomes: list[CaseRun], tick: Callable[[], None]
+) -> None:
+    from wheeld.demo import case_text, pipeline
 
     _say("reading what the daemons recorded")
-    _say(pipeline.report(trace, out, tick))
+    notes = [
+        f"The demo's {one.title} was {case_text.saturated(one.figures)}."
+        for one in outcomes
+        if one.figures["saturated"]
+    ]
+    _say(pipeline.report(trace, out, notes, tick))
 
 
 def _report(outcomes: list[CaseRun], workers: int, seed: int, plot: Path, as_json: bool) -> None:

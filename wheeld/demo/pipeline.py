@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -39,13 +39,15 @@ def recording(wanted: bool) -> Iterator[Path | None]:
         yield Path(made, "trace")
 
 
-def report(trace: Path, out: Path, tick: Callable[[], None]) -> str:
+def report(trace: Path, out: Path, notes: Sequence[str], tick: Callable[[], None]) -> str:
     """Make the report of a trace, in a process of its own, which needs no Java.
 
     Parameters
     ----------
     trace, out : Path
         From where, and where to.
+    notes : sequence of str
+        Sentences for its page.
     tick : callable
         Called often while it runs; what it raises ends that process.
 
@@ -56,6 +58,7 @@ def report(trace: Path, out: Path, tick: Callable[[], None]) -> str:
     """
     command = [sys.executable, "-P", "-m", "wheeld", "pipeline", "report", str(trace)]
     command += ["--out", str(out), "--engine", "local"]
+    command += [f"--note={note}" for note in notes]
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said

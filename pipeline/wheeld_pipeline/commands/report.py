@@ -52,6 +52,10 @@ def report(
         str | None,
         typer.Option(help="Directory for hourly counts, so that only new hours are read."),
     ] = None,
+    note: Annotated[
+        list[str] | None,
+        typer.Option(help="A sentence for the page's notes, such as how the load was made."),
+    ] = None,
     engine: EngineName = EngineChoice.AUTO,
     as_json: Json = False,
     *,
@@ -73,7 +77,7 @@ def report(
         if incremental is not None and engine == EngineChoice.AUTO:
             engine = EngineChoice.LOCAL
         with opened(trace, engine, spark) as found:
-            paths = write(found, trace, out, say, first, last, incremental)
+            paths = write(found, trace, out, say, first, last, incremental, note or ())
         facts = json.loads(paths.json.read_text(encoding="utf-8"))["facts"]
         if as_json:
             typer.echo(json.dumps(facts, indent=1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -50,6 +51,7 @@ def write(
     since: datetime | None = None,
     until: datetime | None = None,
     state: str | Path | None = None,
+    notes: Sequence[str] = (),
 ) -> Paths:
     """Read a trace and write its report: a page, JSON, and tables as Parquet.
 
@@ -69,6 +71,8 @@ def write(
     state : str or Path, optional
         A directory in which the counts of hours are kept, so that only new hours are read; see
         `incremental`. For the whole trace, in this process.
+    notes : sequence of str
+        Sentences for the page's notes, before its own.
 
     Raises
     ------
@@ -79,6 +83,7 @@ def write(
     say = say or _silent
     folder = writable("--out", out)
     report = of_trace(spark, trace, say, since, until, state)
+    report.notes[:0] = notes
     say("writing the page")
     return save(report, folder)
 
