@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -96,3 +97,52 @@ def test_worker_that_scribbles_over_the_head_of_the_slots(daemon: Daemon) -> Non
         connect(str(daemon.directory)).close()
         assert SlotsView(slots, 1024, 0).states[0]
     assert "repaired" in daemon.said()
+
+
+HEADS = [
+    ("wheel", 128, 128, "its head"),
+    ("registry", 0, 384, "the worker table"),
+    ("registry", 384, 128, "the worker table"),
+    ("trace", 128, 32, "its head"),
+]
+
+
+@pytest.mark.parametrize(("kind", "offset", "size", "what"), HEADS)
+def test_garbage_in_what_the_daemon_alone_writes(
+    daemon: Daemon, tmp_path: Path, kind: str, offset: int, size: int, what: str
+) -> None:
+    """It ends and names the segment, whoever asks; by no signal, and without a traceback."""
+    if kind == "trace":
+        pytest.importorskip("pyarrow")
+        daemon.start(trace=tmp_path / "trace")
+    else:
+        daemon.start()
+    with Remote(daemon) as worker:
+        path = daemon.segment_path(kind)
+        with path.open("r+b") as file:
+            file.seek(offset)
+            file.write(b"\xfe" * size)
+        with pytest.raises(Exception, match="overwritten"):
+            connect(str(daemon.directory))
+        assert daemon.wait() == 1
+        worker.kill()
+    assert f"{path}: {what} was overwritten" in daemon.said()
+    assert "Traceback" not in daemon.said()
+    assert daemon.nothing_left()
+
+
+@pytest.mark.parametrize(("kind", "offset", "size", "what"), HEADS[:3])
+def test_garbage_in_what_a_killed_daemon_left(
+    daemon: Daemon, kind: str, offset: int, size: int, what: str
+) -> None:
+    """The next start is refused and says where; `--fresh` discards it."""
+    daemon.start()
+    path = daemon.segment_path(kind)
+    daemon.kill()
+    with path.open("r+b") as file:
+        file.seek(max(offset, 128))  # the magic is another matter
+        file.write(b"\xfe" * size)
+    said = daemon.refused()
+    assert path.name in said
+    assert "--fresh" in said
+    daemon.start("--fresh")

@@ -18,11 +18,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
+import numpy as np
+
 from wheeld.config.pools import Pool, difference, parse
 from wheeld.resources import unseen
 from wheeld.resources.idle import is_idle
 from wheeld.tables import sharing
-from wheeld.tables.heads import SHARED, SharedHeads
+from wheeld.tables.heads import OPTIONS, SHARED, SharedHeads
+from wheeld.tables.registry import RowState
 from wheeld_core import _native, control, runtime, segments
 from wheeld_core.control import time_namespace
 from wheeld_core.errors import LayoutMismatch, WheelError
@@ -39,6 +42,7 @@ KINDS: Mapping[str, int] = {
     if kind not in (_native.KIND_WORKER, _native.KIND_TRACE)
 }
 """The segments that every daemon has."""
+_BOOT = re.compile("[0-9a-f-]{36}")
 MAX_DAEMON_FILE = 1 << 20
 _HOLD_TRIES, _HOLD_PAUSE = 5, 0.01
 LOOK_SECONDS = 5.0
@@ -141,8 +145,8 @@ def _stray(directory: Path, name: str) -> str | None:
         pid = None
         with contextlib.suppress(WheelError, OSError):
             if (pid := _supervisor_of(match[1])) is None:
-                memory = _attach_own(match[1])["wheel"]
-                found[match[1]] = int(WheelView(memory).header["heartbeat"])
+                wheel = record(_attach_own(match[1])["wheel"], "wheel")
+                found[match[1]] = int(wheel["heartbeat"])
         if pid is not None and not _means_another(pid, directory):
             _refuse_held(pid, directory, name)
     if not found:
@@ -197,20 +201,57 @@ def _attach(prefix: str, kinds: Iterable[str]) -> dict[str, mmap.mmap]:
     }
 
 
+def _boot_of(registry: mmap.mmap) -> str:
+    found: bytes = record(registry, "registry")["boot_id"].item()
+    return found.decode(errors="replace")
+
+
 def _attach_own(prefix: str) -> dict[str, mmap.mmap]:
     """Open the segments that only the daemon writes, if they belong together and to this boot."""
     memories = _attach(prefix, [kind for kind in KINDS if kind not in SHARED])
     tokens = {int(record(memory, "head")["token"]) for memory in memories.values()}
     if len(tokens) != 1:
         raise segments.SegmentError("they belong to different daemons")
-    boot = RegistryView(memories["registry"]).header["boot_id"].item().decode()
-    if boot != BOOT_ID.read_text().strip():
+    boot = _boot_of(memories["registry"])
+    if _BOOT.fullmatch(boot) and boot != BOOT_ID.read_text().strip():
         raise segments.SegmentError("they are from an earlier boot")
-    if int(WheelView(memories["wheel"]).header["daemon_state"]) == STOPPING:
+    if int(record(memories["wheel"], "wheel")["daemon_state"]) == STOPPING:
         raise segments.SegmentError("their daemon was being stopped and did not finish")
     if not Path(segments.SHM_DIRECTORY, prefix + "slots").exists():
         raise segments.SegmentError(f"{prefix}slots is gone, and all timers with it")
     return memories
+
+
+def _check_own(name: str, prefix: str, memories: Mapping[str, mmap.mmap]) -> None:
+    if (fault := _own_faults(prefix, memories)) is not None:
+        raise WheelError(
+            f"the last daemon {name!r} left a wheel in use that another process has overwritten: "
+            f"{fault}. It stays: `wheeld fsck` shows what is left of it; start with --fresh to "
+            "discard it"
+        )
+
+
+def _own_faults(prefix: str, memories: Mapping[str, mmap.mmap]) -> str | None:
+    """What another process has overwritten in the segments that the daemon alone writes."""
+    wheel = record(memories["wheel"], "wheel")
+    heads = {"wheel": wheel, "registry": record(memories["registry"], "registry")}
+    try:
+        known = _native.geometry(**{key: int(wheel[key]) for key in OPTIONS})
+    except (ValueError, OverflowError) as error:
+        return f"{prefix}wheel: {error}"
+    known["row_count"] = int(wheel["max_workers"])
+    for kind, head in heads.items():
+        if len(memories[kind]) != known[f"{kind}_bytes"]:
+            return f"{prefix}{kind}: {len(memories[kind])} bytes, expected {known[f'{kind}_bytes']}"
+        for field in known.keys() & set(head.dtype.names or ()):
+            if int(head[field]) != known[field]:
+                return f"{prefix}{kind}: {field} {int(head[field])}, expected {known[field]}"
+    if not _BOOT.fullmatch(boot := _boot_of(memories["registry"])):
+        return f"{prefix}registry: boot id {boot!r}"
+    rows = RegistryView(memories["registry"]).rows
+    if len(wrong := np.flatnonzero(~np.isin(rows["state"], list(RowState)))):
+        return f"{prefix}registry: row {wrong[0]} has state {rows['state'][wrong[0]]}"
+    return None
 
 
 def _attach_shared(
@@ -254,7 +295,7 @@ def _discard(prefix: str, why: str) -> None:
         why,
     )
     with contextlib.suppress(
-        WheelError, OSError
+        WheelError, OSError, ValueError
     ):  # tells processes that still map it that the daemon has ended
         wheel = segments.attach(
             prefix + "wheel", _native.KIND_WHEEL, writable=True, owner_uid=os.getuid()
@@ -336,6 +377,7 @@ def take_over(
     except (WheelError, OSError) as error:
         _discard(prefix, str(error))
         return None
+    _check_own(name, prefix, memories)
     unseen.check(name, prefix, memories["registry"])
     try:
         shared, heads = _attach_shared(prefix, memories["wheel"], facts.get("pools"), pools)

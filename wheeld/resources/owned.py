@@ -10,7 +10,7 @@ import contextlib
 import logging
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from wheeld.config.settings import Config
@@ -37,6 +37,8 @@ log = logging.getLogger("wheeld")
 
 RECORDER_LOCK = "recorder.lock"
 """Lock file of the recorder in the runtime directory: no two recorders empty one ring."""
+PRIVATE_HEAD = 256
+"""Bytes at the beginning of a wheel and of a trace that never change."""
 _TRIES = 16
 
 
@@ -118,16 +120,27 @@ class Resources(RuntimeFiles):
             if isinstance(error, OSError):
                 raise WheelError(f"{error.filename or self.directory}: {error.strerror}") from error
             raise
+        self._watch_memory()
+
+    def _watch_memory(self) -> None:
+        """Remember what `damage` and `mend` compare."""
         for kind in SHARED:
             memory = self.memories[kind]
             self._wholes[kind] = _native.Whole(
                 memory, segments.open_to_grow(self.names[kind], memory)
             )
         self._fixed = list(self._heads.parts(self.memories["pools"]))
+        self._private = {
+            kind: bytes(self.memories[kind][:PRIVATE_HEAD])
+            for kind in ("wheel", trace_segment.KIND)
+            if kind in self.memories
+        }
+        self.is_table_intact: Callable[[], bool] = lambda: True
+        """Is the worker table as the supervisor has written it?"""
         self.sharing = sharing.Sharing(
-            self.memories["watch"], self.memories["pools"], self._check_and_mend, self.ring_worker
+            self.memories["watch"], self.memories["pools"], self.check_and_mend, self.ring_worker
         )
-        self.worker_bytes = _native.geometry(**config.native())["worker_bytes"]
+        self.worker_bytes = _native.geometry(**self.config.native())["worker_bytes"]
         self._worker_head = WorkerHead(self.memories["wheel"], self.worker_bytes)
 
     def _own(self, inherited: Sequence[int]) -> None:
@@ -288,7 +301,7 @@ class Resources(RuntimeFiles):
     def damage(self) -> str | None:
         """Describe what is wrong with the segments that the daemon needs; None: nothing. A process
         that may write them can also truncate them: those that all workers write are given their
-        length again."""
+        length again. Those that the daemon alone writes are lost once another process has."""
         for kind, memory in self.memories.items():
             path = Path(segments.SHM_DIRECTORY, self.names[kind])
             try:
@@ -304,7 +317,16 @@ class Resources(RuntimeFiles):
                 return f"{path} was truncated, and cannot be repaired: {error}"
             if size != len(memory):
                 return f"{path} has {size} bytes, expected {len(memory)}: it was truncated"
+        for kind, fixed in self._private.items():
+            if self.memories[kind][:PRIVATE_HEAD] != fixed:
+                return self._overwritten(kind, "its head")
+        if not self.is_table_intact():
+            return self._overwritten("registry", "the worker table")
         return None
+
+    def _overwritten(self, kind: str, what: str) -> str:
+        path = Path(segments.SHM_DIRECTORY, self.names[kind])
+        return f"{path}: {what} was overwritten by another process of this user"
 
     def mend(self) -> None:
         """Restore fixed contents that a worker, which can write there, has overwritten: otherwise
@@ -317,7 +339,8 @@ class Resources(RuntimeFiles):
                 )
                 memory[offset:end] = fixed
 
-    def _check_and_mend(self) -> None:
+    def check_and_mend(self) -> None:
+        """Repair what workers have overwritten; WheelError if that is not possible (`damage`)."""
         if (damage := self.damage()) is not None:
             raise WheelError(damage)
         self.mend()

@@ -23,7 +23,6 @@ from wheeld.supervisor.workers.workers import Workers
 from wheeld.tables.registry import OnDeath, RowState
 from wheeld_core import _native, packing, runtime, segments
 from wheeld_core.errors import WheelError
-from wheeld_core.views import RegistryView
 
 log = logging.getLogger("wheeld")
 
@@ -166,7 +165,7 @@ class Snapshots:
         snapshot = collect(
             self._resources.wheel,
             self._resources.slots,
-            RegistryView(self._resources.memories["registry"]),
+            self._workers.registry.view,
             self._clocks(restoring=False),
             name=self._config.name,
             heads=self._heads(),

@@ -27,9 +27,10 @@ log = logging.getLogger("wheeld")
 SHARED: Final = ("slots", "watch", "pools")
 """Segments that all workers write."""
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_OPTIONS: Final = (
+OPTIONS: Final = (
     "capacity", "homes", "max_workers", "tick_ns", "wheel_bits", "payload_bytes", "virtual_clock"
 )  # fmt: skip
+"""Words of the wheel's head from which all sizes follow."""
 
 
 class WorkerHead:
@@ -82,7 +83,7 @@ class SharedHeads:
     def __init__(self, wheel: mmap.mmap, pools: Sequence[Pool]) -> None:
         self.pools = list(pools)
         self._header = WheelView(wheel).header
-        self._native = {key: int(self._header[key]) for key in _OPTIONS}
+        self._native = {key: int(self._header[key]) for key in OPTIONS}
         workers, head = self._native["max_workers"], record(wheel, "head")
         sizes = _native.geometry(**self._native)
         self.sizes = {"slots": sizes["slots_bytes"], **sharing.sizes(workers, len(pools))}

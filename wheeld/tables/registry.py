@@ -86,13 +86,17 @@ class Registry:
     Parameters
     ----------
     memory : mmap
-        The registry segment; rows that are not free become tenants.
+        The registry segment; rows that are not free become tenants. It is copied: later, the copy
+        is read alone, as another process may write to the segment.
     """
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
-        self._view = RegistryView(memory)
-        self._rows = self._view.rows
+        self._copy = mmap.mmap(-1, len(memory))
+        self._copy[:] = memory[:]
+        self.view = RegistryView(self._copy)
+        self._rows = self.view.rows
+        self._shared = RegistryView(memory).rows
         # Random in a new table, so that incarnations of another wheel match no worker here.
         self._incarnations = (
             int(self._rows["incarnation"].max()) or int.from_bytes(os.urandom(3)) << 16
@@ -148,28 +152,42 @@ class Registry:
             )
         row = min(free, key=lambda row: bytes(self._rows["name"][row]) != encoded)
         self._incarnations += 1
-        self._rows[row]["incarnation"] = self._incarnations
-        self._rows[row]["name"] = encoded
-        self._rows[row]["named"] = name is not None
-        self._rows[row]["segment_ino"] = 0
+        self._put(
+            row,
+            incarnation=self._incarnations,
+            name=encoded,
+            named=name is not None,
+            segment_ino=0,
+        )
         tenant = self._fill(row, pid, uid, on_death, groups)
         self.set_state(tenant, RowState.ATTACHING)
         return tenant
 
     def _fill(self, row: int, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
-        fields = self._rows[row]
-        fields["pid"] = pid
-        fields["uid"] = uid
-        fields["start_time"] = identity.of_pid(pid)
-        fields["pid_ns"] = identity.pid_namespace(pid)
-        fields["on_death"] = on_death
-        fields["groups"] = groups
+        self._put(
+            row,
+            pid=pid,
+            uid=uid,
+            start_time=identity.of_pid(pid),
+            pid_ns=identity.pid_namespace(pid),
+            on_death=on_death,
+            groups=groups,
+        )
         self.tenants[row] = self._read(row)
         return self.tenants[row]
 
+    def _put(self, row: int, **fields: int | bytes) -> None:
+        for rows in (self._rows, self._shared):
+            for name, value in fields.items():
+                rows[row][name] = value
+
+    def is_intact(self) -> bool:
+        """Has no other process written to the segment? Its length must be right."""
+        return self._memory[:] == self._copy[:]
+
     def note_segment(self, tenant: Tenant, inode: int) -> None:
         """Record the inode of its segment: the name could be linked to another file."""
-        self._rows[tenant.row]["segment_ino"] = inode
+        self._put(tenant.row, segment_ino=inode)
 
     def succeed(self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
         """Give a kept row to its successor: same name, same incarnation; state ACTIVE."""
@@ -179,7 +197,7 @@ class Registry:
 
     def retire(self, tenant: Tenant, on_death: OnDeath) -> Tenant:
         """Change the policy of a departed worker."""
-        self._rows[tenant.row]["on_death"] = on_death
+        self._put(tenant.row, on_death=on_death)
         self.tenants[tenant.row] = replace(tenant, on_death=on_death)
         return self.tenants[tenant.row]
 
@@ -188,7 +206,7 @@ class Registry:
         suffix = f" (left {tenant.incarnation})"
         stem = tenant.name.removesuffix(suffix).encode()[: WORKER_NAME_BYTES - len(suffix)]
         name = stem.decode(errors="ignore") + suffix
-        self._rows[tenant.row]["name"] = name.encode()
+        self._put(tenant.row, name=name.encode())
         self.tenants[tenant.row] = replace(tenant, name=name)
         return self.tenants[tenant.row]
 
@@ -249,7 +267,7 @@ class Registry:
             All 64 groups are in use.
         """
         encoded = self.encode_group(name)
-        known = self._view.group_names()
+        known = self.view.group_names()
         for number, other in known.items():
             if other == name:
                 return 1 << number
@@ -262,7 +280,8 @@ class Registry:
                 f"all {_native.GROUPS} groups have workers or pending timers: "
                 f"{', '.join(known.values())}"
             )
-        _native.name_group(self._memory, group, encoded.decode())
+        for memory in (self._copy, self._memory):
+            _native.name_group(memory, group, encoded.decode())
         return 1 << group
 
     def _empty_group(self, targets: frozenset[int]) -> int | None:
@@ -270,7 +289,7 @@ class Registry:
         in_use = 0
         for tenant in self.tenants.values():
             in_use |= tenant.groups
-        words = {group: self._view.group_target(group) for group in range(_native.GROUPS)}
+        words = {group: self.view.group_target(group) for group in range(_native.GROUPS)}
         empty = [
             group for group in words if not in_use >> group & 1 and words[group] not in targets
         ]
@@ -278,7 +297,7 @@ class Registry:
 
     def group_names(self) -> dict[int, str]:
         """Bit number -> name of the groups."""
-        return self._view.group_names()
+        return self.view.group_names()
 
     def members(self, groups: int) -> list[Tenant]:
         """Active workers in any of `groups`."""
@@ -290,7 +309,8 @@ class Registry:
 
     def set_state(self, tenant: Tenant, state: RowState) -> None:
         """Move a tenant on; FREE gives its row back."""
-        _native.set_row_state(self._memory, tenant.row, state)
+        for memory in (self._copy, self._memory):
+            _native.set_row_state(memory, tenant.row, state)
         if state == RowState.FREE:
             del self.tenants[tenant.row]
 

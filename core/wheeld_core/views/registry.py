@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from wheeld_core import _native, packing
+from wheeld_core.errors import WheelError
 from wheeld_core.runtime import worker_segment
 from wheeld_core.views.structs import record, records
 
@@ -15,19 +16,29 @@ if TYPE_CHECKING:
 
 
 class RegistryView:
-    """A registry segment: the worker table."""
+    """A registry segment: the worker table.
+
+    Raises
+    ------
+    WheelError
+        Its head is damaged.
+    """
 
     def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "registry")
-        self.rows = records(
-            memory, "row", int(self.header["rows_off"]), int(self.header["row_count"])
+        rows_off, count, groups_off = (
+            int(self.header[field]) for field in ("rows_off", "row_count", "groups_off")
         )
-        self.groups = records(memory, "group", int(self.header["groups_off"]), _native.GROUPS)
+        try:
+            self.rows = records(memory, "row", rows_off, count)
+            self.groups = records(memory, "group", groups_off, _native.GROUPS)
+        except (ValueError, OverflowError) as error:
+            raise WheelError(f"the head of the worker table is damaged: {error}") from None
 
     def names(self) -> dict[int, str]:
         """Row -> name of the workers that are active, or kept for a successor."""
         return {
-            int(row): bytes(self.rows["name"][row]).decode()
+            int(row): bytes(self.rows["name"][row]).decode(errors="replace")
             for row in np.flatnonzero(np.isin(self.rows["state"], (2, 4)))
         }
 
@@ -41,7 +52,7 @@ class RegistryView:
     def group_names(self) -> dict[int, str]:
         """Index -> name of the groups; the index is a bit of `rows["groups"]`."""
         return {
-            int(group): bytes(self.groups["name"][group]).decode()
+            int(group): bytes(self.groups["name"][group]).decode(errors="replace")
             for group in np.flatnonzero(packing.GROUP_NAMED.of(self.groups["used"]))
         }
 

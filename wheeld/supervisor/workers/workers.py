@@ -44,6 +44,7 @@ class Workers:
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
         self.registry = Registry(resources.memories["registry"])
+        resources.is_table_intact = self.registry.is_intact
         self.clock: ClockGuard
         self.on_arrival: Callable[[Tenant], None] = lambda tenant: None
         """Called for each new worker before the clock serves it."""
@@ -193,7 +194,11 @@ class Workers:
             raise ValueError("on_death='keep' needs a worker name, which its successor uses")
         if pid == 0:
             raise WheelError("a worker must be in the daemon's pid namespace (or one below it)")
-        self._resources.mend()
+        try:
+            self._resources.check_and_mend()
+        except WheelError:
+            self.clock.look_soon()  # which ends the daemon
+            raise
         for left in self.fences.left():
             self._depart(left, "left after it had lost its connection")
         name, kept = await self._place_of(name, bool(message.get("numbered")), uid)

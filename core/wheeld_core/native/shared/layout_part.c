@@ -210,6 +210,16 @@ static wh_cold PyObject *native_create_worker(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* A table of so many entries in a segment, or NULL and a ValueError if its head is damaged. */
+static void *table_at(const Mapping *map, uint64_t offset, uint64_t count, size_t each)
+{
+    uint64_t size = (uint64_t)map->view.len;
+    if (offset <= size && count <= (size - offset) / each && offset % WH_LINE == 0)
+        return (char *)map->view.buf + offset;
+    PyErr_SetString(PyExc_ValueError, "the head of the worker table is damaged");
+    return NULL;
+}
+
 /* set_row_state(registry, row, state): publish a row of the worker table. */
 static wh_cold PyObject *native_set_row_state(PyObject *module, PyObject *args)
 {
@@ -222,15 +232,15 @@ static wh_cold PyObject *native_set_row_state(PyObject *module, PyObject *args)
         return NULL;
     wh_registry_seg *seg = map.view.buf;
     bool ok = row < seg->row_count;
-    if (ok) {
-        wh_row *rows = (wh_row *)((char *)seg + seg->rows_off);
+    wh_row *rows = ok ? table_at(&map, seg->rows_off, row + UINT64_C(1), sizeof *rows) : NULL;
+    if (rows) {
         /* pairs: row - else a name could be read that belongs to the row's last tenant */
         wh_store_release(&rows[row].state, state);
-    } else {
+    } else if (!ok) {
         PyErr_Format(PyExc_ValueError, "no row %u in this table", row);
     }
     mapping_drop(&map);
-    if (!ok)
+    if (!rows)
         return NULL;
     Py_RETURN_NONE;
 }
@@ -273,8 +283,13 @@ static wh_cold PyObject *native_name_group(PyObject *module, PyObject *args)
         return PyErr_Format(PyExc_ValueError, "group %u, name of %zd bytes", group, length);
     if (!mapping_get(&map, registry, true, sizeof(wh_registry_seg)))
         return NULL;
-    wh_registry_seg *seg = map.view.buf;
-    wh_group *entry = (wh_group *)((char *)seg + seg->groups_off) + group;
+    const wh_registry_seg *seg = map.view.buf;
+    wh_group *entry = table_at(&map, seg->groups_off, WH_GROUPS, sizeof *entry);
+    if (entry == NULL) {
+        mapping_drop(&map);
+        return NULL;
+    }
+    entry += group;
     uint32_t used = wh_load_relaxed(&entry->used), uses = wh_group_uses(used);
     if (wh_group_named(used))
         wh_store_seq(&entry->used, wh_group_word(++uses, false)); /* pairs: group */
