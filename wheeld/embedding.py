@@ -37,6 +37,9 @@ class EmbeddedDaemon(str):
         """Move its virtual clock, as `wheeld.advance` does; returns the virtual time, ns."""
         return virtual.advance(self, seconds)
 
+    def _advance_ns(self, step: int) -> int:
+        return virtual.advance_ns(self, step)
+
 
 @contextlib.contextmanager
 def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
@@ -91,7 +94,9 @@ def running(
     start: Callable[[str, int], ChildProcess], config: dict[str, Any]
 ) -> Iterator[EmbeddedDaemon]:
     """As `embedded`; `start` makes the process, whose messages go to a descriptor."""
-    name = config.pop("name", None) or f"embedded-{os.getpid()}-{secrets.token_hex(3)}"
+    name = config.pop("name", None)
+    if name is None:
+        name = f"embedded-{os.getpid()}-{secrets.token_hex(3)}"
     base = config.pop("runtime_dir", None)
     with contextlib.ExitStack() as stack:
         if base is None:

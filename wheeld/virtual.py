@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
 
 from wheeld_core import runtime
+from wheeld_core.arguments import step_ns
 from wheeld_core.control import ask
 from wheeld_core.control.messages import Request
 
 ANSWER_SECONDS = 600.0
 """Seconds to wait: a long advance takes a while, because the clock goes from bucket to bucket."""
-_END_OF_TIME = 9.3e9
-"""Seconds; 2**63 ns are a little less."""
 
 
 def advance(name: str, seconds: float, *, runtime_dir: str | os.PathLike[str] | None = None) -> int:
@@ -42,9 +40,7 @@ def advance(name: str, seconds: float, *, runtime_dir: str | os.PathLike[str] | 
     DaemonNotRunning
         There is none.
     """
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise ValueError(f"advance by {seconds!r} s: expected a number, 0 or more")
-    return advance_ns(name, round(min(seconds, _END_OF_TIME) * 1e9), runtime_dir)
+    return advance_ns(name, step_ns(seconds), runtime_dir)
 
 
 def advance_ns(name: str, step_ns: int, runtime_dir: str | os.PathLike[str] | None = None) -> int:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import math
 import selectors
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -23,6 +24,10 @@ log = logging.getLogger("wheeld")
 
 PATIENCE_SECONDS: Final = 10.0
 """Real seconds for which a loop waits before it warns that nothing moves its time."""
+BUSY_TURNS: Final = 100_000
+"""Turns, in more than that time, after which a loop that is never idle does not get there."""
+NEVER: Final = 2**63
+"""Seconds; the wheel's time ends long before."""
 TURNS: Final = 10
 """Turns given to another kind of loop, of which it cannot be seen whether it has anything to do."""
 
@@ -36,7 +41,7 @@ class VirtualTime(Protocol):
     def next_due_ns(self) -> int | None:
         """When its next timer is due."""
 
-    def jump(self, seconds: float) -> int:
+    def move_ns(self, step: int) -> None:
         """Move the time at once, and let the wheel fire."""
 
 
@@ -59,7 +64,25 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         """The wheel's time, seconds."""
-        return self.wheel.now_ns() / 1e9
+        return self.wheel.now_ns() / 10**9  # of integers: rounded once
+
+    @property
+    def _clock_resolution(self) -> float:
+        """What asyncio takes for now.
+
+        A nanosecond, until floats are coarser, from 97 days on: then a delay from one float to the
+        next may end a few of their steps beside the wheel's time.
+        """
+        return max(1e-9, 4 * math.ulp(self.time()))
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, _: float) -> None:
+        """The base class has the resolution of the real clock."""
+
+    def has_due(self) -> bool:
+        """Whether the loop is about to run a call of `call_later` and its like."""
+        scheduled = self._scheduled  # type: ignore[attr-defined]
+        return bool(scheduled) and scheduled[0].when() < self.time() + self._clock_resolution
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
@@ -89,13 +112,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             if (next_due := wheel.next_due_ns()) is not None and next_due != last:
                 due.append(next_due)
             last = max(min(due), now)
-            wheel.jump((last - now) / 1e9)
+            wheel.move_ns(last - now)
             await self.until_idle()
+            if mine is not None and mine <= now and self._next_ns() == mine:
+                raise RuntimeError(
+                    f"virtual time stands still at {now} ns: a call that is due at {mine} ns "
+                    "does not run"
+                )
 
     def _next_ns(self) -> int | None:
-        """When the next call of `call_later` and its like is due."""
+        """When the next call of `call_later` and its like is due; None: there is none, or never."""
         times = [handle.when() for handle in self._scheduled if not handle.cancelled()]  # type: ignore[attr-defined]
-        return math.ceil(min(times) * 1e9) if times else None
+        first = min(times, default=math.inf)
+        if not first < NEVER:  # an integer may be too large for a float
+            return None
+        whole, parts = float(first).as_integer_ratio()
+        return -(-whole * 10**9 // parts)
 
 
 class _Selector(selectors.BaseSelector):
@@ -105,12 +137,15 @@ class _Selector(selectors.BaseSelector):
         self._loop = loop
         self._real = selectors.DefaultSelector()
         self._said = False
+        self._turns, self._since = 0, 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """What is ready; if nothing is, wake a waiter for that, or wait in real time."""
         ready = self._real.select(0)
-        if ready or (timeout is not None and timeout <= 0):
+        if ready or (timeout is not None and (timeout <= 0 or self._loop.has_due())):
+            self._check_progress()
             return ready
+        self._turns = 0
         if not self._loop.in_threads:
             while self._loop.idle:
                 waiter = self._loop.idle.popleft()
@@ -126,6 +161,25 @@ class _Selector(selectors.BaseSelector):
                 PATIENCE_SECONDS,
             )
         return ready
+
+    def _check_progress(self) -> None:
+        """The loop is not idle: that ends, or whoever waits for it is told."""
+        if not self._loop.idle or not self._turns:
+            self._turns, self._since = 1, time.monotonic()
+            return
+        self._turns += 1
+        if self._turns > BUSY_TURNS and time.monotonic() - self._since > PATIENCE_SECONDS:
+            self._turns = 0
+            waiter = self._loop.idle.popleft()
+            if not waiter.done():
+                waiter.set_exception(
+                    RuntimeError(
+                        f"virtual time stands still at {self._loop.wheel.now_ns()} ns: the loop "
+                        f"has made {BUSY_TURNS} turns and always has something to do: does a task "
+                        "sleep for 0 seconds again and again, or for less than a float of "
+                        "`loop.time()` can tell?"
+                    )
+                )
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
         """As usual."""

@@ -12,11 +12,10 @@ from collections.abc import Callable, Coroutine, Generator, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import numpy as np
-
 import wheeld
 from wheeld_client import DaemonNotRunning, Observer, Timers, connect
 from wheeld_core import control, runtime
+from wheeld_core.arguments import step_ns
 from wheeld_testing.loop import VirtualLoop, turn
 
 DEFAULTS: Final = {"capacity": 4096, "max_workers": 16, "virtual_clock": True}
@@ -88,9 +87,7 @@ class Wheel(wheeld.EmbeddedDaemon):
         if not isinstance(loop, VirtualLoop) or loop.wheel is not self:
             return Moment(super().advance(seconds))
         super().advance(0)  # refuses what cannot be done
-        if not 0 <= seconds < np.inf:
-            raise ValueError(f"advance by {seconds!r} s: expected a number, 0 or more")
-        target = min(self.now_ns() + round(min(seconds, 9.3e9) * 1e9), NEVER)
+        target = min(self.now_ns() + step_ns(seconds), NEVER)
         moment = Moment(target)
         moment._walk = lambda: loop.walk(target)
         return moment
@@ -98,6 +95,10 @@ class Wheel(wheeld.EmbeddedDaemon):
     def jump(self, seconds: float) -> int:
         """Move the time at once, also on the wheel's own loop: what falls due does so together."""
         return super().advance(seconds)
+
+    def move_ns(self, step: int) -> None:
+        """The same, in nanoseconds."""
+        self._advance_ns(step)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on a new asyncio loop whose time is the wheel's, as `asyncio.run` does.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 from wheeld_client import AsyncTimerHandle, AsyncTimers, InvalidDelay
@@ -62,17 +64,18 @@ async def test_contexts(wheel: Wheel, kind: str) -> None:
         variable.set("changed by a callback")
 
     async with AsyncTimers(wheel) as timers:
-        call_later, _ = await handles_of(timers, kind)
+        call_later, call_at = await handles_of(timers, kind)
         variable.set("caller's")
-        other = copy_context()
+        other, empty = copy_context(), Context()
         other.run(variable.set, "given")
         call_later(1.0, look)
         call_later(2.0, look, context=other)
+        call_at(asyncio.get_running_loop().time() + 3.0, look, context=empty)
         variable.set("set later")
-        await wheel.advance(3.0)
-        assert seen == ["caller's", "given"]
+        await wheel.advance(4.0)
+        assert seen == ["caller's", "given", "none"]
         assert variable.get() == "set later"
-        assert other[variable] == "changed by a callback"
+        assert other[variable] == empty[variable] == "changed by a callback"
 
 
 @pytest.mark.parametrize("kind", ["asyncio", "wheel"])
@@ -125,11 +128,33 @@ async def test_bad_times(wheel: Wheel, bad: Any) -> None:
         for call in (timers.call_later, timers.call_at):
             with pytest.raises((InvalidDelay, TypeError)):
                 call(bad, print)
-        with pytest.raises(InvalidDelay):
-            timers.call_later(-1.0, print)
         with pytest.raises(TypeError, match="expected a callable"):
             timers.call_at(1.0, "print")  # type: ignore[arg-type]
         assert timers.timers.pending == 0
         handle = timers.call_at(math.inf, print)  # never, as asyncio's
         assert timers.timers.pending == 1
         assert handle.cancel()
+
+
+@pytest.mark.parametrize("kind", ["asyncio", "wheel"])
+@pytest.mark.parametrize(
+    "given",
+    [0, -1, -0.0, -math.inf, 1e-12, math.inf, True, np.float64(0.5), Fraction(1, 2)],
+    ids=str,
+)
+async def test_any_number_of_seconds(wheel: Wheel, kind: str, given: Any) -> None:
+    """What is past is soon, infinity never; `when()` says what was asked for."""
+    async with AsyncTimers(wheel) as timers:
+        call_later, call_at = await handles_of(timers, kind)
+        ran: list[str] = []
+        start = asyncio.get_running_loop().time()
+        later, at = call_later(given, ran.append, "later"), call_at(start + given, ran.append, "at")
+        assert later.when() == pytest.approx(start + given)
+        assert at.when() == start + given
+        assert not ran
+        await wheel.advance(2.0)
+        assert sorted(ran) == ([] if given == math.inf else ["at", "later"])
+        assert str(later.when()) in repr(later)
+        later.cancel()
+        at.cancel()
+        assert given != math.inf or "cancelled" in repr(later)

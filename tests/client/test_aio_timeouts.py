@@ -110,10 +110,9 @@ async def test_timeout_that_comes_as_its_block_ends(timers: AsyncTimers, time: T
 
 @with_timers
 async def test_bad_delays(timers: AsyncTimers, time: Time) -> None:
-    """sleep refuses what schedule refuses; timeout what is no number."""
-    for delay in (-1.0, float("nan")):
-        with pytest.raises(InvalidDelay):
-            await timers.sleep(delay)
+    """What is no number is refused."""
+    with pytest.raises(InvalidDelay):
+        await timers.sleep(float("nan"))
     for call in (timers.timeout, timers.timeout_at):
         with pytest.raises(InvalidDelay):
             call(float("nan"))

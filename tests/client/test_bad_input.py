@@ -2,6 +2,9 @@
 
 import subprocess
 import sys
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +12,18 @@ import pytest
 from common_fixtures import local_wheel
 from local_wheel import LocalTimers, LocalWheel
 from refusals import Call, refused, two_timers
-from wheeld_client import InvalidDelay, PayloadTooLarge
+from wheeld_client import (
+    DelayedOperation,
+    InvalidDelay,
+    MemoryPool,
+    PayloadTooLarge,
+    Purgatory,
+    WheelError,
+    WheelFull,
+    payload_of,
+)
+from wheeld_client.connection.options import ConnectOptions
+from wheeld_core.arguments import step_ns
 
 wheel = local_wheel(128, 2, payload_bytes=8)
 timers = pytest.fixture(two_timers)
@@ -222,3 +236,94 @@ def test_unknown_clock(timers: LocalTimers) -> None:
     """schedule_at: a clock that there is not is a ValueError that lists those there are."""
     words = ("sundial", "monotonic", "realtime", "boottime")
     refused(timers, lambda t: t.schedule_at(1.0, clock="sundial"), ValueError, *words)
+
+
+class Unprintable(str):
+    """Also a str: `to=` and names get as far as their own message."""
+
+    def __repr__(self) -> str:
+        raise KeyError("of its own")
+
+
+class Endless:
+    def __repr__(self) -> str:
+        return "x" * 10**6
+
+
+UNPRINTABLE = Unprintable("nobody" * 100)
+ODD_VALUES = pytest.mark.parametrize(
+    "value",
+    [10**5000, -(10**5000), [10**5000], UNPRINTABLE, Endless(), b"x" * 10**6],
+    ids=["huge", "less", "list", "unprintable", "endless", "bytes"],
+)
+
+
+@ODD_VALUES
+def test_messages_about_any_value(timers: LocalTimers, value: Any) -> None:
+    """The error is the documented one, and short, whatever the value's own repr does."""
+    operation = DelayedOperation(None)
+    calls: list[Call] = [
+        lambda t: t.schedule(value),
+        lambda t: t.schedule(1.0, value),
+        lambda t: t.schedule(1.0, interval=value),
+        lambda t: t.schedule(1.0, to=value),
+        lambda t: t.schedule(1.0, **{UNPRINTABLE: 1}),  # type: ignore[arg-type]
+        lambda t: t.schedule_at(value),
+        lambda t: t.schedule_at(1.0, clock=value),
+        lambda t: t.schedule_many([value, 1]),
+        lambda t: t.schedule_many([1.0], [value]),
+        lambda t: t.schedule_at_many([value]),
+        lambda t: t.reschedule_many([1 << 32], [value]),
+        lambda t: t.call_later(value, print),
+        lambda t: t.call_later(1.0, value),
+        lambda t: t.poll(value),
+        lambda t: t.dispatch(value),
+        lambda t: t.reserve(value),
+        lambda t: payload_of(value),
+        lambda t: DelayedOperation(value),
+        lambda t: Purgatory(t, "odd").try_complete_else_watch(operation, [[value]]),
+        lambda t: MemoryPool(t, value),
+        lambda t: ConnectOptions(timeout=value),
+        lambda t: ConnectOptions(group=value),
+        lambda t: ConnectOptions(on_death=value),
+        lambda t: step_ns(value),
+    ]
+    for call in calls:
+        with pytest.raises((TypeError, ValueError, WheelError)) as caught:
+            call(timers)
+        assert "4300 digits" not in str(caught.value)
+        assert len(str(caught.value)) < 500
+        assert type(caught.value) is not ValueError or str(caught.value)
+    timers.close()
+
+
+@pytest.mark.parametrize("call", ["schedule", "schedule_at", "reschedule"])
+@pytest.mark.parametrize(
+    "seconds", [2**64, 10**300, np.float64(1e18), True, Fraction(1, 3), Decimal("0.25")], ids=str
+)
+def test_one_rule_for_a_delay_and_many(timers: LocalTimers, call: str, seconds: Any) -> None:
+    """What one call takes for seconds, a batch takes, too."""
+    getattr(timers, call)(*([timers.schedule(5.0)] if call == "reschedule" else []), seconds)
+    timers.schedule_many([seconds, 1])
+    timers.reschedule_many([1 << 32, 1 << 33], [1, seconds])
+    with pytest.raises(InvalidDelay):
+        timers.schedule_many([10**400, 1])
+    with pytest.raises(InvalidDelay):
+        timers.schedule(10**400)
+
+
+@pytest.mark.parametrize(
+    "count", [[3], (3,), 2.0, "3", None, -1, 2**40, pytest.param(10**5000, id="huge")], ids=str
+)
+def test_reserve_takes_a_number(timers: LocalTimers, count: Any) -> None:
+    with pytest.raises((TypeError, ValueError, WheelFull)):
+        timers.reserve(count)
+    assert len(timers.reserve(np.int64(2))) == 2
+
+
+@pytest.mark.parametrize(
+    "event", [np.float64(1), np.zeros(1, "u8"), b"", None, np.zeros(1, [("a", "i4")])[0]], ids=repr
+)
+def test_payload_of_what_is_no_event(event: Any) -> None:
+    with pytest.raises(TypeError, match="takes one expiration"):
+        payload_of(event)

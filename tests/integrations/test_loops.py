@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 import trio
@@ -130,5 +132,71 @@ def test_anyio_when_the_daemon_goes(wheel: Wheel, backend: str) -> None:
             timers.timers.call_later(0.01, lambda: os.kill(pid, signal.SIGTERM))
             await timers.sleep(1000.0)
 
-    with pytest.RaisesGroup(DaemonNotRunning, flatten_subgroups=True):
+    with pytest.raises(DaemonNotRunning):
         anyio.run(main, backend=backend)
+
+
+@LOOPS
+@pytest.mark.parametrize("kind", [None, "fail_after", "move_on_after"])
+def test_scopes_end_as_those_of_anyio(wheel: Wheel, backend: str, kind: str | None) -> None:
+    """The same block under either, for each delay and each way to end: `kind` None is a sleep."""
+
+    async def nap(make: Any, delay: Any, end: str) -> str:
+        try:
+            if kind is None:
+                with anyio.move_on_after(0.05):
+                    await make.sleep(delay)
+                    return "slept"
+                return "sleeps"
+            with getattr(make, kind)(delay, shield=end == "shielded") as scope:
+                if end == "cancel":
+                    scope.cancel()
+                elif end == "deadline":
+                    scope.deadline = anyio.current_time() - 1
+                elif end == "error":
+                    raise KeyError
+                elif end == "at once":
+                    return "at once"
+                assert scope.shield == (end == "shielded")
+                await anyio.lowlevel.checkpoint()
+                await anyio.lowlevel.checkpoint()
+            return f"{scope.cancel_called} {scope.cancelled_caught}"
+        except (TimeoutError, ValueError, TypeError, KeyError) as error:
+            return next(
+                base.__name__ for base in type(error).__mro__ if base.__module__ == "builtins"
+            )
+
+    async def main() -> None:
+        async with open_timers(wheel) as timers:
+            for delay in (0, -1, -math.inf, math.inf, None, 500, True):
+                for end in ("cancel", "deadline", "error", "at once", "shielded", "end"):
+                    if kind is None and (delay in (500, True) or end != "end"):
+                        continue
+                    expected = await nap(anyio, delay, end)
+                    assert await nap(timers, delay, end) == expected, (delay, end)
+                    assert timers.timers.pending == 0
+
+    anyio.run(main, backend=backend)
+
+
+class Ours(Exception):
+    pass
+
+
+@LOOPS
+@pytest.mark.parametrize(
+    "error", [Ours(), KeyboardInterrupt(), StopAsyncIteration(), ExceptionGroup("ours", [Ours()])]
+)
+def test_what_a_block_raises_comes_out_as_it_is(
+    wheel: Wheel, backend: str, error: BaseException
+) -> None:
+    """The block's own task group is nobody else's business."""
+
+    async def main() -> None:
+        async with open_timers(wheel) as timers:
+            await timers.sleep(0)
+            raise error
+
+    with pytest.raises(type(error)) as caught:
+        anyio.run(main, backend=backend)
+    assert caught.value is error or (caught.value.args, backend) == (error.args, "trio")

@@ -235,7 +235,9 @@ def load(given: dict[str, Any], file: Path | None = None) -> Config:
         A key is unknown or a value is wrong.
     """
     sources = _Sources()
-    name = given.get("name") or os.environ.get(OPTIONS["name"].variable) or Config.name
+    name = given.get("name")
+    if name is None:
+        name = os.environ.get(OPTIONS["name"].variable) or Config.name
     default_file = CONFIG_DIRECTORY / f"{name}.toml"
     if file is not None or default_file.is_file():
         sources.add_file(file or default_file)

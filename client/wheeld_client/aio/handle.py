@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any
 
+from wheeld_client.connection.options import MOST_SECONDS
 from wheeld_client.timers.callbacks import Callbacks, TimerHandle
 
 
@@ -34,8 +36,9 @@ class AsyncTimerHandle(TimerHandle):
         self._when = 0.0
         self._cancelled = False
 
-    def _now(self) -> float:
-        return self._callbacks.timers.now_ns() / 1e9
+    def __repr__(self) -> str:
+        state = " cancelled" if self._cancelled else ""
+        return f"<{type(self).__name__}{state} when={self._when}>"
 
     def when(self) -> float:
         """When it is due, in seconds of `loop.time()`."""
@@ -52,18 +55,20 @@ class AsyncTimerHandle(TimerHandle):
         return won
 
     def reschedule(self, delay: float) -> bool:
-        """Move it to `delay` seconds from now, as `TimerHandle.reschedule` does."""
-        now = self._now()
-        moved = super().reschedule(delay)
+        """Move it to `delay` seconds from now, as `TimerHandle.reschedule` does.
+
+        Delays below 0 and infinity are taken as by `AsyncTimers.call_later`.
+        """
+        now = self._callbacks.timers.now_ns()
+        moved = super().reschedule(span_of(delay))
         if moved:
-            self._when = now + delay
+            self._when = now / 1e9 + float(delay)
         return moved
 
-    def arm(self, delay: float) -> None:
-        """Arm its timer."""
-        now = self._now()
-        self._callbacks.arm(self, delay, self._block)
-        self._when = now + delay
+    def arm(self, delay: float, now: float) -> None:
+        """Arm its timer, `delay` seconds from now."""
+        self._callbacks.arm(self, span_of(delay), self._block)
+        self._when = now + float(delay)
 
     def _report(
         self, callback: Callable[..., object], args: tuple[Any, ...], error: Exception
@@ -71,3 +76,10 @@ class AsyncTimerHandle(TimerHandle):
         self._loop.call_exception_handler(
             {"message": f"Exception in callback {args[0]!r}", "exception": error, "handle": self}
         )
+
+
+def span_of(delay: float) -> float:
+    """The delay on the wheel for one of asyncio, which may be below 0, or infinity: never."""
+    if delay <= 0:
+        return 0.0
+    return MOST_SECONDS if delay == math.inf else delay

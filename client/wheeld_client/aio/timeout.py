@@ -6,7 +6,8 @@ import asyncio
 from types import TracebackType
 from typing import Final
 
-from wheeld_client.aio.waiters import Waiters, seconds_of
+from wheeld_client.aio.waiters import Waiters
+from wheeld_core.arguments import seconds_of
 from wheeld_core.errors import RingFull, WheelError, WheelFull
 
 # What becomes of a Timeout. No Enum: each look at a member would cost half a native call.
@@ -24,9 +25,10 @@ class Timeout:
     It is entered once. Times are those of `loop.time()`, which are those of the wheel's clock.
     """
 
-    def __init__(self, timers: Waiters, when: float | None) -> None:
+    def __init__(self, timers: Waiters, when: float | None, due_ns: int) -> None:
         self._timers = timers
         self._when = when
+        self._due_ns = due_ns  # the same exactly, unless it is None
         self._id = 0  # 0: no timer is armed
         self._soon: asyncio.Handle | None = None  # instead of a timer: it is up, or there is none
         self._state: str = _CREATED
@@ -58,7 +60,8 @@ class Timeout:
                 raise RuntimeError("this timeout has not been entered: it has no deadline to move")
             raise RuntimeError(f"cannot move the deadline: this timeout is {self._state}")
         when = None if when is None else seconds_of(when)
-        delay = None if when is None else self._timers._until(when)
+        due_ns = 0 if when is None else self._timers._due_ns(when)
+        delay = None if when is None else self._left(due_ns)
         if delay is None or delay <= 0:
             self._disarm()
         elif not (self._id and self._timers.timers.reschedule(self._id, delay, block=False)):
@@ -67,7 +70,11 @@ class Timeout:
             self._id = id
         if delay is not None and delay <= 0:
             self._soon = self._timers._loop.call_soon(self._expire)
-        self._when = when
+        self._when, self._due_ns = when, due_ns
+
+    def _left(self, due_ns: int) -> float:
+        """Seconds until then."""
+        return (due_ns - self._timers.timers.now_ns()) / 1e9
 
     def __repr__(self) -> str:
         when = self._when if self._when is None else round(self._when, 3)
@@ -88,8 +95,7 @@ class Timeout:
         try:
             refused = self._begin()
             if refused is not None:
-                assert self._when is not None
-                left = max(timers._until(self._when), 0.0)
+                left = max(self._left(self._due_ns), 0.0)
                 self._id = await timers._watch_later(left, self, refused)
         except BaseException:
             self._state = _CREATED
@@ -101,7 +107,7 @@ class Timeout:
         """Have a timer; why it has to wait for room."""
         if self._when is None:
             self._timers._check_open()
-        elif (delay := self._timers._until(self._when)) <= 0:
+        elif (delay := self._left(self._due_ns)) <= 0:
             self._timers._check_open()
             self._soon = self._timers._loop.call_soon(self._expire)
         else:
@@ -126,7 +132,8 @@ class Timeout:
     def set_result(self, result: None) -> None:
         """For `AsyncTimers`: its timer has fired."""
         self._id = 0
-        self._expire()
+        # not now: uvloop calls readers before tasks that are ready, and may not have begun
+        self._soon = self._timers._loop.call_soon(self._expire)
 
     def set_exception(self, error: WheelError) -> None:
         """For `AsyncTimers`: no timer will come."""

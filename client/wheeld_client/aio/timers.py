@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from wheeld_client.aio.alone import Alone
 from wheeld_client.aio.handle import AsyncTimerHandle
-from wheeld_client.aio.waiters import Waiter, running_loop, seconds_of
+from wheeld_client.aio.waiters import Waiter, running_loop
 from wheeld_client.aio.waits import Waits
 from wheeld_client.connection.arrival import arrive
 from wheeld_client.connection.options import ConnectOptions
@@ -24,6 +24,7 @@ from wheeld_client.connection.reconnection import Announce, Reconnection
 from wheeld_client.connection.renewal import REASON
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
+from wheeld_core.arguments import seconds_of, shown
 from wheeld_core.errors import (
     ClientClosed,
     DaemonNotRunning,
@@ -79,7 +80,7 @@ class AsyncTimers(Waits):
         timeout: float = 10.0,
     ) -> None:
         super().__init__()
-        back = on_reconnect and self._came_back
+        back = None if on_reconnect is None else self._came_back
         options = ConnectOptions(
             worker, on_death, group, after_fork, reconnect_for, timeout, on_reconnect=back
         )
@@ -103,6 +104,7 @@ class AsyncTimers(Waits):
             )
         self._loop = running_loop()
         self._timers = await self._loop.run_in_executor(None, self._connect)
+        self._shares_clock = abs(self._loop.time() - self._timers.now_ns() / 1e9) < 1.0
         self._bell = self._timers.fileno()
         self._loop.add_reader(self._bell, self._receive)
         self._watch_control()
@@ -289,23 +291,33 @@ class AsyncTimers(Waits):
     ) -> AsyncTimerHandle:
         """Have the loop call `callback(*args)` in `delay` seconds.
 
-        As `asyncio.loop.call_later`, by a timer of the wheel; the current context is copied if none
-        is given. Neither it nor its handle waits for the clock.
+        As `asyncio.loop.call_later`, by a timer of the wheel: a delay below 0 is soon, infinity
+        never; the current context is copied if none is given. Neither it nor its handle waits for
+        the clock.
 
         Raises
         ------
         InvalidDelay
-            `delay` is negative, NaN or infinite.
+            `delay` is NaN.
         RingFull, WheelFull
             It would have to wait for the clock. Nothing is scheduled.
         """
         if not callable(callback):
-            raise TypeError(f"callback: got {callback!r}, expected a callable object")
-        handle = AsyncTimerHandle(
-            self.timers._callbacks, self._loop, context or copy_context(), callback, args, block
-        )
-        handle.arm(delay)
+            raise TypeError(f"callback: expected a callable object, got {shown(callback)}")
+        handle = self._handle(callback, args, context, block)
+        handle.arm(delay, self._time())
         return handle
+
+    def _handle(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context | None,
+        block: bool,
+    ) -> AsyncTimerHandle:
+        if context is None:  # an empty one is false
+            context = copy_context()
+        return AsyncTimerHandle(self.timers._callbacks, self._loop, context, callback, args, block)
 
     def call_at(
         self,
@@ -319,9 +331,13 @@ class AsyncTimers(Waits):
 
         Raises as `call_later` does.
         """
-        return self.call_later(
-            max(self._until(seconds_of(when)), 0.0), callback, *args, context=context, block=block
-        )
+        if not callable(callback):
+            raise TypeError(f"callback: expected a callable object, got {shown(callback)}")
+        seconds = seconds_of(when)
+        handle = self._handle(callback, args, context, block)
+        handle.arm((self._due_ns(seconds) - self.timers.now_ns()) / 1e9, 0.0)
+        handle._when = seconds
+        return handle
 
     async def patiently(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
         """Make a call that waits for room, if it has to, while the loop goes on.

@@ -10,7 +10,7 @@ from typing import Protocol
 from wheeld_client.aio.room import LONGEST_PAUSE, Room
 from wheeld_client.connection.options import MOST_SECONDS
 from wheeld_client.timers.timers import Timers
-from wheeld_core.errors import DaemonNotRunning, InvalidDelay, RingFull, WheelError, WheelFull
+from wheeld_core.errors import DaemonNotRunning, RingFull, WheelError, WheelFull
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -22,17 +22,6 @@ def running_loop() -> asyncio.AbstractEventLoop:
             "AsyncTimers needs a running asyncio loop, and there is none in this thread; under "
             "trio use wheeld_client.integrations.anyio"
         ) from None
-
-
-def seconds_of(given: float) -> float:
-    """A number of seconds, converted once; InvalidDelay if it is not a number."""
-    try:
-        seconds = math.ldexp(given, 0)  # read once, as the native calls do
-    except OverflowError:  # an int that no float holds
-        seconds = math.inf if given > 0 else -math.inf
-    if math.isnan(seconds):
-        raise InvalidDelay(f"expected a number of seconds, or None: got {given!r}")
-    return seconds
 
 
 class Waiter(Protocol):
@@ -57,6 +46,7 @@ class Waiters:
 
     _timers: Timers | None
     _loop: asyncio.AbstractEventLoop
+    _shares_clock: bool  # not where a virtual clock serves another loop than its own
     _lost: DaemonNotRunning | None
 
     def __init__(self) -> None:
@@ -73,9 +63,13 @@ class Waiters:
             raise RuntimeError("use it inside `async with AsyncTimers(...)`")
         return self._timers
 
-    def _until(self, when: float) -> float:
-        """Seconds until a time on the wheel's clock, as `seconds_of` has read it."""
-        return min(when - self.timers.now_ns() / 1e9, MOST_SECONDS)
+    def _time(self) -> float:
+        """Seconds on the clock of `loop.time()`, which uvloop reads once a turn."""
+        return self._loop.time() if self._shares_clock else self.timers.now_ns() / 1e9
+
+    def _due_ns(self, when: float) -> int:
+        """A time on the wheel's clock, as `seconds_of` has read it, in ns."""
+        return math.ceil(max(-MOST_SECONDS, min(when, MOST_SECONDS)) * 1e9)
 
     def _check_open(self) -> None:
         """Raise what any call does once the client, or the daemon, is gone."""

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
+from wheeld_client.aio.handle import span_of
 from wheeld_client.aio.timeout import Timeout
-from wheeld_client.aio.waiters import Waiters, seconds_of
+from wheeld_client.aio.waiters import Waiters
+from wheeld_core.arguments import seconds_of
 from wheeld_core.errors import RingFull, WheelFull
 
 T = TypeVar("T")
@@ -19,12 +21,21 @@ class Waits(Waiters):
     async def sleep(self, delay: float, result: T | None = None) -> T | None:
         """Sleep for `delay` seconds and return `result`; a cancelled one leaves the wheel at once.
 
+        As `asyncio.sleep`: 0 and less lets the loop turn once, infinity is for ever.
+
         Raises
         ------
+        InvalidDelay
+            The delay is NaN, which `asyncio.sleep` refuses since Python 3.13.
         WheelFull, DaemonNotRunning
             As `patiently`. Time spent waiting for room is part of the delay.
         """
         self._check_loop()
+        delay = span_of(delay)
+        if not delay:
+            self._check_open()
+            await asyncio.sleep(0)
+            return result
         waiter: asyncio.Future[None] = self._loop.create_future()
         try:
             id = self._watch(delay, waiter)
@@ -49,12 +60,17 @@ class Waits(Waiters):
             The delay is not a number.
         """
         if delay is None:
-            return Timeout(self, None)
-        return Timeout(self, self.timers.now_ns() / 1e9 + seconds_of(delay))
+            return Timeout(self, None, 0)
+        # ns: at times far from 0 the difference of two floats is another delay
+        seconds, now = seconds_of(delay), self.timers.now_ns()
+        return Timeout(self, self._time() + seconds, now + self._due_ns(seconds))
 
     def timeout_at(self, when: float | None) -> Timeout:
         """The same for a time on the clock of `loop.time()`, as `asyncio.timeout_at`."""
-        return Timeout(self, None if when is None else seconds_of(when))
+        if when is None:
+            return Timeout(self, None, 0)
+        seconds = seconds_of(when)
+        return Timeout(self, seconds, self._due_ns(seconds))
 
     async def wait_for(
         self,
@@ -63,10 +79,25 @@ class Waits(Waiters):
     ) -> T:
         """Await it for so many seconds at most, then cancel it; as `asyncio.wait_for`.
 
+        For 0 seconds and less a coroutine is not even started, and the result of a future counts
+        only if it is there already.
+
         Raises
         ------
         TimeoutError
             It took longer.
         """
+        if timeout is not None and timeout <= 0:
+            self._check_loop()
+            self._check_open()
+            future = asyncio.ensure_future(awaitable)
+            if future.done():
+                return future.result()
+            future.cancel()
+            await asyncio.wait([future])
+            try:
+                return future.result()
+            except asyncio.CancelledError as error:
+                raise TimeoutError from error
         async with self.timeout(timeout):
             return await awaitable

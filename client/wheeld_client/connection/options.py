@@ -11,6 +11,7 @@ from typing import Final, cast
 
 from wheeld_client.connection.reconnection import Announce
 from wheeld_core import _native, control
+from wheeld_core.arguments import float_of, shown
 from wheeld_core.control import messages as control_messages
 from wheeld_core.control.messages import Welcome
 from wheeld_core.errors import DaemonNotRunning
@@ -49,7 +50,7 @@ class ConnectOptions:
 
     def __post_init__(self) -> None:
         if self.worker is not None and not isinstance(self.worker, str):
-            raise TypeError(f"worker={self.worker!r}: expected str, or None")
+            raise TypeError(f"worker={shown(self.worker)}: expected str, or None")
         _one_of("on_death", self.on_death, ON_DEATH)
         _one_of("after_fork", self.after_fork, AFTER_FORK)
         if self.on_death == "keep" and self.worker is None:
@@ -63,9 +64,13 @@ class ConnectOptions:
         check_seconds("reconnect_for", self.reconnect_for)
         check_seconds("timeout", self.timeout)
         if self.on_reconnect is not None and not callable(self.on_reconnect):
-            raise TypeError(f"on_reconnect={self.on_reconnect!r}: expected a callable, or None")
+            raise TypeError(
+                f"on_reconnect={shown(self.on_reconnect)}: expected a callable, or None"
+            )
         if not 0 < self.timeout < MOST_SECONDS:
-            raise ValueError(f"timeout={self.timeout!r}: expected seconds, above 0 and below 9.2e9")
+            raise ValueError(
+                f"timeout={shown(self.timeout)}: expected seconds, above 0 and below 9.2e9"
+            )
 
     def for_child(self) -> ConnectOptions:
         """The same for a forked child, whose name must be its own; where it is to have a successor,
@@ -112,16 +117,18 @@ class ConnectOptions:
 
 def _one_of(option: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ValueError(f"{option}={value!r}: expected one of {', '.join(allowed)}")
+        raise ValueError(f"{option}={shown(value)}: expected one of {', '.join(allowed)}")
 
 
 def check_seconds(option: str, value: object) -> None:
     if not isinstance(value, Real):
-        raise TypeError(f"{option}={value!r}: expected seconds, a number")
-    if not float(value) >= 0:
-        raise ValueError(f"{option}={value!r}: expected seconds, 0 or more")
+        raise TypeError(f"{option}={shown(value)}: expected seconds, a number")
+    if not float_of(cast(float, value)) >= 0:
+        raise ValueError(f"{option}={shown(value)}: expected seconds, 0 or more")
 
 
 def _check_group(name: object) -> None:
     if not isinstance(name, str) or not 1 <= len(name.encode()) <= GROUP_NAME_BYTES or "\0" in name:
-        raise ValueError(f"group name {name!r}: expected 1 to {GROUP_NAME_BYTES} bytes of UTF-8")
+        raise ValueError(
+            f"group name {shown(name)}: expected 1 to {GROUP_NAME_BYTES} bytes of UTF-8"
+        )

@@ -126,7 +126,7 @@ class Intake:
             max_requests=max_requests,
             max_waiting=max_waiting,
             max_unsent=max_unsent,
-            rng=rng or random.Random(),
+            rng=random.Random() if rng is None else rng,
         )
         self._limits = Limits(
             most_connections() if max_connections is None else max_connections,

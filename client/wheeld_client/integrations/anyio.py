@@ -10,6 +10,7 @@ async with open_timers("default") as timers:
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -37,31 +38,60 @@ class AnyioTimers:
         self._arrived = anyio.Event()
 
     async def sleep(self, delay: float) -> None:
-        """Sleep for `delay` seconds; one that is cancelled leaves the wheel.
+        """Sleep for `delay` seconds, infinity is for ever; one that is cancelled leaves the wheel.
 
         Raises
         ------
         InvalidDelay, WheelFull, RingFull, DaemonNotRunning
-            As `Timers.schedule`, with `block=False`.
+            As `Timers.schedule`, with `block=False`. InvalidDelay is a ValueError, as anyio's is.
         """
+        if delay == math.inf:
+            await anyio.sleep_forever()
         over = anyio.Event()
         with self._calling(delay, over.set):
             await over.wait()
 
     @contextmanager
-    def move_on_after(self, delay: float) -> Iterator[anyio.CancelScope]:
+    def move_on_after(
+        self, delay: float | None, shield: bool = False
+    ) -> Iterator[anyio.CancelScope]:
         """Cancel what the block waits for after `delay` seconds; `scope.cancelled_caught` says
-        whether it was."""
-        with anyio.CancelScope() as scope, self._calling(delay, scope.cancel):
+        whether it was.
+
+        As `anyio.move_on_after`: None and infinity are no limit, less than 0 is over at once. The
+        scope's own `deadline` is not that of the wheel; if it is set, both count.
+        """
+        with self._limited(delay, shield) as (scope, _):
             yield scope
 
     @contextmanager
-    def fail_after(self, delay: float) -> Iterator[anyio.CancelScope]:
-        """The same, and then TimeoutError."""
-        with self.move_on_after(delay) as scope:
+    def fail_after(self, delay: float | None, shield: bool = False) -> Iterator[anyio.CancelScope]:
+        """The same, and TimeoutError if it was cancelled by its time, not by `scope.cancel()`."""
+        with self._limited(delay, shield) as (scope, over):
             yield scope
-        if scope.cancelled_caught:
+        if scope.cancelled_caught and (over or anyio.current_time() >= scope.deadline):
             raise TimeoutError
+
+    @contextmanager
+    def _limited(
+        self, delay: float | None, shield: bool
+    ) -> Iterator[tuple[anyio.CancelScope, list[bool]]]:
+        """A scope, and a list that is not empty once its time is over."""
+        over: list[bool] = []
+        with anyio.CancelScope(shield=shield) as scope:
+
+            def end() -> None:
+                over.append(True)
+                scope.cancel()
+
+            if delay is None or delay == math.inf:
+                yield scope, over
+            elif delay <= 0:
+                end()
+                yield scope, over
+            else:
+                with self._calling(delay, end):
+                    yield scope, over
 
     @contextmanager
     def _calling(self, delay: float, call: Callable[[], object]) -> Iterator[None]:
@@ -106,14 +136,32 @@ async def open_timers(daemon: str = "default", **options: Any) -> AsyncIterator[
     ------
     DaemonNotRunning
         There is none; or it ends while the block lasts: what waits in it is cancelled.
+    Exception
+        What the block raises, as it is: no group is around it.
     """
     worker = await anyio.to_thread.run_sync(lambda: connect(daemon, **options))
     timers = AnyioTimers(worker)
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(timers._receive)
-            yield timers
+    ends: list[BaseException] = []
+
+    async def receive() -> None:
+        try:
+            await timers._receive()
+        except WheelError as error:
+            ends.append(error)
             tasks.cancel_scope.cancel()
+
+    try:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(receive)
+                yield timers
+                tasks.cancel_scope.cancel()
+        except BaseExceptionGroup as group:  # the task group's, around what the block raised
+            if len(group.exceptions) > 1:
+                raise
+            ends = [group.exceptions[0]]
+        if ends:
+            raise ends[0]
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(worker.close)

@@ -17,13 +17,16 @@ class Deadline(Timeout):
     @classmethod
     def after(cls, timers: AsyncTimers, seconds: float | None) -> Deadline:
         """A deadline in so many seconds from now; None: without."""
-        return cls(timers, None if seconds is None else timers._loop.time() + seconds)
+        if seconds is None:
+            return cls(timers, None, 0)
+        when = timers._loop.time() + seconds
+        return cls(timers, when, timers._due_ns(when))
 
     def _begin(self) -> None:
         if self._when is None:
             return
         try:
-            delay = max(self._timers._until(self._when), 0.0)
+            delay = max(self._left(self._due_ns), 0.0)
             self._id = self._timers._watch(delay, self)
         except InvalidDelay:
             raise
@@ -39,6 +42,7 @@ class Deadline(Timeout):
         except WheelError:
             self._disarm()
             self._when = when
+            self._due_ns = 0 if when is None else self._timers._due_ns(when)
             self._by_loop()
 
     def _lose(self, error: WheelError) -> None:

@@ -8,6 +8,7 @@ from numbers import Real
 from typing import Any, TypeVar
 
 from wheeld_client.connection.options import check_seconds
+from wheeld_core.arguments import float_of
 
 Request = TypeVar("Request")
 
@@ -23,7 +24,7 @@ def limit_of(seconds: float | None, option: str = "seconds") -> float | None:
     if seconds is None:
         return None
     check_seconds(option, seconds)
-    return None if math.isinf(seconds) else float(seconds)
+    return None if math.isinf(found := float_of(seconds)) else found
 
 
 def limits_of(

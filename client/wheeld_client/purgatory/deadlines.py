@@ -13,8 +13,10 @@ from typing import Any, Final
 import numpy as np
 
 from wheeld_client.aio.timers import AsyncTimers
+from wheeld_client.connection.options import MOST_SECONDS
 from wheeld_client.purgatory.purgatory import Purgatory
 from wheeld_client.timers.timers import Timers, payload_of
+from wheeld_core.arguments import float_of, shown
 from wheeld_core.errors import InvalidDelay, PayloadTooLarge, RingFull
 
 OVER: Final = 2**64 - 1
@@ -83,8 +85,7 @@ class Deadlines:
         A worker that dies in this call has either started it or not. With AsyncTimers it does not
         wait for room, but raises.
         """
-        if not 0 < timeout < math.inf:
-            raise InvalidDelay(f"timeout={timeout!r}: expected seconds, more than 0")
+        timeout = _checked(timeout)
         words, now = self._words, self._timers.now_ns()
         words._forget(key)
         number = max(now, words._word(_number_of(key)) + 1)
@@ -111,7 +112,7 @@ class Deadlines:
             )
         except PayloadTooLarge as error:
             raise PayloadTooLarge(
-                f"the deadline of {key!r} needs {len(payload)} bytes of payload: {error}"
+                f"the deadline of {shown(key)} needs {len(payload)} bytes of payload: {error}"
             ) from None
 
     def extend(self, key: Any, timeout: float) -> bool:
@@ -120,8 +121,7 @@ class Deadlines:
         Any worker; costs no system call and no wake-up. False: it has passed, was cancelled, or was
         never started.
         """
-        if not 0 < timeout < math.inf:
-            raise InvalidDelay(f"timeout={timeout!r}: expected seconds, more than 0")
+        timeout = _checked(timeout)
         until = min(self._timers.now_ns() + int(timeout * 1e9), OVER - 1)
         return self._words._grow(key, until, 1) or 0 < self._words._word(key) < OVER
 
@@ -190,3 +190,10 @@ def _plain(key: Any) -> Any:
     if isinstance(key, str):
         return str.__str__(key)
     return bytes(key) if isinstance(key, bytes) else int(operator.index(key))
+
+
+def _checked(timeout: float) -> float:
+    seconds = float_of(timeout)
+    if not 0 < seconds < math.inf:
+        raise InvalidDelay(f"timeout={shown(timeout)}: expected seconds, more than 0")
+    return min(seconds, MOST_SECONDS)

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from wheeld_core.arguments import float_of, shown
 from wheeld_core.errors import InvalidDelay, PayloadTooLarge
 
 
 def delays_array(delays: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """`delays` as contiguous float64 of one dimension, or ValueError."""
-    return _one_dimension("delays", np.asarray(delays), "iuf", "float64 seconds", np.float64)
+    array = np.asarray(delays)
+    if array.dtype.kind == "O" and array.ndim == 1:  # what a single call takes, such as 2**64
+        with suppress(TypeError):
+            array = np.array([float_of(delay) for delay in array], np.float64)
+    return _one_dimension("delays", array, "iuf", "float64 seconds", np.float64)
 
 
 def ids_array(ids: npt.ArrayLike) -> npt.NDArray[np.uint64]:
@@ -38,7 +44,7 @@ def cookies_array(cookies: npt.ArrayLike | None, count: int) -> npt.NDArray[np.u
     if cookies is None:
         return 0
     if isinstance(cookies, int | np.integer):
-        return int(cookies)
+        return operator.index(cookies)
     listed = _integers(cookies)
     if listed is None:
         array = _one_dimension("cookies", np.asarray(cookies), "iu", "uint64", np.uint64)
@@ -58,7 +64,7 @@ def deadlines_array(deadlines: npt.ArrayLike) -> npt.NDArray[np.int64]:
         )
     if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
         worst = array.min() if array.min() < 0 else array.max()
-        raise InvalidDelay(f"deadlines_ns: got {worst}, expected 0 to 2**63 - 1 ns")
+        raise InvalidDelay(f"deadlines_ns: got {shown(worst)}, expected 0 to 2**63 - 1 ns")
     return np.ascontiguousarray(array, np.int64)
 
 
@@ -80,7 +86,9 @@ def _integers(values: Any) -> list[int] | None:
 def _in_range(name: str, values: list[int], most: int) -> list[int]:
     for value in values:
         if not 0 <= value <= most:
-            raise ValueError(f"{name}: got {value}, expected 0 to {most}; nothing was scheduled")
+            raise ValueError(
+                f"{name}: got {shown(value)}, expected 0 to {most}; nothing was scheduled"
+            )
     return values
 
 

@@ -6,6 +6,7 @@ successor (`on_death="keep"`) asks `was_armed` which of them were armed.
 
 from __future__ import annotations
 
+import operator
 from typing import Any, Final, Unpack
 
 import numpy as np
@@ -13,6 +14,9 @@ import numpy.typing as npt
 
 from wheeld_client.connection.worker import ConnectedWorker
 from wheeld_client.timers import batches
+from wheeld_core import _native
+from wheeld_core.arguments import shown
+from wheeld_core.errors import WheelFull
 from wheeld_core.timer_options import SharedOptions
 from wheeld_core.views import CLOCKS
 
@@ -22,7 +26,7 @@ CLOCK_NUMBERS: Final = {name: number for number, name in CLOCKS.items()}
 def clock_number(clock: str) -> int:
     """The number of one of the clocks, or ValueError."""
     if clock not in CLOCK_NUMBERS:
-        raise ValueError(f"clock={clock!r}: expected one of {', '.join(CLOCK_NUMBERS)}")
+        raise ValueError(f"clock={shown(clock)}: expected one of {', '.join(CLOCK_NUMBERS)}")
     return CLOCK_NUMBERS[clock]
 
 
@@ -50,10 +54,19 @@ class ReservingWorker(ConnectedWorker):
 
         Raises
         ------
+        TypeError, ValueError
+            `count` is not an integer; it is negative.
         WheelFull, DaemonNotRunning
             Nothing is reserved.
         """
-        ids = np.empty(count, np.uint64)
+        wanted = operator.index(count)
+        if wanted < 0:
+            raise ValueError(f"count={shown(wanted)}: expected 0 or more")
+        if wanted > _native.MAX_CAPACITY:
+            raise WheelFull(
+                f"count={shown(wanted)}: no wheel has more than {_native.MAX_CAPACITY} slots"
+            )
+        ids = np.empty(wanted, np.uint64)
         self._reserve_batch(ids, block)
         return ids
 

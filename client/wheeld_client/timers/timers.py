@@ -24,6 +24,7 @@ from wheeld_client.timers.dependents import Dependent
 from wheeld_client.timers.dispatcher import Dispatcher
 from wheeld_client.timers.reserved import clock_number
 from wheeld_core import histograms
+from wheeld_core.arguments import float_of, shown
 from wheeld_core.errors import InvalidDelay
 from wheeld_core.timer_options import SharedOptions, TimerOptions
 
@@ -107,8 +108,18 @@ def connect(
 
 
 def payload_of(event: np.void) -> bytes:
-    """The payload of one expiration, with exactly the length that was scheduled."""
-    if event.dtype.names is None or "payload" not in event.dtype.names:
+    """The payload of one expiration, with exactly the length that was scheduled.
+
+    Raises
+    ------
+    TypeError
+        It is not one expiration, as `poll` returns them in an array.
+    """
+    given: Any = event
+    fields = given.dtype.names if isinstance(given, np.void) else None
+    if fields is None or "timer_id" not in fields:
+        raise TypeError(f"payload_of() takes one expiration: got {shown(event)}")
+    if "payload" not in fields:  # a wheel without payloads
         return b""
     payload: bytes = event["payload"].tobytes()
     return payload[: int(event["payload_size"])]
@@ -190,12 +201,11 @@ class Timers(CallingWorker):
             As in `schedule`.
         """
         number = clock_number(clock)
-        try:
-            seconds = math.ldexp(when, 0)  # read once, as the native calls do
-        except OverflowError:  # an int that no float holds
-            seconds = math.inf
+        seconds = float_of(when)
         if not 0 <= seconds < math.inf:
-            raise InvalidDelay(f"when must be a finite number of seconds, 0 or more: got {when!r}")
+            raise InvalidDelay(
+                f"when must be a finite number of seconds, 0 or more: got {shown(when)}"
+            )
         deadline = int(seconds * 1e9) if seconds < MOST_SECONDS else 2**63 - 1
         return self._schedule_ns(deadline, number, cookie, **options)
 

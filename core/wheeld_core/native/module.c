@@ -144,7 +144,11 @@ static wh_cold int find_errors(void)
         if ((*wanted[i].where = PyObject_GetAttrString(module, wanted[i].name)) == NULL)
             return -1;
     Py_DECREF(module);
-    return 0;
+    if ((module = PyImport_ImportModule("wheeld_core.arguments")) == NULL)
+        return -1;
+    errors.shown = PyObject_GetAttrString(module, "shown");
+    Py_DECREF(module);
+    return errors.shown ? 0 : -1;
 }
 
 /* Make a type of this module; `where` stores it for type checks, or is NULL. */

@@ -37,7 +37,30 @@ static PyTypeObject *worker_type, *operation_type;
 static struct {
     PyObject *wheel_error, *wheel_full, *words_full, *ring_full, *daemon_not_running,
         *forked_client, *client_closed, *payload_too_large, *invalid_delay;
+    PyObject *shown; /* wheeld_core.arguments.shown */
 } errors;
+
+/* PyErr_Format(), in whose message the first "{}" stands for what a caller gave. That may be an
+ * integer of a million digits, or an object whose repr raises: %R would raise another error.
+ * Returns NULL. */
+static wh_cold PyObject *raise_about(PyObject *type, PyObject *given, const char *format, ...)
+{
+    PyErr_Clear();
+    va_list arguments;
+    va_start(arguments, format);
+    PyObject *text = PyUnicode_FromFormatV(format, arguments);
+    va_end(arguments);
+    PyObject *place = PyUnicode_FromString("{}");
+    PyObject *shown = PyObject_CallOneArg(errors.shown, given);
+    PyObject *message = text && place && shown ? PyUnicode_Replace(text, place, shown, 1) : NULL;
+    if (message)
+        PyErr_SetObject(type, message);
+    Py_XDECREF(message);
+    Py_XDECREF(shown);
+    Py_XDECREF(place);
+    Py_XDECREF(text);
+    return NULL;
+}
 
 /* A mapped segment: the buffer keeps the mmap open as long as it is used. */
 typedef struct {

@@ -85,12 +85,11 @@ static void pool_unknown(PyObject *name, const wh_pool *all, uint32_t count)
         Py_XDECREF(one);
     }
     if (names && count)
-        PyErr_Format(PyExc_ValueError, "this daemon has no pool %R: expected one of %R", name,
-                     names);
+        raise_about(PyExc_ValueError, name, "this daemon has no pool {}: expected one of %R",
+                    names);
     else if (names)
-        PyErr_Format(PyExc_ValueError,
-                     "this daemon has no pool %R: it has no pools (wheeld start --pool NAME=BYTES)",
-                     name);
+        raise_about(PyExc_ValueError, name,
+                    "this daemon has no pool {}: it has no pools (wheeld start --pool NAME=BYTES)");
     Py_XDECREF(names);
 }
 
@@ -260,8 +259,8 @@ static bool pool_parse_size(PoolObject *p, PyObject *object, uint64_t *n)
         return false;
     if (wh_likely(*n - 1 < p->largest))
         return true;
-    PyErr_Format(PyExc_ValueError,
-                 "size must be from 1 to %llu, the largest request of pool %R: got %R",
-                 (unsigned long long)p->largest, p->name, object);
+    raise_about(PyExc_ValueError, object,
+                "size: got {}, expected 1 to %llu, the largest request of pool %R",
+                (unsigned long long)p->largest, p->name);
     return false;
 }

@@ -33,9 +33,9 @@ typedef struct {
 
 static void key_refuse(PyObject *object)
 {
-    PyErr_Format(PyExc_TypeError,
-                 "key %R: got %s, expected str, bytes, int, or a non-empty flat tuple of those",
-                 object, Py_TYPE(object)->tp_name);
+    raise_about(PyExc_TypeError, object,
+                "key {}: got %s, expected str, bytes, int, or a non-empty flat tuple of those",
+                Py_TYPE(object)->tp_name);
 }
 
 /* A new reference to `object` as a plain str, bytes or int. NULL with TypeError: it is none. */

@@ -246,10 +246,9 @@ static int operation_ask(OperationObject *op)
     if (truth == 1 && op->state == OP_CANCELLED)
         return 0; /* `return self.cancel()` */
     if (truth == 1 && !operation_over(op)) {
-        PyErr_Format(PyExc_RuntimeError,
-                     "try_complete of %R returned True but did not complete it: "
-                     "`return self.force_complete()`",
-                     op);
+        raise_about(PyExc_RuntimeError, (PyObject *)op,
+                    "try_complete of {} returned True but did not complete it: "
+                    "`return self.force_complete()`");
         return -1;
     }
     return truth;
@@ -264,10 +263,9 @@ static int operation_ask_for_all(OperationObject *op)
         op->again = 0;
         answer = operation_ask(op);
         if (answer == 0 && op->again & AGAIN_ITSELF && ++rounds == MOST_AGAIN) {
-            PyErr_Format(PyExc_RuntimeError,
-                         "try_complete of %R checks its own key each time it is called: it would "
-                         "never end",
-                         op);
+            raise_about(PyExc_RuntimeError, (PyObject *)op,
+                        "try_complete of {} checks its own key each time it is called: it would "
+                        "never end");
             return -1;
         }
         if (answer < 0 && op->again && !operation_over(op) && failures++ == 0) {

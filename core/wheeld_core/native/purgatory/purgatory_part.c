@@ -106,8 +106,8 @@ static ParsedKey *keys_parse(PurgatoryObject *p, PyObject *given, ParsedKey *few
                              Py_ssize_t *count)
 {
     if (PyUnicode_Check(given) || PyBytes_Check(given))
-        return PyErr_Format(PyExc_TypeError, "keys: got the single key %R, expected a list of keys",
-                            given),
+        return raise_about(PyExc_TypeError, given,
+                           "keys: got the single key {}, expected a list of keys"),
                NULL;
     PyObject *fast = PySequence_Tuple(given); /* a key's own code may change the list meanwhile */
     if (fast == NULL)
@@ -142,11 +142,11 @@ static int operation_is_new(PyObject *object)
     else if (op->state == OP_COMPLETED)
         return 0;
     else if (op->state != OP_NEW)
-        PyErr_Format(PyExc_ValueError, "%R %s: an operation can be watched only once", op,
-                     where[op->state]);
+        raise_about(PyExc_ValueError, (PyObject *)op,
+                    "{} %s: an operation can be watched only once", where[op->state]);
     else if (op->busy)
-        PyErr_Format(PyExc_ValueError,
-                     "%R is just being watched: an operation can be watched only once", op);
+        raise_about(PyExc_ValueError, (PyObject *)op,
+                    "{} is just being watched: an operation can be watched only once");
     else
         return 1;
     return -1;

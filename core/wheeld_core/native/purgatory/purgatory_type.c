@@ -4,8 +4,8 @@ static bool purgatory_name_is_free(Watching *g, PyObject *name)
 {
     for (PurgatoryObject *p = g->purgatories; p; p = p->sibling)
         if (!p->closed && PyUnicode_Compare(p->name, name) == 0) {
-            PyErr_Format(PyExc_ValueError,
-                         "this worker already has a purgatory %R: share it, or shut it down", name);
+            raise_about(PyExc_ValueError, name,
+                        "this worker already has a purgatory {}: share it, or shut it down");
             return false;
         }
     return true;

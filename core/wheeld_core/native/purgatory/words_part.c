@@ -89,11 +89,11 @@ static PyObject *purgatory_grow(PurgatoryObject *p, PyObject *const *args, Py_ss
         return NULL;
     if (grown != WH_GREW_NO_ROOM)
         return PyBool_FromLong(grown == WH_GREW);
-    return PyErr_Format(
-        errors.words_full,
-        "no room for the word of key %R: %u places, and both sets of this key are full; forget() "
+    return raise_about(
+        errors.words_full, args[0],
+        "no room for the word of key {}: %u places, and both sets of this key are full; forget() "
         "keys that are no longer needed",
-        args[0], WH_WORD_SETS * WH_WORD_PLACES);
+        WH_WORD_SETS * WH_WORD_PLACES);
 }
 
 /* _forget(key) -> had it a word? */

@@ -26,8 +26,8 @@ static bool parse_keywords(const char *function, const char *const *names, Py_ss
         while (names[i] && PyUnicode_CompareWithASCIIString(name, names[i]) != 0)
             i++;
         if (names[i] == NULL || values[i] != NULL) {
-            PyErr_Format(PyExc_TypeError, "%s() got %s argument %R", function,
-                         names[i] ? "twice the" : "an unexpected keyword", name);
+            raise_about(PyExc_TypeError, name, "%s() got %s argument {}", function,
+                        names[i] ? "twice the" : "an unexpected keyword");
             return false;
         }
         values[i] = args[n + k];
@@ -79,8 +79,8 @@ static bool parse_seconds(PyObject *object, double *seconds, const char *what)
     }
     if (wh_likely(*seconds >= 0 && !isinf(*seconds)))
         return true;
-    PyErr_Format(errors.invalid_delay, "%s must be a finite number of seconds, 0 or more: got %R",
-                 what, object);
+    raise_about(errors.invalid_delay, object,
+                "%s must be a finite number of seconds, 0 or more: got {}", what);
     return false;
 }
 
@@ -113,7 +113,7 @@ static bool parse_u64(PyObject *object, uint64_t *value, const char *what)
     if (integer_u64(object, value))
         return true;
     if (PyErr_ExceptionMatches(PyExc_OverflowError))
-        PyErr_Format(PyExc_ValueError, "%s must be from 0 to 2**64 - 1: got %R", what, object);
+        raise_about(PyExc_ValueError, object, "%s must be from 0 to 2**64 - 1: got {}", what);
     return false;
 }
 
@@ -145,9 +145,9 @@ static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *targe
                         : wh_worker_target(w->rows, w->row_count, name);
     if (*target)
         return true;
-    PyErr_Format(PyExc_ValueError, "to=%R: %s; `wheeld status` lists them", name_object,
-                 group ? "no worker has joined a group of that name yet"
-                       : "no worker of that name is connected");
+    raise_about(PyExc_ValueError, name_object, "to={}: %s; `wheeld status` lists them",
+                group ? "no worker has joined a group of that name yet"
+                      : "no worker of that name is connected");
     return false;
 }
 

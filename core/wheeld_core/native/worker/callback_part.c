@@ -115,8 +115,8 @@ static PyObject *worker_call_later(WorkerObject *w, PyObject *const *args, Py_ss
     if (!type || !PyDict_CheckExact(args[0]) || !PyType_IsSubtype(type, handle_type))
         return PyErr_Format(PyExc_TypeError, "_call_later() takes a dict, a type of handles, ...");
     if (!PyCallable_Check(args[4]))
-        return PyErr_Format(PyExc_TypeError, "callback: got %R, expected a callable object",
-                            args[4]);
+        return raise_about(PyExc_TypeError, args[4],
+                           "callback: got {}, expected a callable object");
     if (!parse_delay(args[3], &delay, "delay") || !parse_block(args[6], &wait))
         return NULL;
     PyObject *handle = handle_new(type, args[2], args[4], args[5], wait);

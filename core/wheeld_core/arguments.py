@@ -1,0 +1,75 @@
+"""Numbers that callers give, and how a message shows what was given."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from typing import Any, Final
+
+from wheeld_core.errors import InvalidDelay
+
+LONGEST: Final = 120
+"""Characters of a value in a message."""
+END_OF_TIME: Final = 9.3e9
+"""Seconds; 2**63 ns are a little less."""
+
+
+class _Bounded(reprlib.Repr):
+    """`repr` that raises nothing and is short: an error about a value must not fail by it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = LONGEST
+
+    def repr_int(self, x: int, level: int) -> str:
+        """Python refuses to convert integers of more than 4,300 digits."""
+        if x.bit_length() > 3 * LONGEST:
+            return f"an int of about {int(x.bit_length() * math.log10(2)) + 1} digits"
+        return repr(x)
+
+    def repr_bytes(self, x: bytes, level: int) -> str:
+        return repr(x[:LONGEST]) + ("..." if len(x) > LONGEST else "")
+
+    repr_bytearray = repr_bytes
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        try:
+            text = str.__str__(repr(x))
+        except Exception as error:
+            return f"<{type(x).__name__}, whose repr raises {type(error).__name__}>"
+        return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+_bounded: Final = _Bounded()
+
+
+def shown(value: object) -> str:
+    """`repr(value)` for a message about it: short, and without an error of its own."""
+    try:
+        return _bounded.repr(value)
+    except Exception as error:  # of a class that pretends to be another
+        return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
+
+
+def float_of(given: float) -> float:
+    """A number as a float; infinity for an integer that no float holds; else TypeError."""
+    try:
+        return math.ldexp(given, 0)  # reads it once, as the native calls do
+    except OverflowError:
+        return math.inf if given > 0 else -math.inf
+
+
+def seconds_of(given: float) -> float:
+    """A number of seconds as `float_of`; InvalidDelay if it is NaN."""
+    seconds = float_of(given)
+    if math.isnan(seconds):
+        raise InvalidDelay(f"expected a number of seconds, or None: got {shown(given)}")
+    return seconds
+
+
+def step_ns(seconds: float) -> int:
+    """The nanoseconds by which a virtual clock is to be moved; ValueError if it cannot be."""
+    step = float_of(seconds)
+    if not 0 <= step < math.inf:
+        raise ValueError(f"advance by {shown(seconds)} s: expected a number, 0 or more")
+    return round(min(step, END_OF_TIME) * 1e9)
