@@ -27,7 +27,6 @@ def wheel_fixture(
         As of `running`. The marker `wheel` of a test overrides them.
     """
 
-    @pytest.fixture(scope=scope)
     def wheel(request: pytest.FixtureRequest, wheel_server: ForkServer) -> Iterator[Wheel]:
         """A daemon for this test alone, under virtual time that the test moves."""
         from wheeld_testing.wheel import running
@@ -38,4 +37,5 @@ def wheel_fixture(
         with running(wheel_server, **given) as wheel:
             yield wheel
 
-    return wheel
+    wheel.gives_wheel = True  # type: ignore[attr-defined]
+    return pytest.fixture(scope=scope)(wheel)

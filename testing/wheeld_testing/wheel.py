@@ -56,6 +56,7 @@ class Wheel(wheeld.EmbeddedDaemon):
     """
 
     _observer: Observer
+    _runner: asyncio.Runner | None = None
     _stack: contextlib.ExitStack[bool | None]
 
     def advance(self, seconds: float) -> Moment:
@@ -108,6 +109,30 @@ class Wheel(wheeld.EmbeddedDaemon):
         """
         with asyncio.Runner(loop_factory=lambda: VirtualLoop(self)) as runner:
             return runner.run(main)
+
+    def _run_shared(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run a part of a test on the loop that its async fixtures share with it."""
+        if self._runner is None:
+            made = asyncio.Runner(loop_factory=lambda: VirtualLoop(self))
+            self._runner = self._stack.enter_context(made)
+        return self._runner.run(main)
+
+    def _run_test(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run a test on the loop of its fixtures, or on one of its own; no task outlives it."""
+        if self._runner is None:
+            return self.run(main)
+
+        async def body() -> T:
+            others = asyncio.all_tasks()
+            try:
+                return await main
+            finally:
+                left = asyncio.all_tasks() - others
+                for task in left:
+                    task.cancel()
+                await asyncio.gather(*left, return_exceptions=True)
+
+        return self._run_shared(body())
 
     def connect(self, **options: Any) -> Timers:
         """A worker of this wheel, closed when the test ends; options as of `connect`."""

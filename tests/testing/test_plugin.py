@@ -69,3 +69,57 @@ def test_projects_without_wheels_load_nothing(tmp_path: Path) -> None:
     """Each run of pytest in the environment loads the plugin, and no more."""
     done = run(tmp_path, LIGHT, "-p", "no:hypothesispytest")
     assert done.returncode == 0, done.stdout
+
+
+FIXTURE = """
+import asyncio, pytest
+from wheeld_client import AsyncTimers
+{how}
+async def timers(wheel):
+    async with AsyncTimers(wheel) as timers:
+        yield timers
+    assert timers.timers._state == "closed"
+{mark}
+async def test_it(wheel, timers):
+    slept = asyncio.create_task(timers.sleep(30))
+    await asyncio.sleep(0)
+    await wheel.advance(30)
+    await slept
+"""
+AUTO = """
+import asyncio, pytest
+@pytest.fixture
+async def slept():
+    await asyncio.sleep(0)
+    return asyncio.get_running_loop()
+@pytest.mark.parametrize("seconds", [1, 3600, 86400 * 365])
+class TestIt:
+    async def test_it(self, wheel, slept, seconds):
+        assert slept is asyncio.get_running_loop()
+        task = asyncio.create_task(asyncio.sleep(seconds))
+        await wheel.advance(seconds)
+        assert task.done()
+"""
+ALONE = ("-p", "no:asyncio", "-p", "no:anyio")
+THEIRS = "import pytest_asyncio\n@pytest_asyncio.fixture"
+
+
+@pytest.mark.parametrize(
+    ("tests", "words"),
+    [
+        (FIXTURE.format(how="@pytest.fixture", mark=""), ALONE),
+        (FIXTURE.format(how="@pytest.fixture", mark=""), ()),
+        (FIXTURE.format(how=THEIRS, mark=""), ()),
+        (FIXTURE.format(how=THEIRS, mark="@pytest.mark.asyncio"), ()),
+        (FIXTURE.format(how="@pytest.fixture", mark=""), ("-o", "asyncio_mode=auto")),
+        (AUTO, ALONE),
+        (AUTO, ("-o", "asyncio_mode=auto")),
+    ],
+    ids=["alone", "strict", "theirs", "marked", "auto", "class alone", "class auto"],
+)
+def test_async_fixtures(tmp_path: Path, tests: str, words: tuple[str, ...]) -> None:
+    """They run on the loop of their test: the wheel's, unless the test asks for another's."""
+    if words is not ALONE:
+        pytest.importorskip("pytest_asyncio")
+    done = run(tmp_path, tests, *words)
+    assert done.returncode == 0, done.stdout
