@@ -141,7 +141,7 @@ def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) ->
 def _facts(directory: Path) -> dict[str, Any]:
     """The contents of this directory's daemon.json; {} if there is none."""
     with contextlib.suppress(OSError, ValueError):
-        facts: dict[str, Any] = json.loads((directory / runtime.DAEMON_FILE).read_text())
+        facts: dict[str, Any] = json.loads((directory / runtime.DAEMON_FILE).read_text("utf-8"))
         return facts
     return {}
 

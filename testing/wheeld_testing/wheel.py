@@ -190,7 +190,7 @@ def running(
     with contextlib.ExitStack() as stack:
         wheel = Wheel(stack.enter_context(start(**{**DEFAULTS, **options})))
         wheel._observer = stack.enter_context(Observer(wheel))
-        facts = json.loads((Path(wheel) / runtime.DAEMON_FILE).read_text())
+        facts = json.loads((Path(wheel) / runtime.DAEMON_FILE).read_text("utf-8"))
         wheel._stack = stack.enter_context(contextlib.ExitStack())
         yield wheel
         wheel._stack.close()

@@ -191,7 +191,7 @@ class _Sources:
         import tomllib  # most daemons have no file
 
         try:
-            text = path.read_text()
+            text = path.read_text("utf-8")
             values = tomllib.loads(text)
         except FileNotFoundError as error:
             raise ConfigError(f"{path}: no such file") from error

@@ -74,7 +74,7 @@ class Clocks:
         ids = [time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME, time.CLOCK_REALTIME]
         found = {id: time.clock_gettime_ns(id) for id in (reversed(ids) if restoring else ids)}
         monotonic, boottime, realtime = (found[id] for id in ids)
-        return cls(monotonic, realtime, boottime, _BOOT_ID.read_text().strip())
+        return cls(monotonic, realtime, boottime, _BOOT_ID.read_text("utf-8").strip())
 
     @classmethod
     def of_virtual(cls, now_ns: int) -> Clocks:

@@ -69,7 +69,7 @@ class Observer:
     ) -> None:
         self.directory = runtime.find(name, runtime_dir)
         try:
-            facts = json.loads((self.directory / runtime.DAEMON_FILE).read_text())
+            facts = json.loads((self.directory / runtime.DAEMON_FILE).read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise DaemonNotRunning(
                 f"the daemon in {self.directory} is starting or has stopped: {error}"

@@ -19,7 +19,7 @@ def of_this_process() -> list[object] | None:
     try:
         own = os.stat(_PROCESS / "ns/time").st_ino
         inherited = os.stat(_PROCESS / "ns/time_for_children").st_ino
-        offsets = " ".join((_PROCESS / "timens_offsets").read_text().split())
+        offsets = " ".join((_PROCESS / "timens_offsets").read_text("utf-8").split())
     except OSError:  # a kernel without them has the same time for all processes
         return None
     # The file is about child processes. If their namespace differs, this process's offsets cannot
