@@ -208,6 +208,7 @@ class Handle:
     _callback: Callable[..., object]
     _args: tuple[Any, ...]
     _block: bool
+    def _take(self) -> tuple[Callable[..., object], tuple[Any, ...]] | None: ...
 
 class Worker:
     _patience_ns: int
@@ -276,9 +277,9 @@ class Worker:
         self,
         timeout: float | None = 0.0,
         max_events: int | None = None,
-        ticks: set[int] = ...,
+        ticks: dict[int, int] = ...,
     ) -> Any: ...
-    def _stands(self, id: int, /) -> bool: ...
+    def _stands(self, id: int, flags: int, /) -> bool: ...
     _away: bool
     _given_up: int
     def _settle(self) -> float | None: ...

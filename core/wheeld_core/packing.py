@@ -89,9 +89,8 @@ PARTS: Final = {(word, part): Part(at, bits) for word, part, at, bits in _native
 """The parts by the names of word and part, in the order of packing.h."""
 
 ID_GEN, ID_KIND, ID_SLOT = (PARTS["ID", part] for part in ("GEN", "KIND", "SLOT"))
-STATE_GEN, STATE_VERSION, STATE_PHASE = (
-    PARTS["STATE", part] for part in ("GEN", "VERSION", "PHASE")
-)
+STATE_GEN, STATE_TAKER, STATE_PHASE = (PARTS["STATE", part] for part in ("GEN", "TAKER", "PHASE"))
+STATE_MOVED: Final = PARTS["STATE", "MOVED"]
 OWNER_PARKED, OWNER_TAKING = PARTS["OWNER", "PARKED"], PARTS["OWNER", "TAKING"]
 OWNER_INCARNATION, OWNER_WORKER = PARTS["OWNER", "INCARNATION"], PARTS["OWNER", "WORKER"]
 HOLDER_POSITION, HOLDER_WORKER = PARTS["HOLDER", "POSITION"], PARTS["HOLDER", "WORKER"]
@@ -125,9 +124,9 @@ def id_slot(ids: N) -> N:
     return _signed(ID_SLOT.of(ids))
 
 
-def state(gens: N, phase: int, version: int = 0) -> N:
+def state(gens: N, phase: int, taker: int = 0) -> N:
     """A state word, as wh_state_of."""
-    return STATE_GEN.put(gens) | (STATE_VERSION.put(version) | phase)
+    return STATE_GEN.put(gens) | (STATE_TAKER.put(taker) | phase)
 
 
 def owner_word(rows: N, incarnations: N) -> N:

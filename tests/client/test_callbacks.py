@@ -72,11 +72,13 @@ def test_cancelled_callback_is_never_called(wheel: LocalWheel, timers: LocalTime
     """handle.cancel: True means that it will not be called; False that it was, or is over."""
     ran: list[int] = []
     kept, dropped = timers.call_later(0.001, ran.append, 1), timers.call_later(0.001, ran.append, 2)
+    due = timers.call_later(0.001, ran.append, 3)
     assert isinstance(kept, TimerHandle)
     assert dropped.cancel() is True
     assert dropped.cancel() is False
     wheel.advance(MS)
-    assert kept.cancel() is False  # it is due
+    assert due.cancel() is True  # not read yet
+    assert due.cancel() is False
     timers.dispatch()
     assert ran == [1]
     assert kept.cancel() is False
@@ -84,7 +86,7 @@ def test_cancelled_callback_is_never_called(wheel: LocalWheel, timers: LocalTime
 
 
 def test_cancel_from_another_callback(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """A callback may cancel another one; one that is due with it answers False and runs."""
+    """A callback may cancel another one, also one that is due with it."""
     ran: list[str] = []
     answers: list[bool] = []
     later = timers.call_later(0.005, ran.append, "later")
@@ -99,8 +101,10 @@ def test_cancel_from_another_callback(wheel: LocalWheel, timers: LocalTimers) ->
     timers.dispatch()
     wheel.advance(SECOND)
     timers.dispatch()
-    assert ran == ["first", "together"]
-    assert answers == [False, True]
+    assert ran == ["first"]
+    assert answers == [True, True]
+    assert together.cancel() is later.cancel() is False
+    assert not timers._callbacks.handles
 
 
 def test_moved_callback(wheel: LocalWheel, timers: LocalTimers) -> None:

@@ -145,11 +145,11 @@ def test_places_change_and_a_stage_is_inserted(tmp_path: Path) -> None:
 
 def test_a_field(tmp_path: Path) -> None:
     """A field more, or two that change places."""
-    more = '"before arm") \\\n    F(wh_au64, another, "new", "owner", "clock", "before arm")'
+    more = '    F(wh_au64, another, "new", "owner", "clock", "before arm")'
     text = HEADERS["layout.h"]
     flags = text.index("F(wh_au16, flags")
-    end = text.index('"before arm")', flags)
-    grown = text[:end] + more + text[end + len('"before arm")') :]
+    end = text.index("\n\n", flags)
+    grown = text[:end].removesuffix(")") + ") \\\n" + more + text[end:]
     grown = grown.replace("sizeof(wh_slot) == 32", "sizeof(wh_slot) == 40")
     swapped = text.replace("F(wh_au16, payload_size", "F(wh_au16, swap")
     swapped = swapped.replace("F(wh_au16, flags", "F(wh_au16, payload_size")

@@ -20,7 +20,9 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "wh_id_kind(%1)": (packing.ID_KIND.of, (64,)),
     "wh_id_with(%1, %2)": (lambda id, kind: id | packing.ID_KIND.put(kind), (30, 2)),
     "wh_state_gen(%1)": (packing.STATE_GEN.of, (64,)),
-    "wh_state_version(%1)": (packing.STATE_VERSION.of, (64,)),
+    "wh_state_version(%1)": (PARTS["STATE", "VERSION"].of, (64,)),
+    "wh_state_taker(%1)": (packing.STATE_TAKER.of, (64,)),
+    "wh_state_is_moved(%1)": (packing.STATE_MOVED.of, (64,)),
     "wh_state_phase(%1)": (packing.STATE_PHASE.of, (64,)),
     "wh_state(%1, 3)": (lambda gen: packing.state(gen, packing.Phase.FIRED), (32,)),
     "wh_state_of(%1, 0x9abcde, 4)": (lambda gen: packing.state(gen, 4, 0x9ABCDE), (32,)),
@@ -96,8 +98,7 @@ def test_parts_of_a_word_lie_beside_one_another() -> None:
     """No bit is in two parts, but where another part says which counts; none is beyond its word."""
     for word in {word for word, _ in PARTS}:
         parts = {name: part for (of, name), part in PARTS.items() if of == word}
-        if word == "TARGET":
-            del parts["INCARNATION"]
+        parts.pop({"TARGET": "INCARNATION", "STATE": "TAKER"}.get(word, ""), None)
         assert sum(part.mask for part in parts.values()) < 2**64
         joined = 0
         for part in parts.values():

@@ -288,16 +288,16 @@ def test_generations_wrap() -> None:
 
 
 def test_versions_wrap() -> None:
-    """The version of a state word has 24 bits: changes over its end are counted."""
+    """The version of a state word has 23 bits: changes over its end are counted."""
     with traced() as wheel:
         timers = wheel.worker()
         id = timers.schedule(5.0)
         wheel.settle()
         slot = id & 0xFFFFFFFF
         wheel.slots.states.setflags(write=True)
-        wheel.slots.states[slot] = id >> 32 << 32 | (2**24 - 2) << 8 | 1
+        wheel.slots.states[slot] = id >> 32 << 32 | (2**23 - 2) << 8 | 1
         wheel.trace.traced.setflags(write=True)
-        wheel.trace.traced["version"][slot] = 2**24 - 2
+        wheel.trace.traced["version"][slot] = 2**23 - 2
         for _ in range(5):
             timers.reschedule(id, 6.0)
         timers.cancel(id)

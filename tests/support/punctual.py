@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from local_wheel import DROP, KEEP, MS, REROUTE, LocalTimers, LocalWheel
-from wheeld_core import _native
+from wheeld_core import _native, packing
 from wheeld_core.errors import WheelFull
 from wheeld_core.views import layout
 
@@ -35,7 +35,8 @@ def overdue(wheel: LocalWheel) -> list[tuple[int, int, int]]:
         due, interval = int(fields["deadline"]), int(fields["interval"])
         met = int(link["gen"]) == int(slots.states[slot]) >> 32
         ticked = int(link["due"])  # of a periodic timer: the last due time that fired
-        if interval > 0 and met and due <= ticked:
+        moved = packing.STATE_MOVED.of(int(slots.states[slot]))
+        if interval > 0 and met and due <= ticked and not moved:
             due = ticked + interval - (ticked - due) % interval
         if due <= wheel.now // wheel.tick_ns * wheel.tick_ns:
             late.append((int(slot), due, int(link["completion"]) >> 60))

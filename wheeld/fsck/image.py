@@ -252,6 +252,11 @@ class WheelImage:
 
     # -- for checks ------------------------------------------------------------------------------
 
+    def last_due(self, slots: Array) -> Array:
+        """The last due times that fired, of the grids that periodic timers are on now."""
+        moved = packing.STATE_MOVED.of(self.states[slots]) != 0
+        return np.where(moved, NEVER_FIRED, self.links["due"][slots])
+
     def live_summary(self) -> Array:
         """The summary words, one per level of each lane, as they are now."""
         return np.frombuffer(

@@ -230,7 +230,7 @@ def _due(s: WheelImage, slots: Array) -> tuple[Array, Array]:
     due = np.where(known, links["due"], fields["deadline"])
     periodic = ~known & (fields["interval"] > 0)
     due = np.where(
-        periodic, next_on_grid(fields["deadline"], fields["interval"], links["due"]), due
+        periodic, next_on_grid(fields["deadline"], fields["interval"], s.last_due(slots)), due
     )
     kind = np.where(known, 0, FLAGS_CLOCK.of(fields["flags"]))
     return _saturating(due, s.clock_offsets[kind]), kind == 0

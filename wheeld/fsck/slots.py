@@ -103,7 +103,7 @@ def _endless(s: WheelImage) -> Array:
     endless: Array = (s.phases == ARMED) & s.same & ~s.listed & (s.stages <= TICKED)
     some = np.flatnonzero(endless)
     fields = s.slots[some]
-    following = next_on_grid(fields["deadline"], fields["interval"], s.links["due"][some])
+    following = next_on_grid(fields["deadline"], fields["interval"], s.last_due(some))
     endless[some] = (fields["interval"] > 0) & (following == FOREVER)
     return endless
 

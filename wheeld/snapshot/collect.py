@@ -37,8 +37,9 @@ from wheeld_core.packing import (
     FLAGS_PRIVATE,
     OWNER_INCARNATION,
     STATE_GEN,
+    STATE_MOVED,
     STATE_PHASE,
-    STATE_VERSION,
+    STATE_TAKER,
     TARGET_INCARNATION,
     Part,
     Phase,
@@ -224,7 +225,7 @@ class _Collection:
         heads = self._heads()
         changed = before ^ gathered(self.slots.states, index)
         if not patient:
-            changed[STATE_PHASE.of(before) == Phase.ARMED] &= ~np.uint64(STATE_VERSION.mask)
+            changed[STATE_PHASE.of(before) == Phase.ARMED] &= ~np.uint64(STATE_TAKER.mask)
         steady = changed == 0
         pending, timers = _pending_timers(index, before, fields, links, heads)
         timers["payload_size"] = np.minimum(fields["payload_size"], payloads.shape[1])
@@ -324,7 +325,8 @@ def _pending_timers(
     timers["deadline"] = np.where(fired, links["due"], fields["deadline"])
     timers["interval"] = np.where(fired, 0, np.maximum(fields["interval"], 0))
     periodic = np.flatnonzero(timers["interval"] > 0)
-    last = np.where(known, links["due"], np.iinfo(np.int64).min)[periodic]
+    on_grid = known & (STATE_MOVED.of(states) == 0)
+    last = np.where(on_grid, links["due"], np.iinfo(np.int64).min)[periodic]
     ticked = ((stages == Stage.TICKED) & unread)[periodic]
     timers["deadline"][periodic] = _periodic_due(timers[periodic], last, ticked)
     shared = FLAGS_PRIVATE.of(fields["flags"]) == 0  # the others end with their process

@@ -92,7 +92,7 @@ class AsyncTimers(Waits):
         )
         self._timers: Timers | None = None
         self._alone = Alone(self)
-        self._events: deque[tuple[np.void, bool]] = deque()  # bool: it is a tick
+        self._events: deque[tuple[np.void, int | None]] = deque()  # int: a tick's flags
         self._arrived = asyncio.Event()
         self._lost: DaemonNotRunning | None = None
         self._retry_later: asyncio.TimerHandle | None = None
@@ -228,7 +228,7 @@ class AsyncTimers(Waits):
         if timers._renewing:
             self._end(DaemonNotRunning(REASON))
             return
-        ticks: set[int] = set()
+        ticks: dict[int, int] = {}
         try:
             timers._callbacks.sort(timers._await_work(0.0, None, ticks), ticks)
             self._room.wake()
@@ -245,7 +245,7 @@ class AsyncTimers(Waits):
         for events, ticks in timers._callbacks.take_others():
             self._sort(events, ticks)
 
-    def _sort(self, events: npt.NDArray[np.void], ticks: set[int]) -> None:
+    def _sort(self, events: npt.NDArray[np.void], ticks: dict[int, int]) -> None:
         """Hand each to its waiter, or to an iteration."""
         due: list[Waiter] = []
         others = _native.take_handles(self._waiters, events, due)
@@ -261,7 +261,7 @@ class AsyncTimers(Waits):
             if id in late:
                 late.remove(id)
             else:
-                self._events.append((events[place], id in ticks))
+                self._events.append((events[place], ticks.get(id)))
                 self._arrived.set()
 
     # -- scheduling -----------------------------------------------------------------------------
@@ -375,8 +375,8 @@ class AsyncTimers(Waits):
     async def __anext__(self) -> np.void:
         while True:
             while self._events:
-                event, is_tick = self._events.popleft()
-                if not is_tick or self.timers._stands(int(event["timer_id"])):
+                event, flags = self._events.popleft()
+                if flags is None or self.timers._stands(int(event["timer_id"]), flags):
                     return event
             if self._lost is not None and not self._patient:
                 raise self._lost

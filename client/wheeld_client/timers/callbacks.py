@@ -18,8 +18,8 @@ from wheeld_core.errors import DaemonNotRunning
 log = logging.getLogger("wheeld")
 
 T = TypeVar("T")
-Batch = tuple["npt.NDArray[np.void]", set[int]]
-"""Events, and the ids of those among them that are ticks."""
+Batch = tuple["npt.NDArray[np.void]", dict[int, int]]
+"""Events, and for those among them that are ticks: id -> the flags they came with."""
 
 
 class TimerHandle(_native.Handle):
@@ -43,7 +43,9 @@ class TimerHandle(_native.Handle):
         self._block = block
 
     def cancel(self) -> bool:
-        """Cancel it. True: it will not be called. False in a forked child: it is the parent's.
+        """Cancel it. True: it will not be called, even if it is due already.
+
+        False: it was called or cancelled before, or it is a parent's, in a forked child.
 
         Raises
         ------
@@ -53,11 +55,9 @@ class TimerHandle(_native.Handle):
         """
         if not self._callbacks.current:
             return False
-        won = self._callbacks.timers.cancel(self.id, block=self._block)
-        if won:
-            self._callbacks.forget(self)
-            self._take_callback()
-        return won
+        if self._callbacks.timers.cancel(self.id, block=self._block):
+            self._callbacks.handles.pop(self.id, None)
+        return self._take() is not None  # if it is due, whoever comes to it finds nothing to call
 
     def reschedule(self, delay: float) -> bool:
         """Move it to `delay` seconds from now. False: it was called, is due, or was cancelled.
@@ -68,21 +68,11 @@ class TimerHandle(_native.Handle):
             self.id, delay, block=self._block
         )
 
-    def _take_callback(self) -> tuple[Callable[..., object], tuple[Any, ...]]:
-        """It has ended: the handle may be kept for long, its callback need not be."""
-        taken = self._callback, self._args
-        self._callback, self._args = _nothing, ()
-        return taken
-
     def _report(
         self, callback: Callable[..., object], args: tuple[Any, ...], error: Exception
     ) -> None:
         """Nobody else handles what the callback raised."""
         log.error("timer callback %r raised", callback, exc_info=error)
-
-
-def _nothing() -> None:
-    """The callback of a handle that has ended."""
 
 
 class Callbacks:
@@ -136,25 +126,29 @@ class Callbacks:
                 handle = due.popleft()
             except IndexError:  # a signal handler or another thread has emptied it
                 return
-            callback, args = handle._callback, handle._args
-            handle._callback, handle._args = _nothing, ()
+            taken = handle._take()
+            if taken is None:  # cancelled since it became due
+                continue
+            callback, args = taken
             try:
                 callback(*args)
             except Exception as error:
                 self._report(handle, callback, args, error)
 
     def take_others(self) -> list[Batch]:
-        """The events that belong to no callback, and the ids of those that are ticks."""
+        """The events that belong to no callback."""
         return list(_emptying(self._others))
 
-    def _standing(self, events: npt.NDArray[np.void], ticks: set[int]) -> npt.NDArray[np.void]:
-        """Drop ticks of timers that a callback has cancelled since they arrived."""
+    def _standing(
+        self, events: npt.NDArray[np.void], ticks: dict[int, int]
+    ) -> npt.NDArray[np.void]:
+        """Drop ticks of timers that a callback has cancelled or moved since they arrived."""
         if not ticks:
             return events
         stands = self.timers._stands
-        return events[[i not in ticks or stands(i) for i in events["timer_id"].tolist()]]
+        return events[[i not in ticks or stands(i, ticks[i]) for i in events["timer_id"].tolist()]]
 
-    def sort(self, events: npt.NDArray[np.void], ticks: set[int]) -> None:
+    def sort(self, events: npt.NDArray[np.void], ticks: dict[int, int]) -> None:
         """Split into callbacks that are due and events for the caller; for `run`."""
         if len(events) and self.claims:
             events = self._claim(events)
@@ -175,9 +169,11 @@ class Callbacks:
                 self._due.append(TimerHandle(self, taker, (event,), False))
         return events[[taker is None for taker in takers]]
 
-    def forget(self, handle: TimerHandle) -> None:
-        """Drop a handle whose timer was cancelled."""
-        self.handles.pop(handle.id, None)
+    def lose(self) -> None:
+        """Their wheel has ended: only what is due already is still called."""
+        lost, self.handles = self.handles, {}
+        for handle in lost.values():
+            handle._take()
 
     def _report(
         self,
@@ -214,9 +210,7 @@ class CallingWorker(ReservingWorker):
         super()._enter(options)
 
     def _return_to_wheel(self) -> None:
-        claims = self._callbacks.claims
-        self._callbacks = Callbacks(self)  # their timers are lost
-        self._callbacks.claims = claims
+        self._callbacks.lose()
         super()._return_to_wheel()
 
     def call_later(
@@ -248,7 +242,7 @@ class CallingWorker(ReservingWorker):
         A callback that raises is reported (`exception_handler`, else the log) and harms no other.
         What a callback schedules with delay 0 runs at the next dispatch.
         """
-        ticks: set[int] = set()
+        ticks: dict[int, int] = {}
         try:
             if not self._renewing:
                 self._check()

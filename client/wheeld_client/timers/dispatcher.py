@@ -143,7 +143,7 @@ def turn(timers: CallingWorker, timeout: float) -> None:
     """As `dispatch`; events without a receiver wait for the next one."""
     if not timers._renewing:
         timers._check()
-    ticks: set[int] = set()
+    ticks: dict[int, int] = {}
     callbacks = timers._callbacks
     callbacks.sort(timers._await_work(0.0 if timers._unsettled else timeout, None, ticks), ticks)
     timers._settle()

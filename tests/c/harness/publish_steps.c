@@ -164,7 +164,7 @@ static void play_move(void)
     if (at++ < step)
         wh_store_relaxed(&A->client.slots[wh_id_slot(id)].deadline, MS);
     if (at++ < step)
-        CHECK(wh_cas_acq_rel(word, &state, wh_state_touch(state)), "touch");
+        CHECK(wh_cas_acq_rel(word, &state, wh_state_moved(state)), "moved");
     if (at++ < step)
         wh_client_push(&A->client, wh_id_with(id, WH_OP_RESCHEDULE));
     if (at++ < step)

@@ -150,7 +150,7 @@ int main(int argc, char **argv)
         o.gen = gen;
         failed += try("generation", gen, o);
     }
-    for (uint32_t version = 0xfffff0; version < 1 << 24; version += 5) {
+    for (uint32_t version = 0x7ffff0; version < 1 << 23; version += 5) {
         origin o = plain;
         o.version = version;
         failed += try("version", version, o);

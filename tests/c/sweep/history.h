@@ -105,7 +105,7 @@ static void bury_received(worker *w)
         uint32_t kind = wh_id_kind(r.id);
         if (kind == WH_EV_OFFER ? !had_offer(c, &r) : tail - p <= tail - end)
             continue;
-        if (kind == WH_EV_TICK && !wh_tick_stands(c, r.id))
+        if (kind == WH_EV_TICK && !wh_tick_stands(c, r.id, r.flags))
             continue;
         uint64_t id = wh_id(wh_id_gen(r.id), wh_id_slot(r.id));
         ledger_event(&S->book, r.cookie, id, r.deadline, r.fired, r.missed);

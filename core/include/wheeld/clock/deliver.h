@@ -88,13 +88,13 @@ static inline void wh_publish_all(wh_clock *c)
         wh_store_relaxed(&c->seg->undo_used, c->undo_used = 0);
 }
 
-/* Save what a tick is going to overwrite: link.due. */
+/* Save what a tick is going to overwrite: link.due, unless it is of an earlier grid. */
 static inline void wh_undo_note(wh_clock *c, uint32_t slot)
 {
     if (wh_unlikely(c->undo_used == WH_UNDO_ENTRIES))
         wh_publish_all(c);
     const wh_link *link = &c->wheel.links[slot];
-    c->undo[c->undo_used] = (wh_undo){.slot = slot, .gen = link->gen, .due = link->due};
+    c->undo[c->undo_used] = (wh_undo){.slot = slot, .gen = link->gen, .due = wh_last_due(c, slot)};
     wh_step();
     wh_store_relaxed(&c->seg->undo_used, ++c->undo_used);
     wh_step();

@@ -302,7 +302,7 @@ static inline void wh_note_reclaimed(wh_clock *c, uint32_t slot, uint32_t gen, b
     if (!wh_traces(c))
         return;
     uint64_t state = wh_load_relaxed(&c->states[slot]);
-    if (gen == 0 || wh_state(gen, WH_CANCELLED) != (state & ~WH_MASK(STATE_VERSION)))
+    if (gen == 0 || wh_state(gen, WH_CANCELLED) != (state & ~WH_MASK(STATE_TAKER)))
         return;
     if (c->wheel.links[slot].gen != gen) { /* armed, but never submitted */
         wh_event_open(c, slot, gen, 0);

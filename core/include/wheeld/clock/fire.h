@@ -9,7 +9,7 @@
  *     the deadline was, so a cancel or an extension in between makes the clock look again.
  *  3. A periodic timer stays ARMED: its version goes up with each tick, so a cancel either comes
  *     before the tick or ends all later ones. Its next due time follows from its deadline, its
- *     interval and the last due time that fired (link.due).
+ *     interval and the last due time that fired (link.due), if it was not moved since.
  */
 #ifndef WHEELD_FIRE_H
 #define WHEELD_FIRE_H
@@ -85,14 +85,15 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
     wh_undo_note(c, slot);
     link->completion = wh_completion_word(WH_STAGE_TICKED, wh_peer_index(c, to), to->comp_tail);
     wh_note_ticks(c, slot, state);
+    /* Before the CAS: the moves in its flags are those that this tick was judged by. */
+    wh_completion record = wh_record_of(c, slot, WH_EV_TICK, t.due, now,
+                                        missed < UINT32_MAX ? (uint32_t)missed : UINT32_MAX);
     /* pairs: cancel, extend */
-    if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_touch(state))) {
+    if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_ticked(state))) {
         link->completion = before;
         wh_note_no_tick(c, slot);
         return false;
     }
-    wh_completion record = wh_record_of(c, slot, WH_EV_TICK, t.due, now,
-                                        missed < UINT32_MAX ? (uint32_t)missed : UINT32_MAX);
     link->due = now - (int64_t)(passed % (uint64_t)t.interval);
     wh_put(c, to, &record);
     wh_note_expired(c, slot, &record, to, true);

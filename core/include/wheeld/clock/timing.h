@@ -13,6 +13,13 @@ static inline int64_t wh_periodic_due(int64_t first, int64_t interval, int64_t l
     return wh_time_add(last, interval - (int64_t)into);
 }
 
+/* The last due time that fired, of the grid that a periodic timer is on; INT64_MIN: none. */
+static inline int64_t wh_last_due(const wh_clock *c, uint32_t slot)
+{
+    return wh_state_is_moved(wh_load_relaxed(&c->states[slot])) ? INT64_MIN
+                                                                : c->wheel.links[slot].due;
+}
+
 typedef struct wh_timing {
     int64_t due;      /* on the timer's own clock */
     int64_t interval; /* 0: one-shot */
@@ -27,7 +34,7 @@ static inline wh_timing wh_timing_of(wh_clock *c, uint32_t slot)
     uint32_t kind = wh_flags_clock(wh_load_relaxed(&s->flags));
     wh_timing t = {deadline, interval > 0 ? interval : 0, kind < WH_CLOCK_KINDS ? kind : 0};
     if (t.interval)
-        t.due = wh_periodic_due(deadline, t.interval, c->wheel.links[slot].due);
+        t.due = wh_periodic_due(deadline, t.interval, wh_last_due(c, slot));
     return t;
 }
 

@@ -61,7 +61,10 @@ static inline wh_peer *wh_stage_peer(const wh_clock *c, const wh_link *link)
 
 static inline void wh_recover_tick(wh_clock *c, const wh_undo *undo)
 {
-    c->wheel.links[undo->slot].due = undo->due;
+    wh_link *link = &c->wheel.links[undo->slot];
+    /* The lowest: of several ticks the first; and INT64_MIN, if one of them was the first after a
+     * move, for MOVED is gone with it. */
+    link->due = undo->due < link->due ? undo->due : link->due;
     wh_note_tick_again(c, undo->slot);
 }
 

@@ -60,6 +60,9 @@ static inline uint32_t wh_word_set_of(uint64_t hash)
     W(wh_state_gen(0x123456789abcdef1ull))                                                         \
     W(wh_state_phase(0x123456789abcdef1ull))                                                       \
     W(wh_state_touch(0x12345678ffffff5aull))                                                       \
+    W(wh_state_moved(0x12345678ffffff5aull))                                                       \
+    W(wh_state_ticked(0x12345678ffffff5aull))                                                      \
+    W(wh_flags_moved(0xffffu))                                                                     \
     W(wh_state_to(0x12345678ffffff5aull, 0x21u))                                                   \
     W(wh_taker(0x123456789abcdef1ull))                                                             \
     W(wh_state_taker(0x123456789abcdef1ull))                                                       \

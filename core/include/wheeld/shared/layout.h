@@ -213,7 +213,7 @@ enum wh_kind {
     F(wh_au16, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
     F(wh_au16, flags,                                                                              \
       "FLAGS word", \
-      "owner", "clock", "before arm")
+      "owner", "clock, target", "before arm; MOVES as deadline")
 
 #define WH_REGISTRY_FIELDS(N, F, A)                                                                \
     N(uint64_t, rows_off, "offset of the worker table", "creator", "all", "before magic")          \

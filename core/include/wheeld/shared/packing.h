@@ -21,7 +21,9 @@
     P(ID, KIND, 30, 2, "in a ring: 0 EXPIRED, 1 TICK, 2 LENT, 3 OFFER")                            \
     P(ID, SLOT, 0, 30, "its index")                                                                \
     P(STATE, GEN, 32, 32, "generation")                                                            \
-    P(STATE, VERSION, 8, 24, "changes since it was armed; once offered, the taker")                \
+    P(STATE, TAKER, 8, 24, "once offered: the taker")                                              \
+    P(STATE, MOVED, 31, 1, "1: moved since its last tick, so its next one is at the deadline")     \
+    P(STATE, VERSION, 8, 23, "changes since it was armed")                                         \
     P(STATE, PHASE, 0, 8, "0 never armed, 1 ARMED, 2 CANCELLED, 3 FIRED, 4 TAKEN, 5 DONE")         \
     P(TAKER, INCARNATION, 12, 12, "low bits of the incarnation of who took an offer")              \
     P(TAKER, WORKER, 0, 12, "its row + 1")                                                         \
@@ -55,10 +57,11 @@
     P(MADE, TENANT, 16, 48, "low bits of the worker's incarnation")                                \
     P(MADE, NUMBER, 1, 15, "low bits of how many lines it had opened")                             \
     P(MADE, OPEN, 0, 1, "1: a purgatory's; all bits 0: nobody's")                                  \
+    P(FLAGS, MOVES, 3, 13, "low bits of how often it was moved; counted if it is periodic")        \
     P(FLAGS, PRIVATE, 2, 1, "1: what it is for is in its owner's process, and nobody else's")      \
     P(FLAGS, CLOCK, 0, 2, "0 base clock, 1 realtime, 2 boottime")                                  \
     P(TRACED, TICK, 31, 1, "1: the next tick is recorded already")                                 \
-    P(TRACED, VERSION, 0, 24, "up to which version of the state changes are recorded")
+    P(TRACED, VERSION, 0, 23, "up to which version of the state changes are recorded")
 /* clang-format on */
 
 #define WH_DECLARE_PART(word, part, at, bits, ...)                                                 \
@@ -97,7 +100,8 @@ static inline uint64_t wh_id_with(uint64_t id, uint32_t kind) { return id | WH_P
 
 static inline uint32_t wh_state_gen(uint64_t s) { return (uint32_t)WH_GET(STATE_GEN, s); }
 static inline uint32_t wh_state_version(uint64_t s) { return (uint32_t)WH_GET(STATE_VERSION, s); }
-static inline uint32_t wh_state_taker(uint64_t s) { return wh_state_version(s); }
+static inline uint32_t wh_state_taker(uint64_t s) { return (uint32_t)WH_GET(STATE_TAKER, s); }
+static inline bool wh_state_is_moved(uint64_t s) { return WH_GET(STATE_MOVED, s) != 0; }
 static inline uint32_t wh_state_phase(uint64_t s) { return (uint32_t)WH_GET(STATE_PHASE, s); }
 static inline uint64_t wh_state(uint32_t gen, uint32_t phase)
 {
@@ -105,7 +109,7 @@ static inline uint64_t wh_state(uint32_t gen, uint32_t phase)
 }
 static inline uint64_t wh_state_of(uint32_t gen, uint32_t taker, uint32_t phase)
 {
-    return wh_state(gen, phase) | WH_PUT(STATE_VERSION, taker);
+    return wh_state(gen, phase) | WH_PUT(STATE_TAKER, taker);
 }
 static inline uint64_t wh_state_to(uint64_t s, uint32_t phase)
 {
@@ -117,11 +121,24 @@ static inline uint64_t wh_state_touch(uint64_t s)
     uint64_t version = WH_MASK(STATE_VERSION);
     return (s & ~version) | ((s + WH_PUT(STATE_VERSION, 1)) & version);
 }
+static inline uint64_t wh_state_moved(uint64_t s)
+{
+    return wh_state_touch(s) | WH_MASK(STATE_MOVED);
+}
+static inline uint64_t wh_state_ticked(uint64_t s)
+{
+    return wh_state_touch(s) & ~WH_MASK(STATE_MOVED);
+}
 static inline uint32_t wh_next_gen(uint32_t gen) { return gen + 1 ? gen + 1 : 1; }
 
 static inline uint32_t wh_flags_clock(uint32_t flags)
 {
     return (uint32_t)WH_GET(FLAGS_CLOCK, flags);
+}
+static inline uint16_t wh_flags_moved(uint32_t flags)
+{
+    return (uint16_t)((flags & ~WH_MASK(FLAGS_MOVES)) |
+                      WH_PUT_LOW(FLAGS_MOVES, WH_GET(FLAGS_MOVES, flags) + 1));
 }
 
 /* -- whose it is ------------------------------------------------------------------------------- */

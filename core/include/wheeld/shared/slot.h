@@ -11,7 +11,9 @@
  *  4. An offer is taken by whoever sets FIRED to TAKEN, which names him; nobody else but the clock,
  *     when he is gone, ends that. So a record of it may stand in any number of rings.
  *  5. The version goes up with every change of an armed timer; who read the fields between two
- *     equal states read one consistent set. It wraps after 2**24 changes within one such read.
+ *     equal states read one consistent set. It wraps after 2**23 changes within one such read.
+ *  6. A move of a periodic timer begins a new grid. A tick is of the present grid if its record has
+ *     as many moves in its flags as the slot; MOVED says that there has been none yet.
  */
 #ifndef WHEELD_SLOT_H
 #define WHEELD_SLOT_H

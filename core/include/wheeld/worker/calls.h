@@ -83,6 +83,14 @@ static inline uint32_t wh_client_kind(const wh_client *c, uint64_t id)
     return kind < WH_CLOCK_KINDS ? kind : WH_CLOCK_BASE;
 }
 
+/* Must a move of an own timer be submitted? One to a later time need not be. */
+static inline bool wh_client_tells(const wh_client *c, uint64_t id, int64_t deadline)
+{
+    const wh_slot *s = &c->slots[wh_id_given_slot(id)];
+    return wh_client_is_armed(c, id) &&
+           (deadline < wh_load_relaxed(&s->deadline) || wh_load_relaxed(&s->interval) > 0);
+}
+
 /* Get room for a move to `deadline`, if that needs any. *waited: time has passed. */
 static wh_seldom enum wh_call wh_client_room_to_move(wh_client *c, uint64_t id, int64_t deadline,
                                                      bool wait, bool *waited)

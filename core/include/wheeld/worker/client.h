@@ -6,8 +6,8 @@
  *  2. Arm comes last: a slot's fields are written before `state`, `state` before the submission,
  *     the submission before the tail that publishes it. A worker that dies in between leaves a
  *     timer that was never armed, or one that its death drops.
- *  3. A slot's fields are written by its owner only, while it holds the slot; `deadline` also
- *     while the timer is armed, before the version goes up.
+ *  3. A slot's fields are written by its owner only, while it holds the slot; `deadline` and the
+ *     moves in `flags` also while the timer is armed, before the version goes up.
  *  4. The caller keeps other threads out (the GIL does, or the lock of the Python object).
  *  5. A worker whose row is no longer ACTIVE under its incarnation is out: nothing that is
  *     shared is its own to change. It is fenced so while its process lives, and only when that has
@@ -369,14 +369,6 @@ static inline bool wh_client_is_armed(const wh_client *c, uint64_t id)
     return index < c->capacity && wh_slot_stands(&c->states[index], id);
 }
 
-/* Must a move of an own timer be submitted? One to a later time need not be. */
-static inline bool wh_client_tells(const wh_client *c, uint64_t id, int64_t deadline)
-{
-    const wh_slot *s = &c->slots[wh_id_given_slot(id)];
-    return wh_client_is_armed(c, id) &&
-           (deadline < wh_load_relaxed(&s->deadline) || wh_load_relaxed(&s->interval) > 0);
-}
-
 /* Move an own timer. True: it was armed and now is due at `deadline`, and *earlier says whether
  * the clock has to be told. False: it has fired or was cancelled. */
 static inline bool wh_client_move(wh_client *c, uint64_t id, int64_t deadline, bool *earlier)
@@ -385,12 +377,15 @@ static inline bool wh_client_move(wh_client *c, uint64_t id, int64_t deadline, b
     wh_au64 *word = &c->states[wh_id_given_slot(id)];
     uint64_t state = wh_load_acquire(word); /* pairs: fire */
     int64_t before = wh_load_relaxed(&s->deadline);
+    bool periodic = wh_load_relaxed(&s->interval) > 0;
     while (wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_ARMED) {
+        if (wh_unlikely(periodic)) /* once for each try: a tick in between may have this count */
+            wh_store_relaxed(&s->flags, wh_flags_moved(wh_load_relaxed(&s->flags)));
         wh_store_relaxed(&s->deadline, deadline);
         /* pairs: extend, fire - the deadline is stored first: a clock that judged by the old one
          * fails its own CAS and looks again */
-        if (wh_cas_acq_rel(word, &state, wh_state_touch(state))) {
-            *earlier = deadline < before || wh_load_relaxed(&s->interval) > 0;
+        if (wh_cas_acq_rel(word, &state, wh_state_moved(state))) {
+            *earlier = deadline < before || periodic;
             return true;
         }
     }

@@ -4,8 +4,8 @@
  *  1. Completions are consumed in order, and copied before the head passes them.
  *  2. EXPIRED for an own slot returns the slot, and so does an entry of the return ring. A tick
  *     returns nothing, and its slot is not kept while it is read: it is an event only if its timer
- *     is still armed when all of it is copied. So a cancel that won is never followed by an event,
- *     and a payload is never another timer's.
+ *     is still armed when all of it is copied, and was not moved since. So a cancel or a move that
+ *     won is never followed by an event from before, and a payload is never another timer's.
  *  3. An offer is an event of the worker that takes it first; all others skip it (slot.h,
  *     invariant 4). It is done when it is copied, or when it is acknowledged, before the head
  *     passes its record.
@@ -53,9 +53,13 @@ static inline bool wh_client_backlogged(const wh_client *c)
     return wh_load_seq(&c->line->backlog) != 0; /* pairs: backlog */
 }
 
-static inline bool wh_tick_stands(const wh_client *c, uint64_t id)
+/* Was the timer of a tick, whose record had these flags, neither cancelled nor moved since? */
+static inline bool wh_tick_stands(const wh_client *c, uint64_t id, uint32_t flags)
 {
-    return wh_slot_stands(&c->states[wh_id_slot(id)], id);
+    uint32_t slot = wh_id_slot(id), now = wh_load_relaxed(&c->slots[slot].flags);
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: cancel, extend */
+    return wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_ARMED &&
+           !wh_state_is_moved(state) && WH_GET(FLAGS_MOVES, now ^ flags) == 0;
 }
 
 /* What can be so of a record. */
@@ -149,7 +153,7 @@ static wh_seldom bool wh_client_copy_shared(const wh_client *c, const wh_complet
     event += sizeof *record;
     wh_payload_read(event, payload, size);
     memset(event + size, 0, c->payload_bytes - size);
-    return wh_id_kind(id) == WH_EV_OFFER || wh_tick_stands(c, id);
+    return wh_id_kind(id) == WH_EV_OFFER || wh_tick_stands(c, id, record->flags);
 }
 
 /* Copy one plausible completion. True: it is an event, now at `event`. */
@@ -202,9 +206,9 @@ static inline void wh_client_pass(wh_client *c)
         wh_client_ring(c);
 }
 
-/* A caller that keeps events for later gets the ids of ticks, to ask wh_tick_stands() once more
- * when it hands them out. */
-typedef void wh_note_tick(void *context, uint64_t id);
+/* A caller that keeps events for later gets the ids and flags of ticks, to ask wh_tick_stands()
+ * once more when it hands them out. */
+typedef void wh_note_tick(void *context, uint64_t id, uint32_t flags);
 
 /* Consume completions until `most` events stand at `events` or none is left. Returns how many do.
  * Nothing is held. `note`: called for each tick, or NULL. */
@@ -220,7 +224,7 @@ static inline uint64_t wh_client_receive_noting(wh_client *c, char *events, uint
         bool is_event = wh_client_take(c, p, id, events + got * bytes, &look);
         got += is_event;
         if (note && is_event && wh_id_kind(id) == WH_EV_TICK)
-            note(context, wh_id(wh_id_gen(id), wh_id_slot(id)));
+            note(context, wh_id(wh_id_gen(id), wh_id_slot(id)), wh_client_flags_at(c, p));
     }
     c->comp_head = p;
     wh_client_counted(c, &look);

@@ -51,6 +51,36 @@ static PyObject *handle_new(PyTypeObject *type, PyObject *callbacks, PyObject *c
     return (PyObject *)h;
 }
 
+/* _take(): its callback and arguments, for one caller: who has them calls it, or has cancelled it.
+ * None: somebody has had them. */
+static PyObject *handle_take(HandleObject *h, PyObject *unused)
+{
+    PyObject *taken = PyTuple_New(2), *callback, *args; /* first: this may run other code */
+    (void)unused;
+    if (taken == NULL)
+        return NULL;
+#ifdef Py_GIL_DISABLED
+    Py_BEGIN_CRITICAL_SECTION(h);
+#endif
+    callback = h->callback, args = h->args;
+    h->callback = h->args = NULL;
+#ifdef Py_GIL_DISABLED
+    Py_END_CRITICAL_SECTION();
+#endif
+    if (callback == NULL || args == NULL) {
+        Py_XDECREF(callback);
+        Py_XDECREF(args);
+        Py_DECREF(taken);
+        Py_RETURN_NONE;
+    }
+    PyTuple_SET_ITEM(taken, 0, callback);
+    PyTuple_SET_ITEM(taken, 1, args);
+    return taken;
+}
+
+static PyMethodDef handle_methods[] = {{"_take", (PyCFunction)handle_take, METH_NOARGS, NULL},
+                                       {NULL, NULL, 0, NULL}};
+
 /* clang-format off */
 static PyMemberDef handle_members[] = {
     {"id", T_ULONGLONG, offsetof(HandleObject, id), 0, "The timer's id."},
@@ -65,6 +95,7 @@ static PyType_Slot handle_slots[] = {{Py_tp_dealloc, handle_dealloc},
                                      {Py_tp_traverse, handle_traverse},
                                      {Py_tp_clear, handle_clear},
                                      {Py_tp_members, handle_members},
+                                     {Py_tp_methods, handle_methods},
                                      {Py_tp_doc, "The native half of TimerHandle."},
                                      {0, NULL}};
 static PyType_Spec handle_spec = {"wheeld_core._native.Handle", sizeof(HandleObject), 0,

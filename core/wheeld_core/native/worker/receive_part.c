@@ -27,20 +27,21 @@ static void worker_stay_ready(WorkerObject *w)
         worker_ring(w); /* there is more already: the fd must be readable */
 }
 
-/* Into a Python set. Without memory for that a tick is delivered all the same. */
-static void note_tick(void *ticks, uint64_t id)
+/* Into a Python dict. Without memory for that a tick is delivered all the same. */
+static void note_tick(void *ticks, uint64_t id, uint32_t flags)
 {
-    PyObject *timer = PyLong_FromUnsignedLongLong(id);
-    if (timer == NULL || PySet_Add(ticks, timer) < 0)
+    PyObject *timer = PyLong_FromUnsignedLongLong(id), *mark = PyLong_FromUnsignedLong(flags);
+    if (timer == NULL || mark == NULL || PyDict_SetItem(ticks, timer, mark) < 0)
         PyErr_Clear();
     Py_XDECREF(timer);
+    Py_XDECREF(mark);
 }
 
 /* What a call wants to receive. */
 typedef struct {
     uint64_t most;
     bool hold;       /* not to be consumed yet */
-    PyObject *ticks; /* a set for the ids of ticks, or NULL */
+    PyObject *ticks; /* a dict for the ids and flags of ticks, or NULL */
 } Wanted;
 
 /* Up to `most` events that are here now: a new array, NULL on error, or the empty one. */
@@ -135,8 +136,8 @@ static bool parse_wanted(PyObject *const *values, bool heed, Wanted *wanted, int
         return false;
     if (values[1] && values[1] != Py_None && !parse_u64(values[1], &wanted->most, "max_events"))
         return false;
-    if (wanted->ticks && !PySet_CheckExact(wanted->ticks)) {
-        PyErr_SetString(PyExc_TypeError, "ticks: expected a set");
+    if (wanted->ticks && !PyDict_CheckExact(wanted->ticks)) {
+        PyErr_SetString(PyExc_TypeError, "ticks: expected a dict");
         return false;
     }
     return true;
@@ -151,7 +152,7 @@ static PyObject *worker_none(WorkerObject *w, int ready)
 }
 
 /* poll(timeout=0.0, max_events=None, *, hold=False); `heed`: return, too, when there is work for
- * purgatories, and take the set `ticks` in place of `hold`. */
+ * purgatories, and take the dict `ticks` in place of `hold`. */
 static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                                 PyObject *kwnames, bool heed)
 {
@@ -226,15 +227,17 @@ static PyObject *worker_acknowledge(WorkerObject *w, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* _stands(id): is that timer armed still? So nobody has cancelled it since a tick of it came. */
-static PyObject *worker_stands(WorkerObject *w, PyObject *id_object)
+/* _stands(id, flags): has nobody cancelled or moved it since a tick with these flags came? */
+static PyObject *worker_stands(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
 {
-    uint64_t id;
-    if (!parse_id(id_object, &id))
+    uint64_t id, flags;
+    if (n != 2)
+        return PyErr_Format(PyExc_TypeError, "_stands() takes an id and flags");
+    if (!parse_id(args[0], &id) || !parse_u64(args[1], &flags, "flags"))
         return NULL;
     if (!worker_is_bound(w) || worker_is_forked(w) || wh_id_given_slot(id) >= w->client.capacity)
         Py_RETURN_TRUE;
-    return PyBool_FromLong(wh_tick_stands(&w->client, id));
+    return PyBool_FromLong(wh_tick_stands(&w->client, id, (uint32_t)flags));
 }
 
 /* _wake(): have a thread in _await_work() return. */

@@ -339,7 +339,7 @@ static PyMethodDef worker_methods[] = {
      "Release all events that poll(hold=True) returned: no successor sees them, and their slots\n"
      "can be reused. Without such events it does nothing. Never blocks."},
     {"_await_work", FAST(LOCKED(worker_await_work)), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"_stands", (PyCFunction)LOCKED(worker_stands), METH_O, NULL},
+    {"_stands", FAST(LOCKED(worker_stands)), METH_FASTCALL, NULL},
     {"_wake", (PyCFunction)LOCKED(worker_wake), METH_NOARGS, NULL},
     {"_settle", (PyCFunction)LOCKED(worker_settle), METH_NOARGS, NULL},
     {"fileno", (PyCFunction)LOCKED(worker_fileno), METH_NOARGS,
