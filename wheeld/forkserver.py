@@ -260,8 +260,8 @@ def main() -> None:
     descriptors.take_all()
     # Ctrl-C is for the caller, who ends us.
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    be = DaemonForker(channel, {spawn.PRIVATE: launch.main}).serve()
+    with socket.socket(fileno=int(sys.argv[1])) as channel:  # a fork has let go of it
+        be = DaemonForker(channel, {spawn.PRIVATE: launch.main}).serve()
     if be is None:
         return
     signal.signal(signal.SIGINT, interrupt)

@@ -31,7 +31,7 @@ def batches(requests: npt.NDArray[Any]) -> Iterator[Columns]:
 def run(directory: Path, index: int) -> None:
     """Play share `index` of what DIRECTORY/order.json asks for."""
     worker = ReplayWorker(directory, index)
-    order = json.loads((directory / "order.json").read_text())
+    order = json.loads((directory / "order.json").read_text("utf-8"))
     requests = np.load(directory / "requests.npy", mmap_mode="r")
     log = Log.empty(np.arange(index, len(requests), worker.workers, dtype=np.uint64))
     feed = Feed(batches(requests[index :: worker.workers]), 1.0)

@@ -193,7 +193,7 @@ def _worker(
 
 def _text(path: Path) -> str:
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        return path.read_text()
+        return path.read_text("utf-8")
     return ""
 
 

@@ -19,7 +19,7 @@ def _settings(files: list[Path]) -> dict[str, str]:
     found = {}
     for path in files:
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            for line in path.read_text().splitlines():
+            for line in path.read_text("utf-8").splitlines():
                 key, equals, value = line.partition("=")
                 if equals and not line.lstrip().startswith(("#", ";")):
                     found[key.strip().lower()] = value.strip()

@@ -60,7 +60,7 @@ def find(name: str, runtime_dir: Path | None = None) -> Path:
 def daemon_file(directory: Path) -> dict[str, Any]:
     """The contents of a directory's daemon.json; {} if there is none."""
     with contextlib.suppress(FileNotFoundError, ValueError):
-        facts = json.loads((directory / runtime.DAEMON_FILE).read_text())
+        facts = json.loads((directory / runtime.DAEMON_FILE).read_text("utf-8"))
         return facts if isinstance(facts, dict) else {}
     return {}
 

@@ -27,7 +27,7 @@ _OF_PIDFD: Final = 1 << 63
 
 def stat_fields(process: Path) -> list[str]:
     """The fields after the name in the file `stat` of a /proc/PID: state, parent, ..."""
-    return (process / "stat").read_text().rpartition(")")[2].split()
+    return (process / "stat").read_text("utf-8").rpartition(")")[2].split()
 
 
 def run_delay_ns(process: Path) -> int:
@@ -36,7 +36,7 @@ def run_delay_ns(process: Path) -> int:
     Returns 0 where that is not known: it has ended, or is hidden, or the kernel does not count it.
     """
     with contextlib.suppress(OSError, IndexError, ValueError):
-        return int((process / "schedstat").read_text().split()[1])
+        return int((process / "schedstat").read_text("utf-8").split()[1])
     return 0
 
 
@@ -61,7 +61,7 @@ def _of_pidfd(pidfd: int) -> int:
 def _may_be_of(pid: int, uid: int | None) -> bool:
     """Can it be a process of that user? True if /proc hides it."""
     with contextlib.suppress(OSError):
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
         ids = next(line.split()[1:] for line in lines if line.startswith("Uid:"))
         return uid is None or str(uid) in ids
     return True

@@ -40,7 +40,7 @@ def set_title(daemon: str, part: str) -> None:
     """Give this process its title. Its short name (`ps -o comm`) and the environment that /proc
     shows do not change; without setproctitle nothing does."""
     with contextlib.suppress(ModuleNotFoundError, OSError):
-        before = _COMM.read_text().rstrip("\n")
+        before = _COMM.read_text("utf-8").rstrip("\n")
         room = len(Path("/proc/self/cmdline").read_bytes()) - 1
         with _environment_left_alone():
             import setproctitle

@@ -266,7 +266,7 @@ class RecorderProcess:
 def _clock_pid(daemon: Path) -> int:
     """The clock that the daemon's file names; 0: none that is our supervisor's."""
     with contextlib.suppress(OSError, ValueError, KeyError, IndexError):
-        pid = int(json.loads(daemon.read_text())["clock_pid"])
+        pid = int(json.loads(daemon.read_text("utf-8"))["clock_pid"])
         if int(stat_fields(Path(f"/proc/{pid}"))[1]) == os.getppid():
             return pid
     return 0

@@ -97,7 +97,7 @@ def _supervisor_of(prefix: str) -> int | None:
         return None
     wheel = os.stat(f"{segments.SHM_DIRECTORY}/{prefix}wheel")
     file = f"{os.major(wheel.st_dev):02x}:{os.minor(wheel.st_dev):02x}:{wheel.st_ino}"
-    pids = re.findall(rf": FLOCK .*? (-?\d+) {file} ", Path("/proc/locks").read_text())
+    pids = re.findall(rf": FLOCK .*? (-?\d+) {file} ", Path("/proc/locks").read_text("utf-8"))
     return next((int(pid) for pid in pids or [0] if _is_ours(int(pid))), None)
 
 
@@ -213,7 +213,7 @@ def _attach_own(prefix: str) -> dict[str, mmap.mmap]:
     if len(tokens) != 1:
         raise segments.SegmentError("they belong to different daemons")
     boot = _boot_of(memories["registry"])
-    if _BOOT.fullmatch(boot) and boot != BOOT_ID.read_text().strip():
+    if _BOOT.fullmatch(boot) and boot != BOOT_ID.read_text("utf-8").strip():
         raise segments.SegmentError("they are from an earlier boot")
     if int(record(memories["wheel"], "wheel")["daemon_state"]) == STOPPING:
         raise segments.SegmentError("their daemon was being stopped and did not finish")

@@ -202,7 +202,7 @@ class Resources(RuntimeFiles):
             self.memories["wheel"],
             self.memories["slots"],
             self.memories["registry"],
-            leftovers.BOOT_ID.read_text().strip(),
+            leftovers.BOOT_ID.read_text("utf-8").strip(),
             **native,
             origin_ns=origin,
             backed=backed,
