@@ -24,6 +24,10 @@ class DaemonNotRunning(WheelError, ConnectionError):
     """There is no daemon of that name, it stopped, or its clock does not run."""
 
 
+class NameInUse(WheelError, ValueError):
+    """Another worker that is connected has this name: use another one."""
+
+
 class LayoutMismatch(WheelError):
     """The daemon's shared memory has another layout: install the same version on both sides."""
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from wheeld.processes import identity
 from wheeld_core import _native
-from wheeld_core.errors import WheelError
+from wheeld_core.errors import NameInUse, WheelError
 from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 from wheeld_core.views import RegistryView
 
@@ -136,14 +136,16 @@ class Registry:
         Raises
         ------
         ValueError
-            The name is empty, too long, or in use.
+            The name is empty or too long.
+        NameInUse
+            A worker of that name is connected.
         WheelError
             Every row is taken.
         """
         chosen = name if name is not None else f"pid-{pid}-{self._incarnations + 1 & 0xFFFF}"
         encoded = self.encode_name(chosen)
         if (tenant := self.find(chosen)) is not None:
-            raise ValueError(f"a worker {chosen!r} is already connected (pid {tenant.pid})")
+            raise NameInUse(f"a worker {chosen!r} is already connected (pid {tenant.pid})")
         free = [row for row in range(len(self._rows)) if row not in self.tenants]
         if not free:
             raise WheelError(

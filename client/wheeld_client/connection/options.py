@@ -79,9 +79,7 @@ class ConnectOptions:
             return self
         if self.on_death == "keep":
             return replace(self, numbered=True)
-        suffix = f"-{os.getpid()}"
-        stem = self.worker.encode()[: WORKER_NAME_BYTES - len(suffix)].decode(errors="ignore")
-        return replace(self, worker=stem + suffix)
+        return replace(self, worker=with_suffix(self.worker, f"-{os.getpid()}"))
 
     def say_hello(self, directory: Path) -> tuple[control.Connection, Welcome]:
         """Connect to the daemon in `directory`; returns the connection and its answer.
@@ -113,6 +111,12 @@ class ConnectOptions:
             connection.close()
             raise
         return connection, answer
+
+
+def with_suffix(worker: str, suffix: str) -> str:
+    """A name with something appended, cut where it would be too long."""
+    stem = worker.encode()[: WORKER_NAME_BYTES - len(suffix)].decode(errors="ignore")
+    return stem + suffix
 
 
 def _one_of(option: str, value: object, allowed: tuple[str, ...]) -> None:

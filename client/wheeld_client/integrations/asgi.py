@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.connection.reconnection import Reconnection
-from wheeld_client.integrations.deadline import Deadline
+from wheeld_client.integrations.deadline import Deadline, enter_as
 from wheeld_client.integrations.process import RETRY_SECONDS
 from wheeld_client.integrations.seconds import limits_of
 from wheeld_core.errors import WheelError
@@ -107,7 +107,7 @@ class DeadlineMiddleware:
     async def _enter(self, loop: asyncio.AbstractEventLoop) -> AsyncTimers | None:
         await self._leave_closed()
         try:
-            timers = await AsyncTimers(self._daemon, **self._options).__aenter__()
+            timers = await enter_as(self._daemon, **self._options)
         except (WheelError, OSError) as error:
             log.warning("request deadlines use asyncio's timers: %s", error)
             self._refused = time.monotonic()

@@ -1,31 +1,38 @@
-"""Celery's delayed tasks on the wheel: `apply_async(countdown=...)` and `eta=...`.
+"""Celery's delayed tasks on the wheel: `countdown=...`, `eta=...`, and retries.
 
-    app = Celery("shop", broker="redis://", task_cls="wheeld_client.integrations.celery:WheelTask")
+    app = Celery("shop", broker="redis://")
     install(app, "default")
 
 A delayed task of Celery is sent at once; a worker takes it from the broker and holds it until its
 time. With Redis and SQS the broker sends it again to another worker when that takes longer than the
 visibility timeout (an hour), so that it runs twice. Here it is a timer: the broker gets it when its
 time has come, and no worker holds it until then.
+
+The timer carries the message as Celery has made it: serialized, compressed and routed. Nothing is
+made again from its parts when it is sent.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
+import zlib
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from celery import Celery, Task, bootsteps
-from celery.result import AsyncResult
-from celery.utils import uuid
-from kombu.serialization import dumps, loads
+from kombu import Exchange
+from kombu.compression import compress
+from kombu.serialization import dumps
+from kombu.utils.imports import symbol_by_name
 
-from wheeld_client.integrations.process import ProcessTimers
-from wheeld_client.timers.timers import Timers, connect, payload_of
-from wheeld_core.errors import WheelError
+from wheeld_client.integrations.process import ProcessTimers, connect_as
+from wheeld_client.timers.timers import Timers, payload_of
+from wheeld_core.errors import DaemonNotRunning, RingFull, WheelError, WheelFull
 
 log = logging.getLogger("wheeld")
 
@@ -33,21 +40,40 @@ AGAIN_SECONDS: Final = 5.0
 """After a broker did not take a task that was due."""
 AGAIN_CONNECTED_SECONDS: Final = 1.0
 """Between two tries of a worker to connect."""
-HANDED_ON = ("queue", "routing_key", "priority", "expires", "serializer", "exchange", "headers")
-"""Options of `apply_async` that go with the task; what is None is left out."""
+FORMAT: Final = b"\x01"
+"""First byte of each payload: another number for another form, or for other WORDS."""
+WORDS: Final = (
+    b'["application/x-python-serialize","binary",["application/json","utf-8","","celery",["celery"],'
+    b'{"lang":"py","task":"tasks.","id":"","shadow":null,"eta":null,"expires":"20","group":null,'
+    b'"group_index":null,"retries":0,"timelimit":[null,null],"root_id":"","parent_id":null,'
+    b'"argsrepr":"(\'\',)","kwargsrepr":"{}","origin":"gen1@localhost","ignore_result":false,'
+    b'"replaced_task_nesting":0,"stamped_headers":null,"stamps":{}},'
+    b'{"delivery_mode":2,"expiration":0.0,"priority":null,"correlation_id":"","reply_to":""}]'
+    b'[[""], {}, {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]'
+)
+"""What most messages have in common: it need not be carried."""
+MOST_SAID: Final = 1000
+"""Reasons that are remembered as logged."""
 
 
 def install(app: Celery, daemon: str = "default", group: str = "celery", **options: Any) -> None:
-    """Use a daemon for the delayed tasks of an application, whose tasks are `WheelTask`s.
+    """Use a daemon for the delayed tasks of an application.
 
     Each of its workers on this host sends what is due; `group` is theirs, so that each task is sent
-    by one of them. A daemon with `payload_bytes` of 1,000 or so holds the usual arguments, and with
+    by one of them. A daemon with `payload_bytes` of 1,000 or so holds the usual messages, and with
     a state directory delayed tasks outlive the host.
+
+    The signals `before_task_publish` and `after_task_publish`, and the event `task-sent`, belong to
+    the call, as without a daemon. What the wheel does not take as it is, Celery delays as usual;
+    each reason is logged once for each task: there is no daemon or no room, the message is larger
+    than its payloads, `task_protocol` is 1, the broker delays by itself (quorum queues), the caller
+    has a producer of its own, a queue that is not one of the application's, or headers that JSON
+    does not hold.
 
     Parameters
     ----------
     app : Celery
-        The application.
+        The application. Its configuration may follow.
     daemon : str
         Name of the daemon, or the path of its runtime directory.
     group : str
@@ -58,67 +84,171 @@ def install(app: Celery, daemon: str = "default", group: str = "celery", **optio
     process = ProcessTimers(daemon, dispatch=False, on_death="reroute", group=group, **options)
     app.wheeld = (process, group, daemon, options)
     app.steps["worker"].add(Sender)
+    made = vars(app).get("amqp")
+    kind = type(made) if made is not None else symbol_by_name(app.amqp_cls)
+    if not hasattr(kind, "on_the_wheel"):
+        app.amqp_cls = _sending_by_the_wheel(kind)
+        if made is not None:
+            made.__class__ = app.amqp_cls
+
+
+def _sending_by_the_wheel(kind: Any) -> Any:
+    class WheelAMQP(kind):  # type: ignore[misc]
+        on_the_wheel = True
+
+        @property
+        def send_task_message(self) -> Any:
+            return partial(_send, self.app, super().send_task_message)
+
+    return WheelAMQP
 
 
 class WheelTask(Task):
-    """A task whose `countdown` and `eta` are timers.
-
-    What the wheel does not take (no daemon, no room, arguments larger than its payloads) is delayed
-    by Celery as usual, which is logged. Tasks that are already due are sent at once. `retry` with a
-    countdown comes here, too. Links, chords and chains with a delay are Celery's.
-    """
+    """A task as Celery's: `install` needs no class of tasks any more."""
 
     abstract = True
 
-    def apply_async(
-        self,
-        args: Any = None,
-        kwargs: Any = None,
-        task_id: str | None = None,
-        countdown: float | None = None,
-        eta: datetime | None = None,
-        **options: Any,
-    ) -> AsyncResult:
-        """As Celery's."""
-        delay = _delay(self.app, countdown, eta)
-        given = {name: value for name, value in options.items() if value is not None}
-        ours = set(given) <= {*HANDED_ON, "producer", "connection", "retries", "retry"}
-        if delay is None or delay <= 0 or not ours or self.app.conf.task_always_eager:
-            return self._by_celery(args, kwargs, task_id, countdown, eta, options)
-        task_id = task_id or uuid()
-        sent = {name: given[name] for name in (*HANDED_ON, "retries") if name in given}
-        if isinstance(sent.get("expires"), int | float):  # counts from this call, not from its end
-            sent["expires"] = self.app.now() + timedelta(seconds=sent["expires"])
-        call = [self.name, list(args or ()), dict(kwargs or {}), task_id, sent]
-        try:
-            payload = _packed(call)
-            process, group, *_ = self.app.wheeld
-            process.get().schedule(delay, payload=payload, to=f"group:{group}")
-        except (WheelError, ValueError, TypeError) as error:
-            log.warning("%s is delayed by the broker, not by the wheel: %s", self.name, error)
-            return self._by_celery(args, kwargs, task_id, countdown, eta, options)
-        return self.AsyncResult(task_id)
 
-    def _by_celery(
-        self, args: Any, kwargs: Any, task_id: Any, countdown: Any, eta: Any, options: Any
-    ) -> AsyncResult:
-        given = {"task_id": task_id, "countdown": countdown, "eta": eta, **options}
-        return super().apply_async(args, kwargs, **given)
+class _NotTaken(Exception):  # noqa: N818
+    """The wheel cannot carry a message as it is."""
 
 
-def _delay(app: Celery, countdown: float | None, eta: datetime | None) -> float | None:
-    if countdown is not None:
-        return float(countdown)
-    if eta is None:
+def _send(app: Any, send: Any, producer: Any, name: str, message: Any, **options: Any) -> Any:
+    """Send a task's message as Celery does, or put it on the wheel if it is delayed."""
+    by_celery = partial(send, producer, name, message, **options)
+    keeper = None
+    try:
+        delay = _delay(app, message)
+        if delay <= 0:
+            return by_celery()
+        timers = app.wheeld[0].find()
+        if timers is None:  # which it has logged
+            return by_celery()
+        _check(app, producer, options.get("exchange"))
+        keeper = _Keeper(app, timers, producer, delay)
+        headers = {**message.headers, "eta": None}
+        kept = message._replace(headers=headers, properties=dict(message.properties))
+        return send(keeper, name, kept, **options)
+    except Exception as error:
+        if keeper is None or not keeper.kept:
+            _say(name, error)
+            return by_celery()
+        log.warning("%s is on the wheel, but its event was not sent: %s", name, error)
         return None
-    if eta.tzinfo is None:
-        eta = eta.replace(tzinfo=app.timezone)
-    return (eta - datetime.now(UTC)).total_seconds()
 
 
-def _packed(call: list[Any]) -> bytes:
-    _, _, body = dumps(call, serializer="json")
-    return body.encode() if isinstance(body, str) else body
+def _delay(app: Any, message: Any) -> float:
+    """Seconds until it is due, as a worker would understand it; 0: it is not delayed."""
+    if isinstance(message.body, dict) and message.body.get("eta"):
+        raise _NotTaken("task_protocol is 1; expected 2")
+    eta = message.headers.get("eta")
+    if not eta:
+        return 0.0
+    moment = datetime.fromisoformat(eta)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=app.timezone)
+    return (moment - datetime.now(UTC)).total_seconds()
+
+
+def _check(app: Any, producer: Any, exchange: Any) -> None:
+    """Would another producer, of this application, publish the same in the same place?"""
+    if str(getattr(exchange, "name", exchange)).startswith("celery_delayed"):
+        raise _NotTaken("the broker delays it by itself")
+    given = (producer.exchange.name, producer.routing_key, producer.serializer)
+    with app.connection_for_write() as own:
+        place = own.as_uri(include_password=True)
+    there = producer.connection.as_uri(include_password=True)
+    if any(given) or producer.compression or there != place:
+        raise _NotTaken("the producer is not the application's; leave producer= and connection=")
+
+
+TRANSIENT: Final = (DaemonNotRunning, WheelFull, RingFull)
+_said: set[object] = set()
+
+
+def _say(name: str, error: Exception) -> None:
+    """Log why Celery delays a task: once, and again when it comes back after a while."""
+    reason = error.__cause__ or error
+    kind = type(reason)
+    key: object = kind if kind in TRANSIENT else (name, str(error) if kind is _NotTaken else kind)
+    if key in _said:
+        return
+    if len(_said) >= MOST_SAID:
+        _said.clear()
+    _said.add(key)
+    log.warning("%s is delayed by Celery, not by the wheel: %s", name, reason)
+
+
+class _Keeper:
+    """Stands in for a producer: what it is to publish first is put on the wheel."""
+
+    def __init__(self, app: Any, timers: Timers, producer: Any, delay: float) -> None:
+        self._app, self._timers, self._producer, self._delay = app, timers, producer, delay
+        self.kept = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def publish(self, body: Any, **options: Any) -> Any:
+        if self.kept:  # an event
+            return self._producer.publish(body, **options)
+        try:
+            payload = _packed(self._app, self._delay, body, **options)
+            self._timers.schedule(self._delay, payload=payload, to=f"group:{self._app.wheeld[1]}")
+        except _NotTaken:
+            raise
+        except Exception as error:  # not as it is: Celery tries again after errors of connections
+            raise _NotTaken(str(error)) from error
+        self.kept = True
+        _said.difference_update(TRANSIENT)
+        return None
+
+
+def _packed(
+    app: Any,
+    delay: float,
+    body: Any,
+    *,
+    serializer: str | None,
+    compression: str | None,
+    exchange: Any,
+    routing_key: str | None,
+    headers: dict[str, Any],
+    declare: Any,
+    **properties: Any,
+) -> bytes:
+    """A message as a producer makes it, and where it goes."""
+    for ours in ("retry", "retry_policy", "timeout", "confirm_timeout"):  # how the caller waits
+        properties.pop(ours, None)
+    kind, encoding, data = dumps(body, serializer=serializer)
+    if compression:
+        data, headers["compression"] = compress(data, compression)
+    queues = [queue.name for queue in declare or ()]
+    if [app.amqp.queues.get(name) for name in queues] != list(declare or ()):
+        raise _NotTaken("a queue is not as the application's configuration has it")
+    if properties.get("expiration") is not None:  # seconds from when it is published
+        properties["expiration"] = max(properties["expiration"] - delay, 0)
+    if isinstance(exchange, Exchange):
+        exchange = exchange.name
+    head = [kind, encoding, exchange, routing_key, queues, headers, properties]
+    text = json.dumps(head, separators=(",", ":"), ensure_ascii=False)
+    if repr(json.loads(text)) != repr(head):
+        raise _NotTaken("its headers or properties have values that JSON changes")
+    first = text.encode()
+    packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS, zdict=WORDS)
+    packed = packer.compress(len(first).to_bytes(4, "little") + first)
+    packed += packer.compress(data.encode() if isinstance(data, str) else data)
+    return FORMAT + packed + packer.flush()
+
+
+def _unpacked(payload: bytes) -> tuple[list[Any], bytes]:
+    """What was packed: its head and its body. An exception of any kind if it is none."""
+    if not payload.startswith(FORMAT):
+        raise ValueError("unknown form")
+    unpacker = zlib.decompressobj(wbits=-zlib.MAX_WBITS, zdict=WORDS)
+    whole = unpacker.decompress(payload[1:])
+    end = 4 + int.from_bytes(whole[:4], "little")
+    return json.loads(whole[4:end]), whole[end:]
 
 
 class Sender(bootsteps.StartStopStep):
@@ -162,7 +292,7 @@ class Sender(bootsteps.StartStopStep):
 
     def _send_what_is_due(self) -> None:
         _, group, daemon, options = self._app.wheeld
-        with connect(
+        with connect_as(
             daemon, group=group, on_death="reroute", on_reconnect=str, **options
         ) as self._timers:
             while not self._stopping:
@@ -171,16 +301,30 @@ class Sender(bootsteps.StartStopStep):
 
     def _send(self, payload: bytes) -> None:
         try:
-            name, args, kwargs, task_id, options = loads(payload, "application/json", "utf-8")
+            head, body = _unpacked(payload)
+            kind, encoding, exchange, routing_key, queues, headers, properties = head
         except Exception:  # somebody else's timer, or of another version
             log.exception("no delayed task: %r", payload)
             return
+        app = self._app
         try:
-            self._app.send_task(name, args, kwargs, task_id=task_id, **options)
+            with app.producer_or_acquire() as producer:
+                producer.publish(
+                    body,
+                    content_type=kind,
+                    content_encoding=encoding,
+                    exchange=exchange,
+                    routing_key=routing_key,
+                    headers=headers,
+                    declare=[app.amqp.queues[name] for name in queues],
+                    retry=app.conf.task_publish_retry,
+                    retry_policy=dict(app.conf.task_publish_retry_policy),
+                    **properties,
+                )
         except Exception as error:  # such as a broker that does not answer, after its retries
-            self._send_later(name, payload, error)
+            self._send_later(headers.get("task"), payload, error)
 
-    def _send_later(self, name: str, payload: bytes, error: Exception) -> None:
+    def _send_later(self, name: str | None, payload: bytes, error: Exception) -> None:
         """Schedule it again, for whichever worker of the group is connected then."""
         assert self._timers is not None
         _, group, *_ = self._app.wheeld

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
-from wheeld_core.errors import InvalidDelay, WheelError
+from wheeld_client.integrations.process import another_name
+from wheeld_core.errors import InvalidDelay, NameInUse, WheelError
 
 
 class Deadline(Timeout):
@@ -51,3 +55,10 @@ class Deadline(Timeout):
     def _by_loop(self) -> None:
         if self._when is not None:
             self._soon = self._timers._loop.call_at(self._when, self._expire)
+
+
+async def enter_as(daemon: str, *, worker: str | None = None, **options: Any) -> AsyncTimers:
+    """An entered `AsyncTimers`, under `another_name` while another worker has this one."""
+    with suppress(NameInUse):
+        return await AsyncTimers(daemon, worker=worker, **options).__aenter__()
+    return await AsyncTimers(daemon, worker=another_name(worker), **options).__aenter__()

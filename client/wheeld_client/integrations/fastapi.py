@@ -19,7 +19,7 @@ from starlette.requests import HTTPConnection
 
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
-from wheeld_client.integrations.deadline import Deadline
+from wheeld_client.integrations.deadline import Deadline, enter_as
 from wheeld_client.integrations.seconds import limit_of
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
@@ -42,7 +42,7 @@ def lifespan(
 
     @asynccontextmanager
     async def connected(app: Any) -> AsyncIterator[dict[str, Any]]:
-        async with AsyncTimers(daemon, **options) as timers:
+        async with await enter_as(daemon, **options) as timers:
             if inner is None:
                 yield {"timers": timers}
             else:

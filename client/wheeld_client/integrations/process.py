@@ -5,20 +5,40 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import secrets
 import threading
 import time
 from contextlib import suppress
 from typing import Any, Final
 
+from wheeld_client.connection.options import ConnectOptions, with_suffix
 from wheeld_client.connection.reconnection import Reconnection
 from wheeld_client.timers.dispatcher import Dispatcher
 from wheeld_client.timers.timers import Timers, connect
-from wheeld_core.errors import WheelError
+from wheeld_core.errors import NameInUse, WheelError
 
 log = logging.getLogger("wheeld")
 
 RETRY_SECONDS: Final = 1.0
 """Between two tries to connect while there is no daemon: requests do not wait for it."""
+
+
+def connect_as(daemon: str, *, worker: str | None = None, **options: Any) -> Timers:
+    """As `connect`, but under `another_name` while another worker has this one."""
+    with suppress(NameInUse):
+        return connect(daemon, worker=worker, **options)
+    return connect(daemon, worker=another_name(worker), **options)
+
+
+def another_name(worker: str | None) -> str:
+    """A name that no other worker has, for when this one is in use, which is logged.
+
+    Two services with the same settings, or two generations of one server, share a daemon. The
+    number of the process is not enough: containers count anew, and a process may connect twice.
+    """
+    other = with_suffix(str(worker), f"-{os.getpid()}-{secrets.token_hex(2)}")
+    log.warning("the name %r is in use: this worker is %r", worker, other)
+    return other
 
 
 class ProcessTimers:
@@ -34,10 +54,13 @@ class ProcessTimers:
     dispatch : bool
         Whether a thread dispatches; without it the worker receives nothing.
     **options
-        As of `connect`, but for `after_fork` and `on_reconnect`.
+        As of `connect`, but for `after_fork` and `on_reconnect`. A `worker` that another process is
+        already gets a suffix.
     """
 
     def __init__(self, daemon: str = "default", *, dispatch: bool = True, **options: Any) -> None:
+        given = {name: value for name, value in options.items() if name != "runtime_dir"}
+        ConnectOptions(**given)  # a wrong one is an error now, not of the first request
         self.daemon = daemon
         self._dispatch = dispatch
         self._options = options
@@ -65,7 +88,7 @@ class ProcessTimers:
             return timers
         with self._lock:
             if self._timers is None:
-                timers = connect(self.daemon, on_reconnect=_came_back, **self._options)
+                timers = connect_as(self.daemon, on_reconnect=_came_back, **self._options)
                 self._dispatcher = timers.dispatching().start() if self._dispatch else None
                 self._timers = timers
             return self._timers
@@ -80,7 +103,7 @@ class ProcessTimers:
             return self.get()
         except (WheelError, OSError) as error:
             self._tried = time.monotonic()
-            log.warning("requests have no time limit: %s", error)
+            log.warning("the wheel is not used for now: %s", error)
             return None
 
     def rename(self, worker: str) -> None:

@@ -96,7 +96,9 @@ def connect(
     PermissionError
         It runs as another user.
     TypeError, ValueError
-        An option has the wrong type or value, or needs another one; or the worker's name is in use.
+        An option has the wrong type or value, or needs another one.
+    NameInUse
+        Another worker has this name; a ValueError and a WheelError.
     WheelError
         It cannot serve this process: all rows are taken, or the process lives in another pid or
         time namespace.
