@@ -13,11 +13,7 @@ from wheeld_client.integrations.celery import install
 PLACE = Path(os.environ["WHEELD_TEST_PLACE"])
 ON_THE_WHEEL = "WHEELD_TEST_DAEMON" in os.environ
 
-app = Celery(
-    "shop",
-    broker=os.environ["WHEELD_TEST_BROKER"],
-    task_cls="wheeld_client.integrations.celery:WheelTask" if ON_THE_WHEEL else None,
-)
+app = Celery("shop", broker=os.environ["WHEELD_TEST_BROKER"])
 app.conf.broker_transport_options = {
     "visibility_timeout": 1,
     "polling_interval": 0.1,

@@ -42,6 +42,25 @@ def wsgi_app() -> Any:
     return TimeoutMiddleware(app, LIMIT, daemon())
 
 
+def _parts() -> Any:
+    """Of a body without end."""
+    yield b"first"
+    while True:
+        time.sleep(LIMIT / 10)
+        yield b"more"
+
+
+def stream_app() -> Any:
+    """Streams for ever, or answers with its process."""
+    from wheeld_client.integrations.wsgi import TimeoutMiddleware
+
+    def app(environ: dict[str, Any], start: Any) -> Any:
+        start("200 OK", [("Content-Type", "text/plain")])
+        return _parts() if environ["PATH_INFO"] == "/stream" else [str(os.getpid()).encode()]
+
+    return TimeoutMiddleware(app, LIMIT, daemon())
+
+
 def flask_app() -> Any:
     """The extension by init_app."""
     from flask import Flask
@@ -69,7 +88,7 @@ def django_app() -> Any:
     import django
     from django.conf import settings
     from django.core.wsgi import get_wsgi_application
-    from django.http import HttpRequest, HttpResponse
+    from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
     from django.urls import path
 
     from wheeld_client.integrations.django import timers
@@ -81,9 +100,13 @@ def django_app() -> Any:
         time.sleep(FOR_EVER)
         return HttpResponse("never")
 
+    def stream(request: HttpRequest) -> StreamingHttpResponse:
+        return StreamingHttpResponse(_parts())
+
+    urls = [path("quick", quick), path("sleep", slow), path("stream", stream)]
     settings.configure(
         ALLOWED_HOSTS=["*"],
-        ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("quick", quick), path("sleep", slow)]}),
+        ROOT_URLCONF=type("urls", (), {"urlpatterns": urls}),
         MIDDLEWARE=["wheeld_client.integrations.django.TimeoutMiddleware"],
         WHEELD={"timeout": LIMIT, "daemon": daemon()},
     )

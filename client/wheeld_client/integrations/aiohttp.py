@@ -9,22 +9,28 @@ async def handler(request):
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
 
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
-from wheeld_client.integrations.deadline import Deadline
+from wheeld_client.integrations.deadline import Deadline, enter_as
 from wheeld_client.integrations.seconds import limit_of
+
+log = logging.getLogger("wheeld")
 
 TIMERS = web.AppKey("wheeld_timers", AsyncTimers)
 """Where the application has its timers."""
 DEADLINE: Any = "deadline"
 """Where a request has its deadline, a `Timeout`."""
+BEGUN: Any = "wheeld_begun"
 if hasattr(web, "RequestKey"):  # aiohttp 3.14
     DEADLINE = web.RequestKey("wheeld_deadline", Timeout)
+    BEGUN = web.RequestKey("wheeld_begun", web.StreamResponse)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -34,8 +40,9 @@ def setup(
 ) -> None:
     """Connect an application to a daemon for as long as it runs, and limit its requests.
 
-    One that takes longer is cancelled and answered with 504. `request[DEADLINE]` is its
-    `Timeout`, which can be moved.
+    One that takes longer is cancelled and answered with 504, or cut off if the handler has begun to
+    send its response. `request[DEADLINE]` is its `Timeout`, which can be moved. WebSockets have no
+    limit, nor what a handler does behind `write_eof`, nor the sending of what it returns.
 
     Parameters
     ----------
@@ -51,9 +58,11 @@ def setup(
     seconds = limit_of(seconds)
 
     async def connected(app: web.Application) -> AsyncIterator[None]:
-        async with AsyncTimers(daemon, **options) as timers:
-            app[TIMERS] = timers
+        timers = app[TIMERS] = await enter_as(daemon, **options)
+        try:
             yield
+        finally:
+            await timers.__aexit__(None, None, None)
 
     @web.middleware
     async def limited(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -66,7 +75,44 @@ def setup(
             if not deadline.expired():
                 raise
             text = f"the request took longer than {seconds:g} s\n"
-            raise web.HTTPGatewayTimeout(text=text) from None
+            begun = request.get(BEGUN)
+            if begun is None:
+                raise web.HTTPGatewayTimeout(text=text) from None
+            log.warning("%s %s is cut off: %s", request.method, request.path, text.strip())
+            _cut_off(request, begun)
+            raise
+
+    async def begin(request: web.Request, response: web.StreamResponse) -> None:
+        """Its head is about to be sent: no other can follow."""
+        request[BEGUN] = response
+        deadline = request.get(DEADLINE)
+        if isinstance(response, web.WebSocketResponse):
+            _lift(deadline)
+            return
+        write_eof = response.write_eof
+
+        async def end(data: bytes = b"") -> None:
+            await write_eof(data)
+            _lift(deadline)
+
+        response.write_eof = end
 
     app.cleanup_ctx.append(connected)
     app.middlewares.append(limited)
+    app.on_response_prepare.append(begin)
+
+
+def _lift(deadline: Timeout | None) -> None:
+    if deadline is not None:
+        with suppress(RuntimeError):  # the handler has returned, or its time has run out
+            deadline.reschedule(None)
+
+
+def _cut_off(request: web.Request, response: web.StreamResponse) -> None:
+    """End the connection so that the client can see that the body is not complete."""
+    if request.transport is None:
+        return
+    if response.chunked or response.content_length is not None:
+        request.transport.close()
+    else:  # its end is that of the connection
+        request.transport.abort()

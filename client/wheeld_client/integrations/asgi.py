@@ -37,8 +37,9 @@ class DeadlineMiddleware:
     It connects when the server starts (the ASGI lifespan), or else with the first request: in each
     worker process of the server, and in each event loop, by itself. The deadline is a `Timeout`:
     `when()` says how long the request may take, `reschedule(when)` moves it, and None lifts it.
-    What the application had begun to send by then is cut off. Functions that the framework runs in
-    threads go on there.
+    It is for the response: what the application had begun to send by then is cut off, and what it
+    does behind a complete answer, such as background tasks, has no limit. WebSockets have none.
+    Functions that the framework runs in threads go on there.
 
     While the daemon cannot be reached, deadlines are asyncio's own, also those of requests that
     began before it stopped; a warning in the log says so.
@@ -65,6 +66,7 @@ class DeadlineMiddleware:
         self.app = app
         self._seconds = limits_of(seconds)
         options.setdefault("on_reconnect", _came_back)
+        AsyncTimers(daemon, **options)  # a wrong option is an error now, not of the first request
         self._daemon, self._options = daemon, options
         self._timers: dict[asyncio.AbstractEventLoop, AsyncTimers] = {}
         self._connecting: dict[asyncio.AbstractEventLoop, asyncio.Task[AsyncTimers | None]] = {}
@@ -135,12 +137,16 @@ class DeadlineMiddleware:
         return asyncio.timeout(seconds) if timers is None else Deadline.after(timers, seconds)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        started = False
+        started = trailers = False
 
         async def wrapped(message: MutableMapping[str, Any]) -> None:
-            nonlocal started
-            started = started or message["type"] == "http.response.start"
+            nonlocal started, trailers
+            if message["type"] == "http.response.start":
+                started, trailers = True, message.get("trailers", False)
             await send(message)
+            if _completes(message, trailers):
+                with suppress(RuntimeError):  # it has ended, or its time has run out
+                    deadline.reschedule(None)
 
         seconds = self._seconds(scope)
         deadline = await self._deadline(seconds)
@@ -152,6 +158,14 @@ class DeadlineMiddleware:
             if started or not deadline.expired():
                 raise
             await _answer(send, 504, f"the request took longer than {seconds:g} s\n")
+
+
+def _completes(message: MutableMapping[str, Any], trailers: bool) -> bool:
+    """Is it the last of a response? Servers know more kinds of bodies as extensions."""
+    if message["type"] == "http.response.trailers":
+        return not message.get("more_trailers", False)
+    bodies = "http.response.body", "http.response.zerocopysend", "http.response.pathsend"
+    return not trailers and message["type"] in bodies and not message.get("more_body", False)
 
 
 def _close(workers: dict[asyncio.AbstractEventLoop, AsyncTimers]) -> None:

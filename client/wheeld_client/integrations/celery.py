@@ -93,7 +93,7 @@ def install(app: Celery, daemon: str = "default", group: str = "celery", **optio
 
 
 def _sending_by_the_wheel(kind: Any) -> Any:
-    class WheelAMQP(kind):  # type: ignore[misc]
+    class WheelAMQP(kind):
         on_the_wheel = True
 
         @property
@@ -109,7 +109,7 @@ class WheelTask(Task):
     abstract = True
 
 
-class _NotTaken(Exception):  # noqa: N818
+class _NotTaken(Exception):
     """The wheel cannot carry a message as it is."""
 
 

@@ -9,15 +9,16 @@ Views reach this process's timers by `timers()`. Under ASGI wrap the application
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
-from wheeld_client.integrations.limit import Limit, RequestTimeout
+from wheeld_client.integrations.limit import Limit, RequestTimeout, in_time
 from wheeld_client.integrations.process import ProcessTimers
 from wheeld_client.integrations.seconds import limit_of
 from wheeld_client.timers.timers import Timers
@@ -44,6 +45,8 @@ def timers() -> Timers:
 class TimeoutMiddleware:
     """Ends requests that take too long, and answers them with 504; see `RequestTimeout`.
 
+    Streamed responses are cut off when their time is up, but for files and asynchronous ones.
+
     The setting `WHEELD` is a dict of `timeout`, `daemon`, and `options`, which are those of
     `connect`. Put it first, so that it limits what the others do.
     """
@@ -60,9 +63,16 @@ class TimeoutMiddleware:
         connected = _process().find() if seconds is not None else None
         if connected is None or seconds is None:
             return self._respond(request)
+        until = time.monotonic() + seconds
         try:
             with Limit(connected, seconds):
-                return self._respond(request)
+                response = self._respond(request)
         except RequestTimeout:
             text = f"the request took longer than {seconds:g} s\n"
             return HttpResponse(text, status=504, content_type="text/plain")
+        if isinstance(response, StreamingHttpResponse) and not (
+            response.is_async or isinstance(response, FileResponse)
+        ):
+            parts = iter(response.streaming_content)
+            response.streaming_content = in_time(parts, _process(), seconds, until)
+        return response

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Annotated, Any
 
 from fastapi import Depends, HTTPException
@@ -42,12 +42,15 @@ def lifespan(
 
     @asynccontextmanager
     async def connected(app: Any) -> AsyncIterator[dict[str, Any]]:
-        async with await enter_as(daemon, **options) as timers:
+        timers = await enter_as(daemon, **options)
+        try:
             if inner is None:
                 yield {"timers": timers}
             else:
                 async with inner(app) as state:
                     yield {**(state or {}), "timers": timers}
+        finally:
+            await timers.__aexit__(None, None, None)
 
     return connected
 
@@ -67,8 +70,10 @@ WheelTimers = Annotated[AsyncTimers, Depends(timers_of)]
 def deadline(seconds: float | None) -> Callable[..., AsyncIterator[Timeout]]:
     """A dependency that ends its request after so many seconds, with 504; None: without limit.
 
-    What depends on it gets the `Timeout`: it may move the deadline, or ask for `when()`. Functions
-    that are not `async def` run in threads, and go on there.
+    It limits the function and its dependencies until they have made the response. Sending it, what
+    a streamed one computes meanwhile, and background tasks have no limit; a `DeadlineMiddleware`
+    limits streams, too. What depends on it gets the `Timeout`: it may move the deadline, or ask for
+    `when()`. Functions that are not `async def` run in threads, and go on there.
     """
 
     seconds = limit_of(seconds)
@@ -78,6 +83,9 @@ def deadline(seconds: float | None) -> Callable[..., AsyncIterator[Timeout]]:
         connection.state.deadline = block
         try:
             async with block:
+                made = connection.scope.get("fastapi_function_astack")
+                if made is not None:  # else FastAPI, before 0.118, leaves this block by then
+                    made.callback(_lift, block)
                 yield block
         except TimeoutError:
             if not block.expired():
@@ -85,3 +93,8 @@ def deadline(seconds: float | None) -> Callable[..., AsyncIterator[Timeout]]:
             raise HTTPException(504, f"the request took longer than {seconds:g} s") from None
 
     return limit
+
+
+def _lift(block: Timeout) -> None:
+    with suppress(RuntimeError):  # its time has run out, or it is left already
+        block.reschedule(None)

@@ -1,8 +1,9 @@
 """Limit: a time limit for a block of synchronous code, which is interrupted when it is over.
 
-What runs in the main thread is interrupted by a signal (SIGALRM), and with it what it waits for:
-a socket, a lock, a sleep. Another thread gets an exception before its next bytecode: one that waits
-in the kernel gets it when it has waited. Under gevent the greenlet gets it where it waits.
+What runs in the main thread is interrupted by a signal, and with it what it waits for: a socket, a
+lock, a sleep. It is the highest real-time signal that the program does not handle. Another thread
+gets an exception before its next bytecode: one that waits in the kernel gets it when it has waited.
+Under gevent the greenlet gets it where it waits.
 """
 
 from __future__ import annotations
@@ -11,18 +12,21 @@ import ctypes
 import logging
 import signal
 import threading
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from wheeld_client.connection import hub
+from wheeld_client.integrations.process import ProcessTimers
 from wheeld_client.timers.callbacks import TimerHandle
 from wheeld_client.timers.timers import Timers
 from wheeld_core.errors import InvalidDelay, WheelError
 
 log = logging.getLogger("wheeld")
 
-SIGNAL = signal.SIGALRM
+Part = TypeVar("Part")
 
 
 class RequestTimeout(BaseException):
@@ -49,15 +53,14 @@ class Limit:
         self._timers, self._seconds = timers, seconds
         self._lock = threading.RLock()
         self._handle: TimerHandle | None = None
-        self._over = self.due = False
+        self._over = self.due = self._thrown = False
 
     def __enter__(self) -> Limit:
         self._thread = threading.get_ident()
         self._greenlet = _greenlet()
         in_main = threading.current_thread() is threading.main_thread()
-        self._by_signal = in_main and self._greenlet is None
-        if self._by_signal:
-            _take_signal()
+        self._signal = _take_signal() if in_main and self._greenlet is None else 0
+        if self._signal:
             _limits.append(self)
         try:
             self._handle = self._timers.call_later(self._seconds, self._interrupt)
@@ -69,7 +72,7 @@ class Limit:
         return self
 
     def _forget(self) -> None:
-        if self._by_signal and self in _limits:
+        if self._signal and self in _limits:
             _limits.remove(self)
 
     def _interrupt(self) -> None:
@@ -78,11 +81,12 @@ class Limit:
             if self._over:
                 return
             self.due = True
-            if self._by_signal:
-                signal.pthread_kill(self._thread, SIGNAL)
+            if self._signal and signal.getsignal(self._signal) is _handle:
+                signal.pthread_kill(self._thread, self._signal)
             elif self._greenlet is not None:
                 hub.soon(self._throw)
             else:
+                self._thrown = True
                 _raise_in(self._thread, RequestTimeout)
 
     def _throw(self) -> None:
@@ -97,7 +101,7 @@ class Limit:
     ) -> None:
         with self._lock:
             self._over = True
-            if self.due and not (self._by_signal or self._greenlet or kind is RequestTimeout):
+            if self._thrown and kind is not RequestTimeout:
                 _raise_in(self._thread, None)  # it has not come yet, and shall not
         self._forget()
         if self._handle is not None and not self.due:
@@ -107,14 +111,21 @@ class Limit:
 
 _limits: list[Limit] = []
 """Those of the main thread, the outer ones first."""
-_before: list[Any] = []
-"""Who handled the signal before."""
 
 
-def _take_signal() -> None:
-    """Handle the signal from now on, in the main thread."""
-    if signal.getsignal(SIGNAL) is not _handle:
-        _before[:] = [signal.signal(SIGNAL, _handle)]
+def _take_signal() -> int:
+    """The signal that is ours, in the main thread; 0 if others have all of them.
+
+    SIGALRM is the program's: a view may set an alarm and handle it.
+    """
+    for number in range(signal.SIGRTMAX, signal.SIGRTMIN, -1):
+        handler = signal.getsignal(number)
+        if handler is signal.SIG_DFL:
+            handler = _handle
+            signal.signal(number, _handle)
+        if handler is _handle:
+            return number
+    return 0
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
@@ -122,9 +133,38 @@ def _handle(number: int, frame: FrameType | None) -> None:
         if limit.due:
             _limits.remove(limit)
             raise RequestTimeout
-    for handler in _before:
-        if callable(handler):  # somebody else's alarm
-            handler(number, frame)
+
+
+def in_time(
+    parts: Iterator[Part], process: ProcessTimers, seconds: float, until: float
+) -> Iterator[Part]:
+    """The parts of a body that is sent while it is made, until its time is up.
+
+    It counts on while the server sends, but only what makes the parts is interrupted.
+
+    Raises
+    ------
+    RuntimeError
+        Its time is up. An Exception: nobody else's request shall end with it, nor the server.
+    """
+    while True:
+        timers = process.find()
+        left = until - time.monotonic()
+        try:
+            if timers is not None and left <= 0:
+                raise RequestTimeout
+            with nullcontext() if timers is None else Limit(timers, left):
+                part = next(parts)
+        except StopIteration:
+            return
+        except RequestTimeout:
+            raise cut_off(seconds) from None
+        yield part
+
+
+def cut_off(seconds: float) -> RuntimeError:
+    """What a server gets of a response that it has begun to send."""
+    return RuntimeError(f"the response is cut off: it took longer than {seconds:g} s")
 
 
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:

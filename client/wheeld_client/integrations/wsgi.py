@@ -9,11 +9,12 @@ the request, answers 504, and the worker goes on.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from itertools import chain, islice
 from typing import Any, TypeAlias
 
-from wheeld_client.integrations.limit import Limit, RequestTimeout
+from wheeld_client.integrations.limit import Limit, RequestTimeout, cut_off, in_time
 from wheeld_client.integrations.process import ProcessTimers
 from wheeld_client.integrations.seconds import limits_of
 
@@ -28,7 +29,9 @@ class TimeoutMiddleware:
     In the code of the request that is the exception `RequestTimeout`, which no `except Exception`
     catches. In a worker that serves in its main thread (gunicorn's sync workers) it comes at once,
     whatever the request waits for; in a thread of its own (gthread) when it runs Python code; under
-    gevent at once. While no daemon runs, requests have no limit; a warning in the log says so.
+    gevent at once. The limit is for the response: one that is streamed is cut off when its time is
+    up, between its parts or while one is made. While no daemon runs, requests have no limit; a
+    warning in the log says so.
 
     Parameters
     ----------
@@ -58,40 +61,64 @@ class TimeoutMiddleware:
     def __call__(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
         """Serve one request."""
         seconds = self._seconds(environ)
-        limit = self._limit(seconds)
+        timers = self.process.find() if seconds is not None else None
+        if timers is None or seconds is None:
+            return self.app(environ, start_response)
+        until = time.monotonic() + seconds
+        begun, body = False, None
+
+        def start(*args: Any, **kwargs: Any) -> Any:
+            write = start_response(*args, **kwargs)
+
+            def begin(part: bytes) -> Any:
+                nonlocal begun
+                begun = True
+                return write(part)
+
+            return begin
+
         try:
-            with limit:
-                body = self.app(environ, start_response)
-                if isinstance(body, list | tuple):
+            with Limit(timers, seconds):
+                body = self.app(environ, start)
+                if _is_whole(body, environ):
                     return body
-                try:
-                    return _Body([next(chunks := iter(body))], chunks, body)
-                except StopIteration:
-                    return _Body([], iter(()), body)
+                parts = iter(body)
+                first = list(islice(parts, 1))
+            return _Body(chain(first, in_time(parts, self.process, seconds, until)), body)
         except RequestTimeout:
+            _close(body)
+            if begun:
+                raise cut_off(seconds) from None
             text = f"the request took longer than {seconds:g} s\n".encode()
             headers = [("Content-Type", "text/plain"), ("Content-Length", str(len(text)))]
             start_response("504 Gateway Timeout", headers, sys.exc_info())
             return [text]
+        except BaseException:
+            _close(body)
+            raise
 
-    def _limit(self, seconds: float | None) -> AbstractContextManager[object]:
-        timers = self.process.find() if seconds is not None else None
-        if timers is None or seconds is None:
-            return nullcontext()
-        return Limit(timers, seconds)
+
+def _is_whole(body: Iterable[bytes], environ: Environ) -> bool:
+    """Is it made already, or a file? Servers look at the type of such bodies."""
+    wrapper = environ.get("wsgi.file_wrapper")
+    return isinstance(body, (list, tuple, *((wrapper,) if isinstance(wrapper, type) else ())))
+
+
+def _close(body: Any) -> None:
+    """Whoever took the application's iterable closes it, however the request ends."""
+    if hasattr(body, "close"):
+        body.close()
 
 
 class _Body:
-    """A response whose first part was made within the limit; the server sends the rest."""
+    """A response whose first part was made in time; the server sends the rest."""
 
-    def __init__(self, first: list[bytes], rest: Iterator[bytes], body: Iterable[bytes]) -> None:
-        self._first, self._rest, self._body = first, rest, body
+    def __init__(self, parts: Iterator[bytes], body: Iterable[bytes]) -> None:
+        self._parts, self._body = parts, body
 
     def __iter__(self) -> Iterator[bytes]:
-        yield from self._first
-        yield from self._rest
+        return self._parts
 
     def close(self) -> None:
         """Close the application's, as the server wants it."""
-        if hasattr(self._body, "close"):
-            self._body.close()
+        _close(self._body)
