@@ -157,8 +157,8 @@ def _await_start(process: ChildProcess, directory: Path, output: int) -> None:
     while _facts(directory).get("pid") != process.pid:  # another daemon of that name may be there
         ended = process.poll() is not None
         with contextlib.suppress(BlockingIOError):
-            while some := os.read(output, MOST_SAID):
-                said = (said + some)[-MOST_SAID:]
+            # once: it may write faster than this reads; what a pipe holds, it holds at its end, too
+            said = (said + os.read(output, MOST_SAID))[-MOST_SAID:]
         if ended or time.monotonic() > give_up:
             how = "" if ended else f" within {START_SECONDS:.0f} s"
             message = said.decode(errors="replace").strip()

@@ -193,7 +193,9 @@ class Connection:
         give_up = time.monotonic() + timeout
         try:
             while self._socket.recv(4096):
-                self._socket.settimeout(max(give_up - time.monotonic(), 0.0) or 1e-6)
+                if (left := give_up - time.monotonic()) <= 0:  # however much it says
+                    raise TimeoutError("it goes on talking")
+                self._socket.settimeout(left)
         except ConnectionError:
             pass
         except OSError as error:

@@ -28,6 +28,14 @@ FIRST_MESSAGE_SECONDS: Final = 10.0
 """Seconds that a new connection may take to send its first message."""
 IDLE_SECONDS: Final = 60.0
 """Seconds that a connection that is not a worker's may be silent after that."""
+UNTAKEN_SECONDS: Final = 10.0
+"""Seconds for which a connection that is not a worker's may leave an answer untaken."""
+MOST_UNTAKEN: Final = 64 << 20
+"""Bytes of answers that such connections leave untaken, together."""
+MOST_CALLERS: Final = 512
+"""Connections beside those that `max_workers` workers have."""
+LONGEST_REQUEST: Final = 1 << 16
+"""Bytes."""
 BACKLOG: Final = 1024
 """Connections that may wait to be accepted."""
 
@@ -61,11 +69,13 @@ class ControlSocket:
         self._connections: set[asyncio.Task[None]] = set()
         self._tenants: dict[asyncio.Task[None], Tenant] = {}
         self._callers = callers.Callers()
+        self._untaken = 0
+        self._deaf = callers.Callers()
 
     async def listen(self, **where: Any) -> asyncio.Server:
         """Accept connections; `where` as for `asyncio.start_unix_server`."""
         return await asyncio.start_unix_server(
-            self._serve, **where, limit=control.MAX_MESSAGE, backlog=BACKLOG
+            self._serve, **where, limit=LONGEST_REQUEST, backlog=BACKLOG
         )
 
     def drop_workers(self) -> None:
@@ -85,7 +95,9 @@ class ControlSocket:
         self._connections.add(task)
         try:
             workers = len(self._workers.registry.tenants)
-            crowd = len(self._connections) > descriptors.most_connections(workers)
+            most = self._resources.config.max_workers + MOST_CALLERS  # all may be coming in at once
+            most = min(descriptors.most_connections(workers), most)
+            crowd = len(self._connections) > most
             if crowd and not self._callers.make_room():
                 callers.refuse(writer)
             else:
@@ -96,6 +108,8 @@ class ControlSocket:
         finally:
             self._connections.discard(task)
             self._tenants.pop(task, None)
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()  # closing would wait until its peer reads
             writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -105,6 +119,9 @@ class ControlSocket:
         dismiss = functools.partial(callers.dismiss, task, writer)
         silent: contextlib.AbstractContextManager[None]
         patience: float | None = FIRST_MESSAGE_SECONDS
+        transport: Any = writer.transport
+        transport.set_write_buffer_limits(0)  # `drain` waits until all is taken
+        transport.max_size = LONGEST_REQUEST // 4  # of a read: else 256 KiB, whatever the limit is
         with contextlib.suppress(OSError, ValueError):
             caller = self._admit(writer)
             uid = caller.uid
@@ -134,12 +151,16 @@ class ControlSocket:
                 if tenant is not None and task is not None:
                     self._tenants[task] = tenant
                 if answer is not None:
-                    await self._say(writer, answer)
+                    self._say(writer, answer)
+                    if tenant is None:
+                        await self._until_taken(writer, uid)
+                    else:
+                        await writer.drain()
         # When the daemon ends this side closes; a client that reconnects finds out who serves.
         if tenant is not None and not self._stopping.is_set():
             self._workers.hang_up(tenant)
 
-    async def _say(self, writer: asyncio.StreamWriter, answer: Answer) -> None:
+    def _say(self, writer: asyncio.StreamWriter, answer: Answer) -> None:
         """Send an answer; a worker's welcome with the descriptor of its doorbell."""
         line = control.encode(answer)
         if "worker_fifo" in answer and writer.transport.get_write_buffer_size() == 0:
@@ -151,7 +172,21 @@ class ControlSocket:
                 end = opened.enter_context(writer.get_extra_info("socket").dup())
                 line = line[socket.send_fds(end, [line], [bell]) :]
         writer.write(line)
-        await writer.drain()
+
+    async def _until_taken(self, writer: asyncio.StreamWriter, uid: int) -> None:
+        """Wait until the peer has taken its answer; who has most untaken makes room for others."""
+        task, size = asyncio.current_task(), writer.transport.get_write_buffer_size()
+        if task is None or not size:
+            return
+        self._untaken += size
+        try:
+            if self._untaken > max(MOST_UNTAKEN, size):
+                self._deaf.make_room()
+            with self._deaf.silent(uid, task.cancel), self._callers.silent(uid, task.cancel):
+                async with asyncio.timeout(UNTAKEN_SECONDS):
+                    await writer.drain()
+        finally:
+            self._untaken -= size
 
     def _admit(self, writer: asyncio.StreamWriter) -> Caller:
         """The process at the other end, if it may use the daemon."""
