@@ -97,6 +97,21 @@ def test_its_worker_dies(wheel: LocalWheel, leave: int) -> None:
     assert len(fill(wheel, heir)) == SLAB
 
 
+def test_unread_of_its_last_tenant(wheel: LocalWheel) -> None:
+    """What others have still to read of it keeps a part of it; nobody else gets the rest."""
+    a, c = wheel.worker(0), wheel.worker(2, "reader")
+    hoard(wheel, a)
+    wheel.worker(1).schedule_many(np.full(8, 0.001), to="reader")
+    wheel.advance(2 * MS)
+    wheel.depart(1, DROP)
+    assert wheel.settle() == [1]
+    assert fill(wheel, a) == []
+    assert len(fill(wheel, c)) == SLAB
+    assert len(c.poll()) == 8
+    wheel.settle()
+    assert len(fill(wheel, wheel.worker(1))) == SLAB
+
+
 def test_an_heir_is_done_with_it() -> None:
     """However many empty slabs a worker may keep: not one that is kept for another row."""
     with LocalWheel(8192, 4, homes=True) as wheel:

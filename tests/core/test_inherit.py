@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from test_stock import clock_beside, fill
 
 from fsck_wheels import check, damaged
 from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, cookies, take_all
@@ -180,23 +181,102 @@ def test_a_loan_to_the_heir_ends_once() -> None:
         assert wheel.view.lines["offences"][1] == 0
 
 
-def test_two_sweeps_that_a_kept_worker_holds_up() -> None:
-    """Loans to one that does not read hold two sweeps, out of step: the clock rests."""
-    with LocalWheel(capacity=8192, max_workers=4) as wheel:  # two passes a sweep
-        owners = [wheel.worker(0), wheel.worker(1), wheel.worker(2)]
-        wheel.worker(3, "reader")
-        for owner in (owners[0], owners[2]):
-            owner.schedule(0.001, 7, to="reader")
+@pytest.mark.parametrize("then", ["reads", "dies", "is kept", "is last", "is last, and kept"])
+@pytest.mark.parametrize("behind", [False, True], ids=["in its ring", "behind its full ring"])
+@pytest.mark.parametrize("to", ["reader", "group:web"])
+@pytest.mark.parametrize("clock", ["lives", "dies"])
+def test_the_end_of_a_sender_waits_for_no_reader(
+    to: str, behind: bool, then: str, clock: str
+) -> None:
+    """A sender that ends is gone at once, and its row is another's. What it had sent is its
+    reader's, and the slots are anybody's when that has read it or is gone."""
+    with LocalWheel(4096, max_workers=3, payload_bytes=8) as wheel:
+        ring = 1 << int(wheel.view.header["comp_bits"])
+        reader = wheel.worker(1, "reader", group="web")
+        if behind:
+            while not reader.backlogged:
+                reader.schedule_many(np.zeros(64))
+                wheel.settle()
+        sender = wheel.worker(0, "sender")
+        for number in range(3):
+            sender.schedule(0.001, 7 + number, to=to, payload=bytes([number]))
+        sender.schedule(99.0)
         wheel.advance(2 * MS)
-        wheel.depart(3, KEEP)
-        assert wheel.settle() == [3]
-        for row in range(3):
-            wheel.depart(row)
-        assert wheel.settle() == [1]  # its end comes between theirs
-        assert wheel.settle() == []
-        reader = wheel.successor(3)
-        assert cookies(reader.poll()) == [7, 7]
-        assert wheel.settle() == [0, 2]
+        wheel.depart(0, DROP)
+        assert wheel.settle() == [0]
+        assert bool(wheel.view.lines["backlog"][1]) is behind  # no reader is blamed for one record
+        if clock == "dies":
+            wheel.restart_clock()
+        next_one = wheel.worker(0, "sender")
+        assert damaged(check(wheel)) == {}
+        if "last" in then:
+            wheel.depart(0, DROP)
+            assert wheel.settle() == [0]
+        if "kept" in then:
+            wheel.depart(1, KEEP)
+            assert wheel.settle() == [1]
+            reader = wheel.successor(1)
+        if then in ("dies", "is last"):
+            wheel.depart(1, DROP)
+            assert wheel.settle() == [1]
+        else:
+            got = []
+            for _ in range(3):
+                got.append(reader.poll(max_events=ring))
+                wheel.settle()
+            events = np.concatenate(got)
+            events = events[events["cookie"] >= 7]
+            assert events["cookie"].tolist() == [7, 8, 9]
+            assert [payload.tobytes()[0] for payload in events["payload"]] == [0, 1, 2]
+            wheel.depart(1, DROP)
+            assert wheel.settle() == [1]
+        del wheel.worker_memories[1]
+        if "last" in then:
+            next_one = wheel.worker(0, "sender")
+        assert damaged(check(wheel)) == {}
+        assert len(fill(wheel, next_one)) == 4096
+        assert wheel.counter("split") == 0
+
+
+def test_a_member_and_sender_end() -> None:
+    """What a group was sent by one that is gone goes on to its other member."""
+    with LocalWheel(256, max_workers=3) as wheel:
+        sender, busy = wheel.worker(0), wheel.worker(1, group="web")
+        sender.schedule(0.001, 7, to="group:web")
+        wheel.advance(2 * MS)
+        other = wheel.worker(2, group="web")
+        wheel.depart(0, DROP)
+        assert wheel.settle() == [0]
+        wheel.depart(1, DROP)
+        assert wheel.settle() == [1]
+        assert cookies(other.poll()) == [7]
+        assert busy is not other
+        assert take_all(wheel, other) == 256
+
+
+@pytest.mark.parametrize("leave", [KEEP, REROUTE])
+@pytest.mark.parametrize("split", [False, True])
+def test_a_kept_worker_has_no_idle_slot_in_hand(leave: int, split: bool) -> None:
+    """A departure leaves armed slots: all others are anybody's, also those it never took up."""
+    with LocalWheel(512, max_workers=3, payload_bytes=8) as wheel:
+        if split:  # each slab has an armed slot: what others get, they get one by one
+            owner = wheel.worker(2)
+            ids = owner.schedule_many(np.full(512, 50.0))
+            assert owner.cancel_many(np.delete(ids, np.arange(0, 512, 8))).all()
+            wheel.settle()
+        leaves = wheel.worker(0, group="web", receives=False)
+        with clock_beside(wheel, leaves):
+            taken = leaves.schedule_many(np.full(400, 50.0))
+        assert leaves.cancel_many(taken[1:200]).all()
+        wheel.settle()
+        with clock_beside(wheel, leaves):
+            leaves.schedule(50.0)  # it takes up what came back
+        assert leaves.cancel_many(taken[200:]).all()
+        wheel.depart(0, leave)
+        assert wheel.settle() == [0]
+        assert damaged(check(wheel)) == {}
+        assert len(fill(wheel, wheel.worker(1))) == 512 - 2 - (64 if split else 0)
+        assert damaged(check(wheel)) == {}
 
 
 def test_a_row_begins_where_its_last_tenant_ended() -> None:

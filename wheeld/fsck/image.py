@@ -245,8 +245,9 @@ class WheelImage:
         known = (self.owner_row >= 0) & (self.owner_row < self.max_workers)
         rows = self.rows[np.where(known, self.owner_row, 0)]
         tenant = (rows["state"] != 0) & (rows["incarnation"] == packing.OWNER_INCARNATION.of(words))
-        self.owned = known & tenant
-        self.unowned = words == 0
+        self.loose = self.split & (self.holders == _native.HOLDER_NOBODY)
+        self.owned = known & tenant | self.loose
+        self.unowned = (words == 0) & ~self.loose
         whole = slice(None, None, _native.SLAB_SLOTS)
         self.slab_valid = self.owned[whole] | self.split[whole]
 
@@ -303,7 +304,8 @@ class WheelImage:
 
     def name(self, slot: int) -> str:
         """Describe a slot: index, id, owner."""
-        owner = "nobody" if self.unowned[slot] else self.worker(int(self.owner_row[slot]))
+        row = int(self.owner_row[slot])
+        owner = "nobody" if self.unowned[slot] or self.loose[slot] else self.worker(row)
         return f"slot {slot}, id {int(self.ids[slot])}, owner {owner}: "
 
     def node(self, node: int) -> str:

@@ -75,6 +75,8 @@ def slots(s: WheelImage) -> list[Damage]:
         (told & (backlog | loans) & (s.stage_worker != reader), "is in {list}, but names {reader}"),
         (loose & same & (lent | np.isin(stage, (WAIT_TICK, WAIT_EXPIRE))) & ~_over_armed(s),
          "has stage {stage}, but is in no list"),
+        (s.loose & ~(same & fired & (backlog | loans)),
+         "is nobody's until it is read, but is {phase} in {list}"),
         (told & (phase == TAKEN) & ~np.isin(stage, (OFFERED, WAIT_EXPIRE)),
          "is {phase}, but not offered: {stage}"),
         (loose & fired & ~same, "has fired, but the clock's record is for generation {link_gen}"),

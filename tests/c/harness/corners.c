@@ -43,7 +43,7 @@ static void passes(int count)
 
 /* -- deaths ------------------------------------------------------------------------------------ */
 
-/* Each holds an unread event of the other's timer. Neither can be waited for. */
+/* Each holds an unread event of the other's timer. */
 static void play_mutual_loans(void)
 {
     begin(4096, MS);
@@ -56,18 +56,24 @@ static void play_mutual_loans(void)
     CHECK(w.reaped[0] == 1 && w.reaped[1] == 1, "reaped: A %u, B %u", w.reaped[0], w.reaped[1]);
 }
 
-/* The reader is gone first, the owner of what it did not read later. */
-static void play_reader_then_owner(void)
+static uint64_t owner_of(uint32_t slot) { return wh_load_acquire(&w.clock.owners[slot >> 6]); }
+
+/* The owner ends, and waits for nobody; what its reader B has not read is B's until B ends, too. */
+static void play_owner_then_reader(void)
 {
     begin(4096, MS);
     schedule(A, (plan){.delay = MS, .target = hand_target(B)});
     world_advance_to(&w, 2 * MS);
+    uint32_t slot = wh_list_first(&w.clock.wheel, wh_lent_list(&w.clock, &w.peers[1]));
     wh_clock_detach(&w.peers[0], WH_LEAVE_DROP);
-    passes(8); /* held: B may still read it */
-    CHECK(w.reaped[0] == 0, "A was reaped while B reads of it");
+    passes(64);
+    CHECK(w.reaped[0] == 1, "A waits for B");
+    CHECK(wh_load_relaxed(&w.peers[1].line->backlog) == 0, "B is said to have a backlog");
+    CHECK(owner_of(slot) == WH_SPLIT && wh_is_loose(&w.clock, slot), "B still copies its payload");
     wh_clock_detach(&w.peers[1], WH_LEAVE_DROP);
     passes(64);
-    CHECK(w.reaped[0] == 1 && w.reaped[1] == 1, "reaped: A %u, B %u", w.reaped[0], w.reaped[1]);
+    CHECK(w.reaped[1] == 1, "B was not reaped");
+    CHECK(owner_of(slot) == 0, "the slab is lost");
 }
 
 /* B's tick waits behind A's full ring; B cancels, and A dies before the clock has looked. */
@@ -296,7 +302,7 @@ int main(int argc, char **argv)
 {
     static const single_case cases[] = {
         {"both die, each on loan to the other", play_mutual_loans},
-        {"reader dies after the owner", play_reader_then_owner},
+        {"reader dies after the owner", play_owner_then_reader},
         {"cancel of a waiting tick as its reader dies", play_cancel_as_reader_dies},
         {"cancel of a waiting tick after the sweep", play_cancel_after_sweep},
         {"unread tick of a dead owner", play_tick_of_dead_owner},

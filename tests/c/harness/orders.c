@@ -224,6 +224,29 @@ static void verdict_moved(void)
     CHECK(has(A, wh_id_slot(id)), "a slot is lost");
 }
 
+/* A does not read what it was offered, and B receives for the first time. */
+static void before_first_receive(void)
+{
+    for (uint32_t row = 0; row < 2; row++)
+        wh_clock_join(&w.clock, &w.peers[row], 1);
+    wh_client_begin_to_receive(&A->client);
+    due = 5 * MS;
+    id = arm(A, wh_target_group(0, 0), 0);
+    submit(A, id);
+    passes();
+}
+static void receive_first(void)
+{
+    wh_client_begin_to_receive(&B->client);
+    waits = wh_client_may_sleep(&B->client);
+}
+static void verdict_first_receive(void)
+{
+    CHECK(!waits || rung(B->bell) || rung(w.bell[0]), "B sleeps beside what A does not read");
+    free(w.clock.queue);
+    w.clock.queue = NULL;
+}
+
 /* One winner. */
 static bool won;
 
@@ -355,6 +378,10 @@ int main(int argc, char **argv)
          .meanwhile = fire, .verdict = verdict_waits, .hold = true},
         {.name = "a timer fires as its worker waits", .before = before_event, .operate = fire,
          .meanwhile = wait_for_event, .verdict = verdict_waits, .hold = true},
+        {.name = "a member receives for the first time as an event is offered", .before = before_first_receive,
+         .operate = receive_first, .meanwhile = fire, .verdict = verdict_first_receive, .hold = true},
+        {.name = "an event is offered as a member receives for the first time", .before = before_first_receive,
+         .operate = fire, .meanwhile = receive_first, .verdict = verdict_first_receive, .hold = true},
         {.name = "room for the backlog as the clock falls asleep", .before = before_backlog, .operate = receive_some,
          .meanwhile = turn, .verdict = verdict_backlog, .hold = true},
         {.name = "the clock falls asleep as there is room", .before = before_full, .operate = fire_and_sleep,

@@ -197,12 +197,25 @@ static void check_dropped(const worker *w)
           "%llu dropped, the ledger says %llu", (ull)dropped, (ull)expected);
 }
 
-/* The sweep of a worker that leaves, to its end; then its row has a tenant again. Others read
- * meanwhile: what is on loan to them holds it up. */
+/* Is something on loan whose owner is gone? */
+static bool crew_has_loose(void)
+{
+    for (uint32_t slot = 0; slot < S->config.capacity; slot++)
+        if (wh_is_loose(&S->clock, slot))
+            return true;
+    return false;
+}
+
+/* The sweep of a worker that leaves, to its end, which waits for nobody; then its row has a tenant
+ * again. Others read what they have on loan of it. */
 static void worker_left(worker *w)
 {
     for (int turn = 0; S->leaving[w->row]; turn++) {
-        CHECK(turn < 100, "row %u is never reaped", w->row);
+        CHECK(turn < 40, "row %u is never reaped", w->row);
+        clock_work();
+    }
+    for (int turn = 0; turn == 0 || crew_has_loose(); turn++) {
+        CHECK(turn < 100, "what row %u had lent is never in stock", w->row);
         clock_work();
         for (uint32_t row = 0; row < ROWS; row++)
             if (worker_acts(&S->workers[row]))

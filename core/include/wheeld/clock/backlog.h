@@ -33,11 +33,8 @@ static inline uint32_t wh_settle_loans(wh_clock *c, wh_peer *peer, uint32_t budg
 {
     uint32_t list = wh_lent_list(c, peer), slot, count;
     for (count = 0; count < budget; count++) {
-        if ((slot = wh_list_first(&c->wheel, list)) == WH_NIL) {
-            peer->wanted = false; /* nobody has anything on loan to it */
-            return count;
-        }
-        if (wh_loan_stands(c, slot, peer))
+        slot = wh_list_first(&c->wheel, list);
+        if (slot == WH_NIL || wh_loan_stands(c, slot, peer))
             return count;
         wh_wheel_remove(&c->wheel, slot);
         if (wh_unlikely(wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_OFFERED))
@@ -103,7 +100,7 @@ static inline bool wh_settle(wh_clock *c, wh_peer *peer, uint32_t budget, uint32
     } else if (wh_load_relaxed(&peer->line->backlog)) {
         events = wh_settle_backlog(c, peer, budget);
         returns = wh_settle_returns(c, peer, budget);
-        if (!peer->behind && peer->returns_head == peer->returns_tail && !peer->wanted)
+        if (!peer->behind && peer->returns_head == peer->returns_tail)
             wh_store_relaxed(&peer->line->backlog, 0);
     }
     *done += loans + events + returns;

@@ -145,6 +145,13 @@ static wh_seldom wh_peer *wh_split_owner(const wh_clock *c, uint32_t slot)
     return wh_is_split(c, slot >> WH_SLAB_BITS) ? wh_holder_of(c, slot) : NULL;
 }
 
+/* Is it on loan, and its owner gone? */
+static inline bool wh_is_loose(const wh_clock *c, uint32_t slot)
+{
+    return wh_is_split(c, slot >> WH_SLAB_BITS) &&
+           wh_load_relaxed(&c->stock.holders[slot]) == WH_HOLDER_NOBODY;
+}
+
 /* The attached worker whose slot it is, or NULL. */
 wh_hot wh_peer *wh_owner_of(const wh_clock *c, uint32_t slot)
 {

@@ -9,7 +9,8 @@
  *     a queue of its own, and keep their slots. Both follow from the slots after a crash.
  *  3. The slot of an expiration that another worker than its owner reads is on loan until that
  *     worker's head has passed the record, or it is done with the offer; only then does the owner
- *     get it back. A tick is no loan. A slot of a split slab is on loan to its owner, too.
+ *     get it back. A tick is no loan. A slot of a split slab is on loan to its owner, too. A loan
+ *     outlives its owner: then it is nobody's (stock.h), and the clock gets it back.
  */
 #ifndef WHEELD_DELIVER_H
 #define WHEELD_DELIVER_H
@@ -159,8 +160,6 @@ static inline void wh_return_to(wh_clock *c, wh_peer *owner, uint32_t slot)
 static inline void wh_return(wh_clock *c, uint32_t slot)
 {
     wh_peer *owner = wh_owner_of(c, slot);
-    if (owner && owner->life == WH_PEER_DYING)
-        wh_sweep_again(owner);
     if (wh_unlikely(wh_is_split(c, slot >> WH_SLAB_BITS)))
         wh_stock_put(c, slot);
     else if (owner == NULL || owner->life == WH_PEER_DYING)
@@ -250,10 +249,13 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
 /* Deliver a fired timer that is in no list: now, or when there is room. */
 static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
 {
-    if (owner == NULL || (owner->life == WH_PEER_DYING && to == owner)) {
+    bool loose = wh_is_loose(c, slot);
+    if (to == NULL || (owner == NULL && !loose) || (to == owner && owner->life == WH_PEER_DYING)) {
         wh_note_end(c, slot, WH_TRACE_DROPPED);
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
         wh_count(&c->seg->dropped, 1);
+        if (loose)
+            wh_stock_put(c, slot);
     } else if (wh_peer_open(c, to)) {
         wh_put_expired(c, to, slot, wh_sent_stage(c, slot, to, owner));
     } else {

@@ -62,7 +62,7 @@ static inline wh_peer *wh_route_again(wh_clock *c, uint32_t slot, wh_peer *owner
 {
     uint32_t group = wh_group_of(c, slot);
     wh_peer *to = NULL;
-    if (owner == NULL)
+    if (owner == NULL && !wh_is_loose(c, slot))
         return NULL;
     if (group < WH_GROUPS && (to = wh_group_member(c, group)) == NULL)
         to = wh_group_kept(c, group);

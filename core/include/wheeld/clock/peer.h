@@ -24,10 +24,6 @@ enum wh_life {
     WH_PEER_PRESENT
 };
 
-/* How far a sweep is: a round begins; something on loan holds it; it rests until something has come
- * back, and then another round begins. */
-enum wh_sweep { WH_SWEEP_ROUND = 0, WH_SWEEP_HELD, WH_SWEEP_RESTS };
-
 /* What of its rings is not published yet: nothing; records that wake no worker; records that wake a
  * waiting one. */
 enum wh_news { WH_NEWS_NONE = 0, WH_NEWS_QUIET, WH_NEWS_WAKES };
@@ -48,11 +44,9 @@ typedef struct wh_peer {
     uint64_t groups; /* a bit each */
     enum wh_life life;
     enum wh_leave leave; /* LEAVING, DYING: the policy it is swept under; else WH_STAYS */
-    enum wh_sweep sweep;
     enum wh_news news;
     uint32_t reap_slab, next_heir;
     int bell;
-    bool wanted; /* a sweep waits for what this worker reads, in any life and state */
     bool behind; /* its backlog is not empty: new events wait behind it; likewise for returns */
     uint64_t asked, answered;      /* its requests (supply.h); the last one that was handled */
     uint32_t ask_left, look_slab;  /* slots still to hand over; where to search for them */
@@ -75,14 +69,6 @@ static inline void wh_clock_detach(wh_peer *peer, enum wh_leave leave)
     peer->leave = leave;
     peer->life = leave == WH_LEAVE_DROP ? WH_PEER_DYING : WH_PEER_LEAVING;
     peer->reap_slab = 0;
-    peer->sweep = WH_SWEEP_ROUND;
-}
-
-/* Resume its sweep: what held it up may have come back. */
-static inline void wh_sweep_again(wh_peer *peer)
-{
-    if (peer->sweep == WH_SWEEP_RESTS)
-        peer->sweep = WH_SWEEP_ROUND;
 }
 
 #endif

@@ -35,7 +35,9 @@ static inline bool wh_has_joined(const wh_peer *peer, uint64_t groups)
 /* A worker that has never received may never do so: it becomes a member with its first receive. */
 static inline bool wh_is_member(const wh_peer *peer, uint64_t groups)
 {
-    return wh_has_joined(peer, groups) && wh_load_relaxed(&peer->seg->receives) != 0;
+    /* pairs: receives, offered - seq_cst: read after the clock said what it offers, else a first-time
+     * member could sleep unrung while it does not count */
+    return wh_has_joined(peer, groups) && wh_load_seq(&peer->seg->receives) != 0;
 }
 
 /* Gather the members of `group`, or all that have joined it, beginning with the one whose turn it

@@ -8,8 +8,9 @@
  * than the one it waits on.
  *
  *     member                             clock
- *     wait_seq = odd       (seq_cst)     offered |= group           (seq_cst)
- *     offered & groups ?   (seq_cst)     any member with odd wait_seq ?  (seq_cst)
+ *     receives = 1, once   (seq_cst)     offered |= group           (seq_cst)
+ *     wait_seq = odd       (seq_cst)     any that receives ?        (seq_cst)
+ *     offered & groups ?   (seq_cst)     of these, one with odd wait_seq ?  (seq_cst)
  *        ring the doorbell                  it gets its share
  *
  * The oldest offers go first, a share at a time; a member that is done comes for more.

@@ -9,6 +9,8 @@
  * Invariants
  *  1. A slot of a split slab is in stock exactly if its holder is 0; that is stored before anything
  *     else says so, so a new clock makes the stock anew from the holders.
+ *     A slot that is on loan when its owner ends is nobody's: it comes to stock when its reader has
+ *     read it or is gone itself. Until then it is in that reader's list of loans or backlog.
  *  2. Only the clock writes the owner word of a split slab, and only to clear it. Whether
  *     it is split the clock knows by a mark of its own.
  */
@@ -33,7 +35,7 @@ static inline void wh_stock_split(wh_clock *c, uint32_t slab)
 static inline void wh_stock_unsplit(wh_clock *c, uint32_t slab)
 {
     c->stock.free[slab] = 0;
-    c->stock.slots -= WH_SLAB_SLOTS;
+    c->stock.slots -= slab < c->shared_slabs ? WH_SLAB_SLOTS : 0;
     c->stock.slabs_split--;
     c->stock.slabs_freed += slab < c->shared_slabs;
     c->stock.split[slab] = 0;
@@ -66,10 +68,10 @@ static inline void wh_stock_put(wh_clock *c, uint32_t slot)
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     link->gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm */
     s->free[slab] |= 1ull << (slot & (WH_SLAB_SLOTS - 1));
-    s->slots++;
+    s->slots += slab < c->shared_slabs; /* a home goes to nobody else: it waits until it is whole */
     if (s->free[slab] == ~0ull) {
         wh_stock_unsplit(c, slab);
-    } else if (!s->stacked[slab]) {
+    } else if (slab < c->shared_slabs && !s->stacked[slab]) {
         s->stacked[slab] = 1;
         s->stack[s->stack_size++] = slab;
     }

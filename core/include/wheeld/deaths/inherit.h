@@ -10,6 +10,7 @@
  * it, so it ends here. Its slot is handed over like one that the dead worker held.
  *
  * A successor of the same name ("keep") takes over row, incarnation and rings: it is its own heir.
+ * Until it comes no slab is in hand: all are parked, and idle slots of split ones go to stock.
  *
  * Invariants
  *  1. A slot is handed to exactly one heir, even if the clock dies on the way: before the owner
@@ -151,7 +152,7 @@ static inline wh_cold void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer 
     } else if (!wh_stage_over(stage)) {
         wh_inherit_open(c, slot, state, moves && theirs);
     } else if (wh_in_hands(c, link, from)) {
-        if (moves)
+        if (moves || wh_is_split(c, slot >> WH_SLAB_BITS))
             wh_return(c, slot);
         else
             /* its next generation: no other worker arms it before this one is returned */
@@ -159,7 +160,8 @@ static inline wh_cold void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer 
     } else if (moves && theirs && (stage == WH_STAGE_WAIT_EXPIRE || stage == WH_STAGE_EXPIRED)) {
         wh_wheel_remove(&c->wheel, slot);
         wh_deliver_again(c, slot, NULL, heir);
-    } else if (moves && (stage == WH_STAGE_WAIT_RETURN || stage == WH_STAGE_RETURNED)) {
+    } else if ((moves || wh_is_split(c, slot >> WH_SLAB_BITS)) &&
+               (stage == WH_STAGE_WAIT_RETURN || stage == WH_STAGE_RETURNED)) {
         wh_return(c, slot);
     }
 }
@@ -199,6 +201,11 @@ static inline void wh_inherit_slab(wh_clock *c, uint32_t slab, wh_peer *from, wh
     }
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
         wh_inherit(c, slab << WH_SLAB_BITS | i, from, heir);
+    if (heir == from) { /* none of it is in hand: who is short of slots may have the idle ones */
+        uint64_t word = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
+        (void)wh_cas_acq_rel(&c->owners[slab], &word, word | WH_PARKED); /* pairs: slab */
+        wh_stock_ended(c, slab << WH_SLAB_BITS);
+    }
     wh_count(&c->seg->inherited, WH_SLAB_SLOTS);
 }
 
@@ -211,6 +218,8 @@ static inline void wh_inherit_slot(wh_clock *c, uint32_t slot, wh_peer *from, wh
         wh_step();
         wh_stock_hold(c, slot, heir);
         wh_step();
+    } else {
+        heir->stale_until = heir->ret_tail; /* what it did not take up goes to stock */
     }
     wh_inherit(c, slot, from, heir);
     wh_count(&c->seg->inherited, 1);

@@ -2,7 +2,8 @@
  *
  * Its submissions are drained first, as anyone's. Then all slabs are swept, by its policy:
  *
- *     drop     armed timers are dropped; the slab is free once none of its slots is on loan
+ *     drop     armed timers are dropped; the slab is free, or, while others have some of its slots
+ *              to read, split: these are nobody's then (stock.h), and no reader is waited for
  *     keep     the slab stays, its slots are handed to the successor to come (inherit.h)
  *     reroute  the slab goes to a living member of its groups; with none left, it is kept
  *
@@ -22,8 +23,7 @@
 #define WH_REAP_OWN 16   /* of those, its own slabs, whose slots are each ended or handed over */
 #define WH_REAP_LISTED 1024 /* of events that waited for it, or were lent to it */
 
-/* Is the slot's record still to be read by another worker that may read it? Two that die together
- * must not wait for each other. */
+/* Is the slot's record still to be read by another worker that may read it? */
 static inline bool wh_on_loan(wh_clock *c, const wh_link *link, const wh_peer *owner)
 {
     const wh_peer *reader = &c->peers[wh_stage_worker(link)];
@@ -77,13 +77,8 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
     }
     if (link->gen == gen)
         wh_reclaim_offer(c, slot, peer);
-    if (link->gen == gen && wh_on_loan(c, link, peer)) {
-        wh_peer *reader = &c->peers[wh_stage_worker(link)];
-        reader->wanted = true;
-        /* pairs: backlog - the reader rings after it has read */
-        wh_store_seq(&reader->line->backlog, 1);
+    if (link->gen == gen && wh_on_loan(c, link, peer))
         return false;
-    }
     if (link->gen == gen && wh_unread_end(c, slot))
         wh_count_dropped(c, peer);
     wh_note_end(c, slot, WH_TRACE_DROPPED); /* if none is recorded yet */
@@ -126,15 +121,24 @@ static inline void wh_sweep_taken(wh_clock *c, const wh_peer *peer, uint32_t sla
     }
 }
 
-/* Reclaim one of the dead worker's slabs. False: something of it is still on loan. */
-static inline bool wh_reclaim_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
+/* Reclaim one of the dead worker's slabs. What is on loan is nobody's from then on. */
+static inline void wh_reclaim_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
 {
-    bool held = false;
+    uint64_t lent = 0;
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
-        held |= !wh_reclaim(c, peer, slab << WH_SLAB_BITS | i);
-    if (!held)
+        lent |= (uint64_t)!wh_reclaim(c, peer, slab << WH_SLAB_BITS | i) << i;
+    if (lent == 0) {
         wh_free_slab(c, slab);
-    return !held;
+        return;
+    }
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
+        wh_store_relaxed(&c->stock.holders[slab << WH_SLAB_BITS | i],
+                         lent >> i & 1 ? WH_HOLDER_NOBODY : 0);
+    wh_stock_split(c, slab);
+    wh_store_release(&c->owners[slab], WH_SPLIT); /* pairs: slab - with its holders */
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
+        if (!(lent >> i & 1))
+            wh_stock_put(c, slab << WH_SLAB_BITS | i);
 }
 
 /* A slot of another worker that waited in the dead one's backlog, or was lent to it. */
@@ -222,37 +226,26 @@ static inline wh_peer *wh_heir_of(wh_clock *c, wh_peer *peer)
     return heir;
 }
 
-/* Sweep one of its own slabs. False: something of it is still on loan. */
-static inline bool wh_reap_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
+/* Sweep what it holds of a split slab; `last`: what nobody holds and nobody is to read, too. */
+static inline void wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool last)
 {
-    if (peer->leave == WH_LEAVE_DROP)
-        return wh_reclaim_slab(c, peer, slab);
-    wh_inherit_slab(c, slab, peer, wh_heir_of(c, peer));
-    return true;
-}
-
-/* Sweep what it holds of a split slab; `last`: what nobody holds, too. False: something is still on
- * loan. */
-static inline bool wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool last)
-{
-    bool held = false;
     wh_peer *heir = NULL;
     for (uint32_t i = 0; i < WH_SLAB_SLOTS && wh_is_split(c, slab); i++) {
         uint32_t slot = slab << WH_SLAB_BITS | i;
         const wh_peer *holder = wh_holder_of(c, slot);
-        if (holder == NULL && last && wh_load_relaxed(&c->stock.holders[slot])) {
+        if (holder == NULL && last && wh_load_relaxed(&c->stock.holders[slot]) &&
+            !(wh_is_loose(c, slot) && c->wheel.links[slot].list != WH_NIL)) {
             wh_end_orphan(c, slot);
             wh_stock_put(c, slot);
         } else if (holder == peer && peer->leave != WH_LEAVE_DROP) {
             heir = heir ? heir : wh_heir_of(c, peer);
             wh_inherit_slot(c, slot, peer, heir);
         } else if (holder == peer && !wh_reclaim(c, peer, slot)) {
-            held = true;
+            wh_store_relaxed(&c->stock.holders[slot], WH_HOLDER_NOBODY);
         } else if (wh_holder_of(c, slot) == peer) { /* its end may already have returned it */
             wh_stock_put(c, slot);
         }
     }
-    return !held;
 }
 
 /* Finish its sweep: it owns nothing any more, or all of it is ready for a successor. False:
@@ -280,14 +273,6 @@ static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
     return true;
 }
 
-/* Those that rest look again: something may have come back. Without the rest two sweeps out of
- * step, each held by loans to a worker that does not read, would call each other up for ever. */
-static inline void wh_reaps_go_on(wh_clock *c)
-{
-    for (uint32_t i = 0; i < c->peers_used; i++)
-        wh_sweep_again(&c->peers[i]);
-}
-
 /* Sweep some slabs from where the last call stopped. True: they were the last ones. */
 static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
 {
@@ -306,13 +291,14 @@ static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
         if (wh_unlikely(c->queue != NULL) && owner != 0)
             wh_sweep_taken(c, peer, slab);
         if (wh_unlikely(wh_is_split(c, slab))) {
-            if (!wh_reap_split(c, peer, slab, last))
-                peer->sweep = WH_SWEEP_HELD;
+            wh_reap_split(c, peer, slab, last);
             wh_sweep_cancelled(c, slab);
             own++;
         } else if (wh_owner_name(owner) == mine) {
-            if (!wh_reap_slab(c, peer, slab))
-                peer->sweep = WH_SWEEP_HELD;
+            if (peer->leave == WH_LEAVE_DROP)
+                wh_reclaim_slab(c, peer, slab);
+            else
+                wh_inherit_slab(c, slab, peer, wh_heir_of(c, peer));
             own++;
         } else if (owner != 0 && last && wh_owner_of(c, slab << WH_SLAB_BITS) == NULL) {
             wh_free_orphan(c, slab);
@@ -328,17 +314,7 @@ static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
 /* Do a part of the work. True: the worker is gone and its slabs are free; or it is kept. */
 static inline wh_cold bool wh_reap(wh_clock *c, wh_peer *peer)
 {
-    if (!wh_reap_slabs(c, peer))
-        return false;
-    if (peer->sweep == WH_SWEEP_HELD) {
-        peer->reap_slab = 0;
-        peer->sweep = WH_SWEEP_RESTS;
-        return false;
-    }
-    if (!wh_reap_end(c, peer))
-        return false;
-    wh_reaps_go_on(c);
-    return true;
+    return wh_reap_slabs(c, peer) && wh_reap_end(c, peer);
 }
 
 #endif

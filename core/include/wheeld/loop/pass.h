@@ -100,7 +100,7 @@ static inline void wh_serve(wh_clock *c, wh_peer *peer, wh_work *work)
     work->asking |= wh_asks(peer);
     done += met;
     work->left -= done < work->left ? done : work->left;
-    if (wh_likely(!peer->leave) || peer->sweep == WH_SWEEP_RESTS || !wh_drained(peer))
+    if (wh_likely(!peer->leave) || !wh_drained(peer))
         return;
     if (work->swept) {
         work->more = true;
@@ -110,7 +110,7 @@ static inline void wh_serve(wh_clock *c, wh_peer *peer, wh_work *work)
     if (wh_reap(c, peer))
         work->reaped = wh_peer_index(c, peer);
     else
-        work->more |= peer->sweep != WH_SWEEP_RESTS;
+        work->more = true;
 }
 
 /* All workers', each once. */
@@ -217,7 +217,6 @@ static inline void wh_awake(wh_clock *c)
     wh_store_seq(&c->seg->sleep_until, INT64_MIN); /* pairs: sleep */
     /* pairs: bell-once - a worker that rang in this sleep need not ring again until it ended */
     wh_store_seq(&c->seg->sleep_seq, wh_load_relaxed(&c->seg->sleep_seq) + 1);
-    wh_reaps_go_on(c);
 }
 
 /* Do passes at the times in c->now until nothing is left to do, or a worker was reaped. */
@@ -231,7 +230,6 @@ static inline void wh_pass_all(wh_clock *c, uint32_t *reaped)
 static inline void wh_advance_virtual(wh_clock *c, int64_t target_ns, uint32_t *reaped)
 {
     int64_t now = c->now[WH_CLOCK_BASE], next;
-    wh_reaps_go_on(c);
     wh_pass_all(c, reaped);
     while (*reaped == WH_NIL && (next = wh_wheel_next_ns(&c->wheel)) <= target_ns &&
            now < target_ns) {

@@ -88,6 +88,10 @@ static inline void wh_recover_wait(wh_recovery *r, uint32_t slot, enum wh_stage 
                                    wh_peer *peer)
 {
     wh_clock *c = r->clock;
+    if (peer == NULL) { /* nobody's, and who was to read it is gone */
+        wh_deliver_fired(c, slot, NULL, NULL);
+        return;
+    }
     c->wheel.links[slot].completion = wh_completion_word(stage, wh_peer_index(c, peer), 0);
     r->waiting[r->count++] = slot;
 }
@@ -226,7 +230,7 @@ static inline void wh_recover_over(wh_recovery *r, uint32_t slot, wh_peer *owner
     }
 }
 
-/* One slot of a slab that `owner`, who is attached and not dying, holds. */
+/* One slot of a slab that `owner`, who is attached and not dying, holds; NULL: it is nobody's. */
 static inline wh_cold void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner)
 {
     wh_clock *c = r->clock;
@@ -255,7 +259,18 @@ static inline wh_cold void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_pee
         wh_recover_home(c, owner, slot);
 }
 
-/* Each slot of a split slab: its holder's, or in stock. */
+/* Was it on loan when its owner ended? */
+static inline bool wh_recovers_loose(const wh_clock *c, uint32_t slot)
+{
+    const wh_link *link = &c->wheel.links[slot];
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
+    enum wh_stage stage = wh_stage_of(link);
+    return wh_is_loose(c, slot) && wh_state_gen(state) == link->gen &&
+           wh_state_phase(state) >= WH_FIRED &&
+           (wh_stage_out(stage) || stage == WH_STAGE_WAIT_EXPIRE);
+}
+
+/* Each slot of a split slab: its holder's, on loan, or in stock. */
 static inline void wh_recover_split(wh_recovery *r, uint32_t slab)
 {
     wh_clock *c = r->clock;
@@ -263,7 +278,7 @@ static inline void wh_recover_split(wh_recovery *r, uint32_t slab)
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
         uint32_t slot = slab << WH_SLAB_BITS | i;
         wh_peer *holder = wh_holder_of(c, slot);
-        if (holder) {
+        if (holder || wh_recovers_loose(c, slot)) {
             wh_recover_slot(r, slot, holder);
         } else {
             wh_end_orphan(c, slot);

@@ -90,13 +90,15 @@ static inline void wh_fd_ring(const wh_fd *fd)
         wh_bell_ring(fd->number);
 }
 
-/* Empty the FIFO. Call it before looking at the ring, never after: a byte that comes in between
- * must stay for the next wait. */
+/* Empty the FIFO, but read at most a pipe's usual 64 KiB: those who write it do not end this. What
+ * is left only makes the next wait short. Call it before looking at the ring, never after: a byte
+ * that comes in between must stay for the next wait. */
 static inline void wh_bell_clear(int fd)
 {
     char bytes[512];
-    while (read(fd, bytes, sizeof bytes) == (ssize_t)sizeof bytes)
-        ;
+    for (int reads = 0; reads < 128; reads++)
+        if (read(fd, bytes, sizeof bytes) != (ssize_t)sizeof bytes)
+            return;
 }
 
 #endif

@@ -32,7 +32,7 @@
     P(OWNER, INCARNATION, 16, 46, "incarnation of the owner")                                      \
     P(OWNER, WORKER, 0, 16, "its row + 1; 0: nobody; 0xffff: each slot has a holder of its own")   \
     P(HOLDER, POSITION, 12, 20, "low bits of where in its return ring it got the slot")            \
-    P(HOLDER, WORKER, 0, 12, "row + 1 of the holder; 0: the clock")                                \
+    P(HOLDER, WORKER, 0, 12, "row + 1 of the holder; 0: the clock; 0xfff: nobody, until it was read")                                \
     P(TARGET, INCARNATION, 12, 20, "for a worker: low bits of its incarnation")                    \
     P(TARGET, USES, 18, 14, "for a group: `uses` of its number")                                   \
     P(TARGET, GROUP, 12, 6, "for a group: its number")                                             \
@@ -79,6 +79,7 @@ enum wh_packed { WH_PACKED(WH_DECLARE_PART) };
 #define WH_PARKED WH_MASK(OWNER_PARKED)
 #define WH_TAKING WH_MASK(OWNER_TAKING)
 #define WH_SPLIT 0xffffull     /* in place of an owner's row + 1 */
+#define WH_HOLDER_NOBODY 0xfffu /* a HOLDER word: on loan, and its owner is gone */
 #define WH_TARGET_GROUP 0xfffu /* in place of a target's row + 1 */
 #define WH_ASK_ALL WH_MASK(ASK_ALL)
 #define WH_CLOSED 0xffffffu /* FIRED, in place of a taker: no offer, its receiver keeps it */

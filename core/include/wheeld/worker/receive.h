@@ -38,7 +38,8 @@ static inline void wh_client_begin_to_receive(wh_client *c)
     if (wh_likely(c->receives))
         return;
     c->receives = true;
-    wh_store_relaxed(&c->seg->receives, 1);
+    /* pairs: receives, offered - before it says that it waits: the clock counts it by then */
+    wh_store_seq(&c->seg->receives, 1);
 }
 
 static inline uint64_t wh_client_ready(const wh_client *c)
