@@ -31,6 +31,7 @@ TARGET_GROUP: int
 KIND_TRACE: int
 SLAB_SLOTS: int
 SPLIT: int
+HOLDER_NOBODY: int
 BUCKETS: int
 SIZES: int
 POOLS: int

@@ -27,7 +27,8 @@ static inline uint32_t wh_word_set_of(uint64_t hash)
 #define WH_AGREED(K)                                                                               \
     K(WH_LAYOUT_VERSION) K(WH_MAGIC) K(WH_LINE) K(WH_SLAB_BITS) K(WH_SLAB_SLOTS)                   \
     K(WH_MAX_CAPACITY) K(WH_MAX_WORKERS) K(WH_MAX_WHEEL_BITS) K(WH_UNDO_ENTRIES) K(WH_GROUPS)      \
-    K(WH_PARKED) K(WH_TAKING) K(WH_SPLIT) K(WH_HOLDER_NOBODY) K(WH_ASK_ALL) K(WH_TARGET_GROUP) K(WH_NIL)               \
+    K(WH_PARKED) K(WH_TAKING) K(WH_SPLIT) K(WH_HOLDER_NOBODY) K(WH_ASK_ALL)                    \
+    K(WH_TARGET_GROUP) K(WH_NIL)                                                                   \
     K(WH_BUCKET_BITS) K(WH_BUCKETS) K(WH_MARK_WORDS) K(WH_SIZES) K(WH_POOLS) K(WH_MAX_POOL_BYTES)  \
     K(WH_POOL_NOBODY) K(WH_MIN_TRACE_BITS) K(WH_MAX_TRACE_BITS) K(WH_NO_ROW) K(WH_TRACE_KINDS)     \
     K(WH_TRACE_PERIODIC) K(WH_TRACE_FOUND) K(WH_TRACED_TICK) K(WH_VERSION_MASK)                    \
