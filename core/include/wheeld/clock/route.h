@@ -35,8 +35,8 @@ static inline bool wh_has_joined(const wh_peer *peer, uint64_t groups)
 /* A worker that has never received may never do so: it becomes a member with its first receive. */
 static inline bool wh_is_member(const wh_peer *peer, uint64_t groups)
 {
-    /* pairs: receives, offered - seq_cst: read after the clock said what it offers, else a first-time
-     * member could sleep unrung while it does not count */
+    /* pairs: receives, offered - seq_cst: read after the clock said what it offers, else a
+     * first-time member could sleep unrung while it does not count */
     return wh_has_joined(peer, groups) && wh_load_seq(&peer->seg->receives) != 0;
 }
 
