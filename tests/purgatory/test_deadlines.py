@@ -35,17 +35,22 @@ class Told(Deadlines):
         super().__init__(timers, name, self.keys.append)
 
 
-class Stopping:
-    """Words of one that dies before it grows the word of a key."""
+class Between:
+    """Words of a worker before whose next step but `left` another worker acts."""
 
-    def __init__(self, words: Any) -> None:
-        self._real = words
+    def __init__(self, words: Any, left: int, other: Deadlines, act: str) -> None:
+        self._real, self._left, self._other, self._act = words, left, other, act
+        self.answers: list[Any] = []
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def _grow(self, key: Any, *numbers: int) -> bool:
-        return key != KEY and bool(self._real._grow(key, *numbers))
+    def _grow(self, *given: Any) -> bool:
+        if self._left == 0:
+            more = () if self._act == "cancel" else (2.0,)
+            self.answers.append(getattr(self._other, self._act)(KEY, *more))
+        self._left -= 1
+        return bool(self._real._grow(*given))
 
 
 wheel = local_wheel(payload_bytes=64)
@@ -68,7 +73,7 @@ def test_told_once_and_in_time(
     told[0].start(KEY, 5.0)
     pass_by(wheel, workers, 4.9)
     assert told[0].keys == []
-    assert told[1].remaining(KEY) == pytest.approx(0.1)
+    assert told[1].remaining(KEY) == pytest.approx(0.1, abs=5e-6)
     pass_by(wheel, workers, 0.2)
     assert [one.keys for one in told] == [[KEY], [], []]
     assert told[1].remaining(KEY) is None
@@ -183,7 +188,7 @@ def test_a_death_while_it_begins(
     wheel: LocalWheel, workers: list[LocalTimers], told: list[Told], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its timer is armed, and its word was not there yet: nothing is told, nothing stays."""
-    monkeypatch.setattr(told[0], "_words", Stopping(told[0]._words))
+    monkeypatch.setattr(told[0], "_replace", lambda key, units: None)
     told[0].start(KEY, 1.0)
     wheel.settle()
     assert workers[0].pending == 1
@@ -216,8 +221,12 @@ def test_a_death_while_it_is_told(
     wheel: LocalWheel, workers: list[LocalTimers], told: list[Told], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next one is told again: its end was not seen by anybody."""
+
+    def die(key: Any, mine: int) -> None:
+        raise RuntimeError
+
     told[0].start(KEY, 5.0)
-    monkeypatch.setattr(told[0], "_expire", lambda key: None)  # as if it died there
+    monkeypatch.setattr(told[0], "_expire", die)
     monkeypatch.setattr(workers[0], "cancel", lambda id, block: False)
     pass_by(wheel, workers, 6)
     assert told[1].remaining(KEY) == 0.0
@@ -228,6 +237,67 @@ def test_a_death_while_it_is_told(
     pass_by(wheel, workers[1:], 6)
     assert told[1].keys + told[2].keys == [KEY]
     assert words(wheel) == 0
+
+
+def test_one_timer_however_often_it_begins(
+    wheel: LocalWheel, workers: list[LocalTimers], told: list[Told]
+) -> None:
+    for number in range(5000):
+        told[0].start(KEY, 5.0 if number % 3 else 4.0)
+        told[0].start(number, 3600.0)
+        assert told[0].cancel(number)
+        if number % 100 == 0:
+            wheel.settle()
+    wheel.settle()
+    assert workers[0].pending == words(wheel) == 1
+    pass_by(wheel, workers, 5.1)
+    assert told[0].keys == [KEY]
+
+
+@pytest.mark.parametrize("broken", ["_arm", "_replace"])
+def test_a_start_that_fails_leaves_what_was_there(
+    wheel: LocalWheel,
+    workers: list[LocalTimers],
+    told: list[Told],
+    monkeypatch: pytest.MonkeyPatch,
+    broken: str,
+) -> None:
+    def refuse(*given: Any) -> None:
+        raise WheelFull
+
+    told[0].start(KEY, 5.0)
+    monkeypatch.setattr(told[1], broken, refuse)
+    with pytest.raises(WheelFull):
+        told[1].start(KEY, 1.0)
+    assert told[2].remaining(KEY) == pytest.approx(5.0, abs=5e-6)
+    pass_by(wheel, workers, 6)
+    assert [one.keys for one in told] == [[KEY], [], []]
+    assert [timers.pending for timers in workers] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("act", ["start", "cancel", "extend"])
+def test_one_decides_when_another_acts_at_the_end(
+    wheel: LocalWheel, workers: list[LocalTimers], told: list[Told], act: str
+) -> None:
+    """At each step of the end: what `cancel` won is not told, what `start` set is told."""
+    for step in range(4):
+        real = told[0]._words
+        between = Between(real, step, told[1], act)
+        told[0].start(KEY, 1.0)
+        told[0]._words = between
+        pass_by(wheel, workers, 1.1)
+        told[0]._words = real
+        before = sum(len(one.keys) for one in told)
+        pass_by(wheel, workers, 3)
+        keys = [key for one in told for key in one.keys]
+        for one in told:
+            one.keys.clear()
+        if act == "cancel":
+            assert len(keys) == (0 if between.answers == [True] else 1), step
+        elif between.answers in ([None], [True]):
+            assert len(keys) == before + 1, step
+        assert [timers.pending for timers in workers] == [0, 0, 0]
+        assert words(wheel) == 0
 
 
 def test_lost_where_it_is_to_be(wheel: LocalWheel, workers: list[LocalTimers]) -> None:
@@ -281,7 +351,7 @@ def test_no_slot_for_it(wheel: LocalWheel, told: list[Told]) -> None:
             told[0].start(number, 100.0)
             wheel.settle()
     assert told[0].remaining(number) is None
-    assert words(wheel) == 2 * number
+    assert words(wheel) == number
 
 
 def test_others_events_and_closed_ones(

@@ -60,6 +60,8 @@ class _Farewell:
 class LocalTimers(Timers):
     """`wheeld_client.Timers` over a LocalWheel: every public call, and no daemon."""
 
+    on_death, wheel_token = "reroute", 1
+
     def __init__(self, wheel: LocalWheel, row: int, name: str) -> None:
         self.worker = name
         self.directory = Path("local")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import logging
 import math
 import operator
+import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -19,11 +22,19 @@ from wheeld_client.timers.timers import Timers, payload_of
 from wheeld_core.arguments import float_of, shown
 from wheeld_core.errors import InvalidDelay, PayloadTooLarge, RingFull
 
-OVER: Final = 2**64 - 1
-"""In place of a deadline: it has passed, and `on_expire` is being called."""
-_NUMBERS: Final = b"\0deadline"
-_NUMBER: Final = 8
-"""Bytes of a deadline's number in its timer's payload; the key follows."""
+log = logging.getLogger("wheeld")
+
+_UNIT_NS: Final = 1 << 12
+_TURN: Final = 1 << 52
+"""Lowest bit of the turn in a key's word: it goes up when a deadline is replaced by an earlier one,
+or by one after its end, since a word only grows."""
+_OVER: Final = 1 << 51
+"""It has passed, and `on_expire` is being called; the bits below are the tag of the timer that
+calls. Without it they are the deadline in units of 4,096 ns."""
+_END: Final = 2**64 - 1
+"""In place of all that: it has ended. Nothing follows in this word, so it can be forgotten."""
+_TAG: Final = 8
+"""Bytes of a timer's tag in its payload; the key follows."""
 
 
 class Deadlines:
@@ -60,10 +71,21 @@ class Deadlines:
         self._timers = timers.timers if isinstance(timers, AsyncTimers) else timers
         self._words = Purgatory(self._timers, f"deadlines {name}")
         self._on_expire = on_expire
-        self._starting: set[int] = set()
+        self._wheel_token = self._timers.wheel_token
+        self._own: dict[Any, tuple[int, int]] = {}
+        """Key -> a timer of ours that looks at its word, and when it does, ns."""
+        self._lock = threading.RLock()  # what a timer's look decides, and who counts on that timer
+        self._starting = False
         digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
         self._cookie = int.from_bytes(digest, "little")
         self._timers._callbacks.claims[self._cookie] = self._look
+        if self._timers.on_death == "drop":
+            log.warning(
+                "deadlines %r: those that worker %r starts end when it closes or dies; to leave them "
+                "to others connect with on_death='reroute' and a group",
+                name,
+                self._timers.worker,
+            )
 
     def start(self, key: Any, timeout: float) -> None:
         """Start a deadline, `timeout` seconds from now; an earlier one of the key is replaced.
@@ -86,26 +108,57 @@ class Deadlines:
         wait for room, but raises.
         """
         timeout = _checked(timeout)
-        words, now = self._words, self._timers.now_ns()
-        words._forget(key)
-        number = max(now, words._word(_number_of(key)) + 1)
-        words._grow(_number_of(key), number)
-        self._starting.add(number)
-        try:
-            timer = self._arm(key, number, timeout)
+        with self._lock:
+            self._starting = True
             try:
-                words._grow(key, min(now + int(timeout * 1e9), OVER - 1))
-            except BaseException:
-                self._timers.cancel(timer, block=self._block)
-                raise
-        except BaseException:
-            words._forget(_number_of(key))
-            raise
-        finally:
-            self._starting.discard(number)
+                until = self._timers.now_ns() + int(min(timeout, MOST_SECONDS) * 1e9)
+                armed = self._have_timer(key, timeout, until)
+                try:
+                    self._replace(key, _units(until))
+                except BaseException:
+                    if armed:
+                        self._drop_timer(key)
+                    raise
+            finally:
+                self._starting = False
 
-    def _arm(self, key: Any, number: int, timeout: float) -> int:
-        payload = number.to_bytes(_NUMBER, "little") + repr(_plain(key)).encode()
+    def _have_timer(self, key: Any, timeout: float, until: int) -> bool:
+        """Have a timer that looks by then. True: it is new."""
+        if self._wheel_token != self._timers.wheel_token:  # they ended with their wheel
+            self._own.clear()
+            self._wheel_token = self._timers.wheel_token
+        own = self._own.get(key)
+        if own is not None and (
+            until >= own[1] or self._timers.reschedule(own[0], timeout, block=self._block)
+        ):
+            self._own[key] = own[0], min(until, own[1])
+            return False
+        self._own[key] = self._arm(key, timeout), until
+        return True
+
+    def _drop_timer(self, key: Any) -> None:
+        own = self._own.pop(key, None)
+        if own is not None:
+            with suppress(RingFull):  # then it looks once more, and ends
+                self._timers.cancel(own[0], block=self._block)
+
+    def _replace(self, key: Any, units: int) -> None:
+        """Set the word of a key to a deadline, whatever it is; whoever does so last counts."""
+        words = self._words
+        while True:
+            word = words._word(key)
+            turn = word - word % _TURN
+            if word % _TURN >= units:  # words only grow: of the next turn
+                turn += _TURN
+            if word == _END:
+                words._forget(key, _END)
+            elif turn + _TURN > _END:
+                words._grow(key, _END, word, word)
+            elif words._grow(key, turn + units, word, word):
+                return
+
+    def _arm(self, key: Any, timeout: float) -> int:
+        payload = os.urandom(_TAG) + repr(_plain(key)).encode()
         try:
             return self._timers.schedule(
                 timeout, self._cookie, payload=payload, interval=timeout, block=self._block
@@ -122,22 +175,31 @@ class Deadlines:
         never started.
         """
         timeout = _checked(timeout)
-        until = min(self._timers.now_ns() + int(timeout * 1e9), OVER - 1)
-        return self._words._grow(key, until, 1) or 0 < self._words._word(key) < OVER
+        units = _units(self._timers.now_ns() + int(min(timeout, MOST_SECONDS) * 1e9))
+        while True:
+            word = self._words._word(key)
+            if not _runs(word):
+                return False
+            later = word - word % _TURN + units
+            if word >= later or self._words._grow(key, later, word, word):
+                return True
 
     def cancel(self, key: Any) -> bool:
         """End any worker's deadline without `on_expire`. False: it has passed or was none."""
-        if self._words._word(key) == OVER:
-            return False
-        self._words._forget(_number_of(key))
-        return self._words._forget(key)
+        with self._lock:
+            while _runs(word := self._words._word(key)):
+                if self._words._grow(key, _END, word, word):
+                    self._words._forget(key, _END)
+                    self._drop_timer(key)
+                    return True
+        return False
 
     def remaining(self, key: Any) -> float | None:
         """Seconds until the deadline of a key, 0.0 when it has passed; None: it has none."""
-        until = self._words._word(key)
-        if until == 0:
+        word = self._words._word(key)
+        if word in (0, _END):
             return None
-        return max(until - self._timers.now_ns(), 0) / 1e9 if until < OVER else 0.0
+        return max(_ns(word) - self._timers.now_ns(), 0) / 1e9 if _runs(word) else 0.0
 
     def close(self) -> None:
         """Stop calling `on_expire` in this worker. The deadlines and their timers go on."""
@@ -147,40 +209,51 @@ class Deadlines:
     def _look(self, event: np.void) -> None:
         """A timer of a deadline of that name has ticked here."""
         payload = payload_of(event)
-        key = ast.literal_eval(payload[_NUMBER:].decode())
-        number = int.from_bytes(payload[:_NUMBER], "little")
-        if number in self._starting:  # by another thread of ours; it ticks again
-            return
-        timer, words, now = int(event["timer_id"]), self._words, self._timers.now_ns()
-        if words._word(_number_of(key)) == number:
-            until = words._word(key)
-            if now < until < OVER:
-                self._timers.reschedule(timer, (until - now) / 1e9, block=False)
-                return
-            if until != OVER and until and not words._grow(key, OVER, 1, now):
-                self._look(event)  # it was moved or cancelled just now
-                return
-            if until:
-                self._expire(key)
-            else:  # the worker that started it died on the way
-                words._forget(_number_of(key))
-        with suppress(RingFull):  # then it ticks once more
-            self._timers.cancel(timer, block=False)
+        key = ast.literal_eval(payload[_TAG:].decode())
+        over = _OVER + int.from_bytes(payload[:_TAG], "little") % _OVER
+        timer, words = int(event["timer_id"]), self._words
+        while True:
+            with self._lock:
+                if self._starting:  # a signal handler's dispatch in the middle of `start`
+                    return
+                word, now = words._word(key), self._timers.now_ns()
+                if _runs(word) and _ns(word) > now:
+                    until = _ns(word)
+                    if self._own.setdefault(key, (timer, until))[0] == timer:
+                        self._own[key] = timer, until
+                    self._timers.reschedule(timer, (until - now) / 1e9, block=False)
+                    return
+                mine = word - word % _TURN + over
+                if not _runs(word) and (word in (0, _END) or word != mine):
+                    words._forget(key, _END)
+                    if self._own.get(key, (timer, 0))[0] == timer:
+                        self._own.pop(key, None)
+                    with suppress(RingFull):  # then it looks once more
+                        self._timers.cancel(timer, block=False)
+                    return
+            if word == mine or words._grow(key, mine, word, word):
+                self._expire(key, mine)
 
-    def _expire(self, key: Any) -> None:
-        """Until its words are forgotten it is over, and its timer goes on: if this worker dies
-        here, the next one calls again."""
+    def _expire(self, key: Any, mine: int) -> None:
+        """Until its word has ended its timer goes on: if this worker dies here, the next one calls
+        again."""
         try:
             self._on_expire(key)
         finally:
-            if self._words._word(key) == OVER:
-                self._words._forget(_number_of(key))
-                self._words._forget(key)
+            self._words._grow(key, _END, mine, mine)  # unless it was started anew
 
 
-def _number_of(key: Any) -> Any:
-    """The key of the word that holds the timer of a key's deadline."""
-    return (_NUMBERS, *key) if isinstance(key, tuple) else (_NUMBERS, key)
+def _units(until_ns: int) -> int:
+    return min(-(-until_ns // _UNIT_NS), _OVER - 1)
+
+
+def _ns(word: int) -> int:
+    """The deadline in a word."""
+    return word % _OVER * _UNIT_NS
+
+
+def _runs(word: int) -> bool:
+    return word not in (0, _END) and not word & _OVER
 
 
 def _plain(key: Any) -> Any:

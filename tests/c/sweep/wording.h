@@ -60,7 +60,7 @@ static void forget(wh_watch *w, int key)
     wh_word_key k = key_of((uint64_t)key);
     S->grown[key] = 0;
     step_begin();
-    wh_words_forget(w, &k);
+    wh_words_forget(w, &k, 0);
     step_end();
 }
 
@@ -169,7 +169,7 @@ static void forget_filler(wh_watch *w, uint64_t number)
 {
     wh_word_key filler = filler_of(number);
     step_begin();
-    S->free += wh_words_forget(w, &filler);
+    S->free += wh_words_forget(w, &filler, 0);
     step_end();
 }
 /* A comes to the second place of the first set; the one before it is full. */

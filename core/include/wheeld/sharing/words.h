@@ -262,12 +262,17 @@ static inline enum wh_grown wh_words_grow(wh_watch *w, const wh_word_key *key, u
     return grew ? WH_GREW : WH_GREW_NOT;
 }
 
-/* Remove the key's word. False: it had none. */
-static inline bool wh_words_forget(wh_watch *w, const wh_word_key *key)
+/* Remove the key's word if it is `least` or more. False: it had none, or less. A word that is
+ * UINT64_MAX never changes again: no other one is removed in its place. */
+static inline bool wh_words_forget(wh_watch *w, const wh_word_key *key, uint64_t least)
 {
     uint32_t place = wh_words_find(w, key);
     if (place == WH_NIL)
         return false;
+    if (wh_load_relaxed(wh_words_value(w, place)) < least) {
+        wh_words_let_go(w);
+        return false;
+    }
     uint64_t live = wh_word_tag(key->hash, WH_WORD_LIVE);
     bool ours = wh_cas_seq(wh_words_tag(w, place), &live, WH_WORD_OVER); /* pairs: word-tag */
     wh_words_let_go(w);

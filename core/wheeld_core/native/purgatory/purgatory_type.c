@@ -208,7 +208,7 @@ static PyMethodDef purgatory_methods[] = {
      "Returns\n-------\nlist of DelayedOperation\n    The cancelled operations; none of their callbacks runs."},
     {"_word", (PyCFunction)LOCKED(purgatory_word), METH_O, NULL},
     {"_grow", (PyCFunction)(void (*)(void))LOCKED(purgatory_grow), METH_FASTCALL, NULL},
-    {"_forget", (PyCFunction)LOCKED(purgatory_forget), METH_O, NULL},
+    {"_forget", FAST(LOCKED(purgatory_forget)), METH_FASTCALL, NULL},
     {"_change", (PyCFunction)LOCKED(purgatory_change), METH_O, NULL},
     {"_done", (PyCFunction)LOCKED(purgatory_done), METH_VARARGS, NULL},
     {"_shutdown", (PyCFunction)LOCKED(purgatory_shutdown), METH_O, NULL},

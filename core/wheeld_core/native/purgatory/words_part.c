@@ -96,15 +96,19 @@ static PyObject *purgatory_grow(PurgatoryObject *p, PyObject *const *args, Py_ss
         WH_WORD_SETS * WH_WORD_PLACES);
 }
 
-/* _forget(key) -> had it a word? */
-static PyObject *purgatory_forget(PurgatoryObject *p, PyObject *object)
+/* _forget(key, least=0) -> had it a word, of `least` or more? */
+static PyObject *purgatory_forget(PurgatoryObject *p, PyObject *const *args, Py_ssize_t n)
 {
     ParsedKey key;
     wh_word_key word;
-    if (!purgatory_parse_word(p, object, &key, &word))
+    uint64_t least = 0;
+    if (n < 1 || n > 2)
+        return PyErr_Format(PyExc_TypeError, "_forget() takes a key and a number");
+    if ((n > 1 && !parse_word_value(args[1], &least)) ||
+        !purgatory_parse_word(p, args[0], &key, &word))
         return NULL;
     Py_DECREF(key.key);
-    return PyBool_FromLong(wh_words_forget(&p->worker->watching->watch, &word));
+    return PyBool_FromLong(wh_words_forget(&p->worker->watching->watch, &word, least));
 }
 
 /* _change(key) -> (tenant, place): its condition is about to change; for _done() */
