@@ -103,6 +103,7 @@ class ClockGuard:
         self._look = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._bell = self._open_bell()
+        self._former: list[int] = []
         self._next_nudge = 0.0
         self.restarts = 0
         self.trouble: str | None = None
@@ -122,10 +123,23 @@ class ClockGuard:
         return os.open(self._resources.directory / runtime.CLOCK_FIFO, trust.FIFO_FLAGS)
 
     def renew_bell(self) -> None:
-        """The FIFOs or the lock were made again: end the clock, and the next one opens those."""
-        os.close(self._bell)
+        """The FIFOs or the lock were made again: end the clock, and the next one opens those.
+        Workers ring the former FIFO until they have reconnected."""
+        asyncio.get_running_loop().add_reader(self._bell, self._heed_former, self._bell)
+        self._former.append(self._bell)
         self._bell = self._open_bell()
         self._link.kill()
+
+    def _heed_former(self, bell: int) -> None:
+        with contextlib.suppress(BlockingIOError):  # the ending clock reads it, too
+            os.read(bell, 4096)
+        self.tell(Order.LOOK)
+
+    def _close_bells(self) -> None:
+        for bell in self._former:
+            asyncio.get_running_loop().remove_reader(bell)
+            os.close(bell)
+        os.close(self._bell)
 
     @property
     def _config(self) -> Config:
@@ -315,7 +329,7 @@ class ClockGuard:
                 _native.set_daemon_state(self._resources.memories["wheel"], STOPPING)
         else:
             await self._link.stop(keep=True)
-        os.close(self._bell)
+        self._close_bells()
 
     async def leave_running(self) -> tuple[int, int] | None:
         """Let go of the clock: it drives the wheel until its channel closes (`ClockLink`)."""
@@ -323,7 +337,7 @@ class ClockGuard:
         self._running.set()
         await self._watch_no_more()
         clock = self._link.leave_running()
-        os.close(self._bell)
+        self._close_bells()
         return clock
 
     async def _watch_no_more(self) -> None:

@@ -87,7 +87,6 @@ class Supervisor(Parts):
         self.successor: handover.Handover | None = None
         self._facts_are_old = False
         self._server: asyncio.Server | None = None
-        self._heeding: list[asyncio.Task[None]] = []
         self._advancing = asyncio.Lock()
         self.control = ControlSocket(self.resources, self.workers, self._answer, self.stopping)
         self._status = OneForAll(self._find_status)
@@ -137,7 +136,8 @@ class Supervisor(Parts):
                 asyncio.create_task(self._keep_place()),
             ]
             if self.resources.bells_removed:
-                self._heed_unheard()
+                heed = self.workers.unheard.heed(functools.partial(self.clock.tell, Order.LOOK))
+                tasks.append(asyncio.create_task(heed))
             await self.stopping.wait()
         except (OSError, WheelError) as error:  # such as a file in our way
             self.fail(str(error))
@@ -148,7 +148,7 @@ class Supervisor(Parts):
             restarts = self._wish in (Wish.CLOCK, Wish.SNAPSHOT)
             now = f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
             notify.notify(now if restarts else "STOPPING=1")
-            await self._end([*tasks, *self._heeding])
+            await self._end(tasks)
             if self.successor is not None:
                 signals.hold()
         if self.failed:
@@ -198,11 +198,6 @@ class Supervisor(Parts):
 
     # -- the runtime directory ------------------------------------------------------------------
 
-    def _heed_unheard(self) -> None:
-        heed = self.workers.unheard.heed(functools.partial(self.clock.tell, Order.LOOK))
-        self._heeding = [task for task in self._heeding if not task.done()]
-        self._heeding.append(asyncio.create_task(heed))
-
     async def _keep_place(self) -> None:
         """Look now and then whether the runtime directory leads here, and make it so again."""
         said = ""
@@ -234,9 +229,7 @@ class Supervisor(Parts):
         self.resources.renew(lost)
         if any(name.endswith((".fifo", ".lock")) for name in lost):
             self.clock.renew_bell()
-            self.workers.lose_bells()
             self.control.drop_workers()
-            self._heed_unheard()
         if runtime.CONTROL_SOCKET in lost:
             if self._server is not None:
                 self._server.close()

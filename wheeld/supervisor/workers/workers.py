@@ -143,12 +143,6 @@ class Workers:
             if pidfd is not None:
                 os.close(pidfd)
 
-    def lose_bells(self) -> None:
-        """The FIFOs are others now: until they reconnect, workers have the former ones open."""
-        for tenant in self.registry.tenants.values():
-            if self.registry.state(tenant) == RowState.ACTIVE:
-                self.unheard.add(tenant.row)
-
     def look_for_goodbyes(self) -> None:
         """Start the departure of workers that closed while no supervisor ran."""
         for tenant in list(self.registry.tenants.values()):
