@@ -31,6 +31,8 @@
  * MUTANT 14 [-DARMS=2 -DKILLS=1]: recovery takes what a member has in hand for what is over
  * MUTANT 15 [-DARMS=1 -DKILLS=1]: recovery makes no queue of what is offered
  * MUTANT 16 [-DARMS=1 -DKILLS=1]: recovery takes an offer that was not published for one that is out
+ * MUTANT 17: a member says that it receives after it has looked whether others have offers
+ * MUTANT 18: the clock looks who receives before it says that it has offers
  */
 #ifndef MUTANT
 #define MUTANT 0
@@ -65,6 +67,7 @@ byte rets_tail, rets_head;
 byte subs[2 * ARMS], sub_tail, sub_head;
 bool waits[2], rung[2]; /* wait_seq is odd; what the clock knows of that number */
 bool offered;
+bool receives, known; /* Living is a member from its first receive on, Mortal is one; what the clock saw */
 bool bell[2], clock_bell;
 
 /* Between supervisor and clock. */
@@ -165,6 +168,9 @@ proctype Member(byte me)
 {
     byte g;
     bool took, seen;
+#if MUTANT != 17
+    receives = receives || me == LIVING; /* receive.h:wh_client_begin_to_receive */
+#endif
 again:
     do
     :: atomic { head[me] != tail[me] -> g = record[me] }; /* receive.h:wh_client_receive */
@@ -208,6 +214,9 @@ again:
             :: else
             fi
         };
+#if MUTANT == 17
+        receives = receives || me == LIVING;
+#endif
 end_sleep:
         if
         :: atomic { bell[me] -> waits[me] = false; bell[me] = false } /* receive.h:wh_client_awake */
@@ -451,7 +460,8 @@ inline settle()
     fi
 }
 
-#define IDLE(m) (waits[m] && !rung[m] && !notify[m] && THERE(m) && ROOM(m)) /* route.h:wh_peer_waits */
+#define RECEIVES(m) (m == MORTAL || (MUTANT == 18 -> known : receives)) /* route.h:wh_is_member */
+#define IDLE(m) (RECEIVES(m) && waits[m] && !rung[m] && !notify[m] && THERE(m) && ROOM(m)) /* route.h:wh_peer_waits */
 
 /* share.h:wh_team_idle */
 inline find_idle()
@@ -468,10 +478,14 @@ inline find_idle()
 /* share.h:wh_team_idle_at_last */
 inline find_idle_at_last()
 {
+    known = receives;
     find_idle();
     if
     :: to == NOBODY && !offered ->
         offered = true;
+#if MUTANT != 18
+        known = receives;
+#endif
 #if MUTANT != 10
         find_idle()
 #endif

@@ -201,6 +201,25 @@ def unwanted_text(source: Source) -> Iterator[Violation]:
                 yield source.violation(number, rule, f"{match[0]!r}; {advice}")
 
 
+# -- loops ----------------------------------------------------------------------------------------
+
+ENDED_BY_OTHERS = re.compile(r"\bwhile\b.*\b(?:os\.read|read|recv\w*|wh_load_\w+)\(")
+
+
+def loops(source: Source) -> Iterator[Violation]:
+    """No loop ends only when others stop writing what its condition reads."""
+    if not source.path.startswith(("core/", "client/", "clients/")):
+        return
+    for number, line in enumerate(source.lines, 1):
+        if (
+            (source.is_c() or source.is_python())
+            and ENDED_BY_OTHERS.search(line)
+            and "bounded by" not in line
+        ):
+            message = f"{line.strip()!r} has no bound of its own; count, or say `bounded by` what"
+            yield source.violation(number, "endless", message)
+
+
 # -- constants -------------------------------------------------------------------------------------
 
 HEADERS = "core/include/wheeld/"
@@ -219,7 +238,7 @@ def constants(found: list[Source]) -> Iterator[Violation]:
 def check(root: Path) -> list[Violation]:
     """All violations in a checkout, sorted."""
     found = sources(root)
-    code = (layers, shared_memory, descriptors, safe_path, locks)
+    code = (layers, shared_memory, descriptors, safe_path, locks, loops)
     per_file = (columns, function_length, *code, unwanted_text)
     violations = [bad for source in found for rule in per_file for bad in rule(source)]
     return sorted(

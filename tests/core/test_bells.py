@@ -16,7 +16,7 @@ from remotes import Remote
 from strangers import NOBODY, run_as_stranger
 from wheeld.doctor import run as doctor
 from wheeld_client import connect
-from wheeld_core import control
+from wheeld_core import control, runtime
 
 daemon = daemon_process(started=False, for_all=True)
 
@@ -140,3 +140,26 @@ def test_an_alarm_wakes_the_clock(daemon: Daemon) -> None:
         assert receive(timers, 1)["cookie"].tolist() == [7]
         connection.close()
         assert doorbell(daemon).status == "ok"
+
+
+FLOOD = """
+import os, sys
+bell = os.open(sys.argv[1], os.O_WRONLY)
+while True:
+    os.write(bell, b"1" * 4096)
+"""
+
+
+def test_the_clock_serves_while_somebody_rings_all_the_time(daemon: Daemon) -> None:
+    daemon.start()
+    bell = daemon.directory / runtime.CLOCK_FIFO
+    with (
+        connect(str(daemon.directory)) as timers,
+        subprocess.Popen([sys.executable, "-c", FLOOD, bell]) as flood,
+    ):
+        try:
+            for number in range(20):
+                timers.schedule(0.001, number)
+                assert timers.poll(60)["cookie"].tolist() == [number]
+        finally:
+            flood.kill()

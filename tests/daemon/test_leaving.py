@@ -348,3 +348,17 @@ def test_wrong_arguments_of_other_clients(daemon: Daemon, case: str) -> None:
         with pytest.raises(ValueError, match=words):
             connection.request("hello", **{"worker": None, **layout, **fields})
         assert connection.request("status")["status"]["workers"] == []
+
+
+@pytest.mark.parametrize("how", ["killed", "closed"])
+def test_nobody_waits_for_a_reader(daemon: Daemon, how: str) -> None:
+    """Name and row of a sender are free at its end, although what it sent is unread."""
+    with join(daemon, worker="reader") as reader:
+        for number in range(8):
+            sender = Remote(daemon, worker="sender")
+            sender.ask(f"timers.schedule(0, {number}, to='reader')")
+            until(lambda n=number: daemon.workers()["reader"]["unread"] > n, "sent")
+            leave(sender, how)
+            join(daemon, worker="sender").close()
+        assert not reader.backlogged
+        assert reader.poll()["cookie"].tolist() == list(range(8))

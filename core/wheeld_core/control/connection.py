@@ -192,7 +192,7 @@ class Connection:
         self._socket.settimeout(timeout)
         give_up = time.monotonic() + timeout
         try:
-            while self._socket.recv(4096):
+            while self._socket.recv(4096):  # bounded by `give_up`
                 if (left := give_up - time.monotonic()) <= 0:  # however much it says
                     raise TimeoutError("it goes on talking")
                 self._socket.settimeout(left)
