@@ -6,6 +6,7 @@ from test_stock import clock_beside, fill
 
 from fsck_wheels import check, damaged
 from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, cookies, take_all
+from wheeld_client import WheelFull
 
 
 def a_life(wheel: LocalWheel, timers: LocalTimers) -> dict[str, list[int]]:
@@ -275,7 +276,10 @@ def test_a_kept_worker_has_no_idle_slot_in_hand(leave: int, split: bool) -> None
         wheel.depart(0, leave)
         assert wheel.settle() == [0]
         assert damaged(check(wheel)) == {}
-        assert len(fill(wheel, wheel.worker(1))) == 512 - 2 - (64 if split else 0)
+        asker = wheel.worker(1)
+        assert len(fill(wheel, asker)) == 512 - 2 - (64 if split else 0)
+        with pytest.raises(WheelFull, match=r"1 departed worker is kept"):
+            asker.schedule(1.0)
         assert damaged(check(wheel)) == {}
 
 

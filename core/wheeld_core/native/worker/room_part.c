@@ -49,8 +49,9 @@ static enum wh_nap worker_doze(wh_client *c, int64_t ns)
 static const wh_waits worker_waits = {wh_thread_now, worker_nap, worker_doze};
 
 /* There is no free slot, or fewer than a batch still needs. */
-static void worker_raise_full(const wh_client *c)
+static void worker_raise_full(const WorkerObject *w)
 {
+    const wh_client *c = &w->client;
     uint32_t backed = wh_load_acquire(&c->wheel->backed); /* pairs: backed */
     bool short_of_memory = backed < c->slabs.shared_count;
     if (short_of_memory && c->unanswered) {
@@ -61,21 +62,28 @@ static void worker_raise_full(const wh_client *c)
         return;
     }
     uint32_t slots = (short_of_memory ? backed : c->slabs.shared_count) * WH_SLAB_SLOTS;
-    char begin[96];
+    uint32_t kept = 0;
+    for (uint32_t row = 0; row < w->row_count; row++)
+        kept += wh_load_relaxed(&w->rows[row].state) == WH_ROW_KEPT;
+    char begin[96], of_kept[96] = "";
+    if (kept)
+        snprintf(of_kept, sizeof of_kept,
+                 " (%u departed worker%s kept with theirs, for --keep-for)", kept,
+                 kept == 1 ? " is" : "s are");
     if (c->short_of > 1)
         snprintf(begin, sizeof begin, "cannot get %llu more slots at once: of all %u slots",
                  (unsigned long long)c->short_of, slots);
     else
         snprintf(begin, sizeof begin, "all %u slots are taken:", slots);
-    PyErr_Format(errors.wheel_full,
-                 "%s %llu have pending timers of all workers, %llu have events that wait for this "
-                 "worker's poll(); cancel or poll, or %s; `wheeld status` says who holds how many",
-                 begin, (unsigned long long)wh_load_relaxed(&c->wheel->linked),
-                 (unsigned long long)wh_client_ready(c),
-                 short_of_memory
-                     ? "enlarge /dev/shm, which is too small for the rest of the capacity "
-                       "(mount -o remount,size=...; in a container --shm-size)"
-                     : "start wheeld with a larger --capacity");
+    PyErr_Format(
+        errors.wheel_full,
+        "%s %llu have pending timers of all workers%s, %llu have events that wait for this "
+        "worker's poll(); cancel or poll, or %s; `wheeld status` says who holds how many",
+        begin, (unsigned long long)wh_load_relaxed(&c->wheel->linked), of_kept,
+        (unsigned long long)wh_client_ready(c),
+        short_of_memory ? "enlarge /dev/shm, which is too small for the rest of the capacity "
+                          "(mount -o remount,size=...; in a container --shm-size)"
+                        : "start wheeld with a larger --capacity");
 }
 
 static void worker_raise_quota(const wh_client *c)
@@ -109,7 +117,7 @@ static wh_seldom void worker_raise(WorkerObject *w, enum wh_call call, uint64_t 
 {
     wh_client *c = &w->client;
     if (call == WH_CALL_WHEEL_FULL)
-        worker_raise_full(c);
+        worker_raise_full(w);
     else if (call == WH_CALL_OVER_QUOTA)
         worker_raise_quota(c);
     else if (call == WH_CALL_RING_FULL || call == WH_CALL_RING_TOO_SMALL)
