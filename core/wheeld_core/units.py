@@ -14,7 +14,8 @@ _NS: Final = {
 }  # fmt: skip
 _BYTES: Final = {"T": 1 << 40, "G": 1 << 30, "M": MIB, "K": KIB, "": 1}
 _DURATION: Final = re.compile(rf"([0-9]*\.?[0-9]+)\s*({'|'.join(_NS)})?")
-_SIZE: Final = re.compile(r"([0-9]+)\s*([KMGT]?)")
+_COUNT: Final = re.compile(r"(-?[0-9](?:_?[0-9]){0,18})(?:e([0-9]{1,2}))?")
+_SIZE: Final = re.compile(r"([0-9]+)\s*([KMGT]?)(?:I?B)?")
 
 
 def parse_duration(text: str) -> int:
@@ -35,17 +36,32 @@ def parse_duration(text: str) -> int:
 
 
 def parse_bytes(text: str) -> int:
-    """The bytes of a size such as "1048576", "64K" or "2G", in powers of 1024.
+    """The bytes of a size such as "1048576", "64K", "64MB" or "2GiB", in powers of 1024.
 
     Raises
     ------
     ValueError
-        It is not a whole number with K, M, G, T or without.
+        It is not a whole number, alone or with one of these units.
     """
     match = _SIZE.fullmatch(text.strip().upper())
     if match is None:
         raise ValueError("expected bytes, such as 1048576, 64K, 64M or 2G")
     return int(match[1]) * _BYTES[match[2]]
+
+
+def parse_count(text: str) -> int:
+    """The number in "1000000", "1_000_000" or "1e6".
+
+    Raises
+    ------
+    ValueError
+        It is not a whole number of at most 19 digits.
+    """
+    match = _COUNT.fullmatch(text.strip().lower())
+    found = int(match[1]) * 10 ** int(match[2] or 0) if match else 0
+    if match is None or len(str(found)) > 19:
+        raise ValueError("expected a whole number, such as 1000000, 1_000_000 or 1e6")
+    return found
 
 
 def duration_text(ns: int) -> str:

@@ -24,7 +24,7 @@ def test_no_durations(text: str) -> None:
         units.parse_duration(text)
 
 
-@pytest.mark.parametrize("text", ["", "K", "-1", "1.5M", "1KB", "1 P"])
+@pytest.mark.parametrize("text", ["", "K", "-1", "1.5M", "1KiP", "1 P"])
 def test_no_sizes(text: str) -> None:
     with pytest.raises(ValueError, match="such as 1048576, 64K"):
         units.parse_bytes(text)

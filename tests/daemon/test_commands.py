@@ -90,7 +90,7 @@ def test_advance_hands_out_what_fell_due(daemon: Daemon) -> None:
 @pytest.mark.parametrize("duration", ["soon", "1 year", "", "ms", "1e3s"])
 def test_advance_by_nonsense(daemon: Daemon, duration: str) -> None:
     """advance: a duration that is none is refused with the units there are."""
-    assert "ns, us, ms" in badly("advance", duration, *daemon.where)
+    assert "ns, us, ms" in badly("advance", duration, *daemon.where, code=2)
 
 
 def test_inspect_lists_pending_timers(daemon: Daemon) -> None:
@@ -120,7 +120,7 @@ def test_inspect_lists_pending_timers(daemon: Daemon) -> None:
             len(json.loads(well("inspect", "--limit", "1", "--format", "json", *daemon.where))) == 1
         )
         assert "'a', 'b'" in badly("inspect", "--worker", "nobody", *daemon.where)
-        assert "table, json, csv" in badly("inspect", "--format", "xml", *daemon.where)
+        assert "table, json, csv" in badly("inspect", "--format", "xml", *daemon.where, code=2)
         assert (one.pending, two.pending) == (1, 1)
 
 
@@ -155,8 +155,8 @@ def test_inspect_shows_what_is_asked_for(with_payloads: Daemon) -> None:
         assert (by_id[ids[4]]["payload"], by_id[ids[4]]["payload_hex"]) == ("", "")
         assert "[red]to you" in well("inspect", "--payload", *where)
         assert "group:mail" in badly("inspect", "--to", "group:none", *where)
-        assert "--due-before 'soon'" in badly("inspect", "--due-before", "soon", *where)
-        assert "expected at most" in badly("inspect", "--cookie", str(2**64), *where)
+        assert "--due-before 'soon'" in badly("inspect", "--due-before", "soon", *where, code=2)
+        assert "expected at most" in badly("inspect", "--cookie", str(2**64), *where, code=2)
 
 
 def test_inspect_of_nothing(daemon: Daemon) -> None:
@@ -174,7 +174,7 @@ def test_every_command_reads_durations_alike(daemon: Daemon) -> None:
         ("restart", "--timeout"),
     ):
         assert f"{option} 'nan': expected a number of" in badly(
-            command, option, "nan", *daemon.where
+            command, option, "nan", *daemon.where, code=2
         )
     assert json.loads(well("health", "--window", "0.01", "--json", *daemon.where))["ok"]
     assert json.loads(well("advance", "1.5", "--json", *daemon.where)) == {"now_ns": 6_500_000_000}

@@ -95,7 +95,7 @@ def test_bad_configuration(values: dict[str, object], words: tuple[str, ...]) ->
     ],
 )
 def test_bad_file(tmp_path: Path, text: bytes | None, words: tuple[str, ...]) -> None:
-    """Of a file the message also names the file; the command ends with 1 and one line."""
+    """Of a file the message also names the file; the command ends with 2 and one line."""
     path = tmp_path / "wheel.toml"
     if text is not None:
         path.write_bytes(text)
@@ -105,7 +105,7 @@ def test_bad_file(tmp_path: Path, text: bytes | None, words: tuple[str, ...]) ->
         assert word in str(caught.value)
     command = [sys.executable, "-m", "wheeld", "start", "--config", str(path)]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr == f"wheeld: {caught.value}\n"
 
 

@@ -67,8 +67,8 @@ def test_the_worker_is_no_part_of_the_text() -> None:
 
 def test_what_is_no_format() -> None:
     """It is said before anything starts."""
-    assert "log_format = 'xml': expected 'text' or 'json'" in badly("start", "--log-format", "xml")
-    assert "--log-level: log_level = 'loud'" in badly("start", "--log-level", "loud")
+    assert "log_format = 'xml': expected 'text' or 'json'" in badly("start", "--log-format", "xml", code=2)
+    assert "--log-level: log_level = 'loud'" in badly("start", "--log-level", "loud", code=2)
 
 
 def test_the_level_is_an_option_as_others(quiet: Process, tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ def well(*arguments: str, **environment: str) -> str:
     return done.stdout
 
 
-def badly(*arguments: str) -> str:
-    """Its message; it must fail with one line and no traceback."""
+def badly(*arguments: str, code: int = 1) -> str:
+    """Its message; it must fail with one line and no traceback; `code` 2: an option is wrong."""
     done = wheeld_command(*arguments)
-    assert done.returncode == 1, done
+    assert done.returncode == code, done
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("wheeld: ")

@@ -18,8 +18,17 @@ from wheeld.cli import (
     shell as shell_cli,
     watching as watching_cli,
 )
-from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit, with_bare
+from wheeld.cli.options import (
+    Json,
+    Name,
+    RuntimeDir,
+    duration_ns,
+    errors_to_exit,
+    with_bare,
+    wrap_help_once,
+)
 from wheeld.cli.start import app as app
+from wheeld.config.declarations import ConfigError
 from wheeld.demo import command as demo_command
 from wheeld_core import runtime
 from wheeld_core.control import ask
@@ -104,8 +113,7 @@ def inspect(
     """
     with errors_to_exit():
         if format not in pending.FORMATS:
-            raise ValueError(f"--format {format}: expected one of {', '.join(pending.FORMATS)}")
-        _status(name, runtime_dir)  # raises if no daemon runs: its timers would not be pending
+            raise ConfigError(f"--format {format}: expected one of {', '.join(pending.FORMATS)}")
         wanted = pending.TimerFilter(
             worker,
             to,
@@ -115,7 +123,8 @@ def inspect(
             limit,
         )
         if any(each >= 1 << 64 for each in wanted.cookies):
-            raise ValueError(f"--cookie {max(wanted.cookies)}: expected at most {2**64 - 1}")
+            raise ConfigError(f"--cookie {max(wanted.cookies)}: expected at most {2**64 - 1}")
+        _status(name, runtime_dir)  # raises if no daemon runs: its timers would not be pending
         found = pending.pending_timers(name, runtime_dir, wanted, payload)
         pending.print_timers(found, "json" if as_json else format, payload)
 
@@ -136,7 +145,8 @@ app.command("evict")(ending_cli.evict)
 app.command("top")(watching_cli.top)
 app.command("health")(watching_cli.health)
 app.command("metrics", cls=with_bare({"--otlp": ""}))(watching_cli.metrics)
+wrap_help_once(app)
 for command_line in importlib.metadata.entry_points(group="wheeld.commands"):
-    app.add_typer(
-        command_line.load()(), name=command_line.name
-    )  # of packages that build on this one
+    added = command_line.load()()  # of a package that builds on this one
+    wrap_help_once(added)
+    app.add_typer(added, name=command_line.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +12,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from wheeld.supervisor.launch import EXPECTED
+from wheeld.config.declarations import ConfigError
+from wheeld.supervisor.launch import EXPECTED, exit_code
 from wheeld_core.units import parse_duration
 
 Name = Annotated[
@@ -26,12 +28,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @contextmanager
 def errors_to_exit() -> Iterator[None]:
-    """Print an expected error as one line and exit with 1."""
+    """Print an expected error as one line; exit with 2 if an option is wrong, else with 1."""
     try:
         yield
     except EXPECTED as error:
         typer.echo(f"wheeld: {error}", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(exit_code(error)) from None
+
+
+def wrap_help_once(app: typer.Typer) -> None:
+    """Let the terminal wrap the help texts of an application; Typer keeps the source's lines."""
+    for each in app.registered_commands:
+        paragraphs = inspect.cleandoc(getattr(each.callback, "__doc__", "") or "").split("\n\n")
+        each.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)
 
 
 def duration_ns(text: str, what: str = "duration") -> int:
@@ -39,7 +48,7 @@ def duration_ns(text: str, what: str = "duration") -> int:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise ValueError(f"{what} {text!r}: {error}") from None
+        raise ConfigError(f"{what} {text!r}: {error}") from None
 
 
 def with_bare(bare: Mapping[str, str]) -> type[TyperCommand]:

@@ -8,14 +8,14 @@ Both read a command line alike: tests/daemon/test_plain_start.py.
 from __future__ import annotations
 
 import os
-import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from wheeld.config.declarations import OPTIONS
 from wheeld.config.options import Option
-from wheeld.supervisor.launch import EXPECTED, launch
+from wheeld.supervisor.launch import EXPECTED, exit_code, launch
 
 OWN: Final = (
     *(
@@ -26,7 +26,6 @@ OWN: Final = (
     Option(key="parent_pid", kind="integer", help=""),
 )
 """Options of the command that are not the daemon's."""
-_INTEGER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def read(words: Sequence[str]) -> dict[str, Any] | None:
@@ -49,17 +48,12 @@ def read(words: Sequence[str]) -> dict[str, Any] | None:
             continue
         if not has_value:
             value = rest.pop() if rest and not rest[-1].startswith("-") else known.bare
-        if (made := _value(known.kind, value)) is None:
-            return None
+        if not value or (known in OWN and known.kind == "integer" and not value.isdecimal()):
+            return None  # the library says what is wrong
+        kinds = {"directory": Path, **({"integer": int} if known in OWN else {})}
+        made = kinds.get(known.kind, str)(value)
         found[known.key] = [*(found["pools"] or ()), made] if known.kind == "pools" else made
     return found
-
-
-def _value(kind: str, text: str) -> Any:
-    """The value in the option's type; None: it is wrong, and the library says how."""
-    if not text or (kind == "integer" and not _INTEGER.fullmatch(text)):
-        return None
-    return {"integer": int, "directory": Path}.get(kind, str)(text)
 
 
 def run(given: dict[str, Any]) -> None:
@@ -70,7 +64,8 @@ def run(given: dict[str, Any]) -> None:
     try:
         launch(given, own.pop("config"), **own)
     except EXPECTED as error:
-        raise SystemExit(f"wheeld: {error}") from None
+        print(f"wheeld: {error}", file=sys.stderr)
+        raise SystemExit(exit_code(error)) from None
 
 
 def command(words: Sequence[str]) -> Callable[[], None] | None:

@@ -7,9 +7,11 @@ finds them.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import time
+import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,13 +20,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
+from wheeld.config.declarations import ConfigError
 from wheeld_client import Timers, connect
 from wheeld_core.errors import WheelError
 from wheeld_core.units import duration_text
 
 MOST: Final = 2**64 - 1
-TURN_SECONDS, LOOK_SECONDS = 10.0, 0.02
-"""How long to wait for another of these commands, and between two tries."""
+TURN_SECONDS: Final = 60
+"""How long a command waits for those before it."""
 SPARE_NS: Final = 10**9
 """A timer must be due this long before the daemon would drop it: the clock may be late."""
 INTERRUPTED: Final = 130
@@ -35,23 +38,47 @@ TimerId = Annotated[
 ]
 
 
-def _join(name: str, runtime_dir: Path | None) -> Timers:
-    """Connect as the one worker that all these commands of this user share, taking turns."""
-    give_up = time.monotonic() + TURN_SECONDS
-    while True:
-        try:
-            worker = f"shell-{os.getuid()}"
-            return connect(name, worker=worker, on_death="keep", runtime_dir=runtime_dir)
-        except ValueError as error:
-            if "already connected" not in str(error) or time.monotonic() > give_up:
-                raise
-        time.sleep(LOOK_SECONDS)
+def _worker() -> str:
+    return f"shell-{os.getuid()}"
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """One of these commands of this user at a time; the kernel queues the others."""
+    place = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    lock = os.open(place / f"wheeld-{_worker()}", flags, 0o600)
+    before = signal.signal(signal.SIGALRM, _give_up)
+    try:
+        if os.fstat(lock).st_uid != os.getuid():
+            raise PermissionError(f"{place}/wheeld-{_worker()} belongs to another user")
+        signal.alarm(TURN_SECONDS)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        signal.alarm(0)
+        yield
+    finally:
+        signal.signal(signal.SIGALRM, before)
+        os.close(lock)
+
+
+def _give_up(*_: object) -> None:
+    raise WheelError(
+        f"other `wheeld schedule`, `cancel` or `reschedule` commands of this user have taken "
+        f"{TURN_SECONDS} s: is one of them stopped?"
+    )
 
 
 @contextmanager
 def _shell(name: str, runtime_dir: Path | None) -> Iterator[Timers]:
-    """That worker. Timers that came back because their receiver is gone are named on stderr."""
-    with errors_to_exit(), _join(name, runtime_dir) as timers:
+    """Connect as the one worker that all these commands share.
+
+    Timers that came back because their receiver is gone are named on stderr.
+    """
+    with (
+        errors_to_exit(),
+        _turn(),
+        connect(name, worker=_worker(), on_death="keep", runtime_dir=runtime_dir) as timers,
+    ):
         for event in timers.poll(0):
             typer.echo(
                 f"wheeld: timer {event['timer_id']} (cookie {event['cookie']}) expired, but its "
@@ -61,11 +88,11 @@ def _shell(name: str, runtime_dir: Path | None) -> Iterator[Timers]:
         yield timers
 
 
-def _seconds(delay: str, timers: Timers) -> float:
-    """The delay, if the daemon keeps the timer for that long."""
-    found, longest = duration_ns(delay, "delay"), round(timers.keep_for * 1e9) - SPARE_NS
+def _seconds(delay: str, found: int, timers: Timers) -> float:
+    """The delay of `found` ns, if the daemon keeps the timer for that long."""
+    longest = round(timers.keep_for * 1e9) - SPARE_NS
     if found > longest:
-        raise ValueError(
+        raise WheelError(
             f"delay {delay}: expected at most {duration_text(max(0, longest))}, as the daemon "
             f"keeps the timers of an ended process for {duration_text(longest + SPARE_NS)}; start "
             "it with a longer --keep-for"
@@ -95,12 +122,14 @@ def schedule(
 
     Example: wheeld schedule 30s --to group:mailers --cookie 42
     """
-    with _shell(name, runtime_dir) as timers:
-        if to == timers.worker:
-            raise ValueError(
+    with errors_to_exit():
+        found = duration_ns(delay, "delay")
+        if to == _worker():
+            raise ConfigError(
                 f"--to {to}: these commands do not receive; expected group:NAME or another worker"
             )
-        seconds = _seconds(delay, timers)
+    with _shell(name, runtime_dir) as timers:
+        seconds = _seconds(delay, found, timers)
         timer = timers.schedule(seconds, cookie, payload=payload.encode(), to=to)
     _print({"timer_id": timer, "to": to, "delay_s": seconds, "cookie": cookie}, as_json, str(timer))
 
@@ -143,8 +172,10 @@ def reschedule(
 
     Example: wheeld reschedule "$timer" 45s
     """
+    with errors_to_exit():
+        found = duration_ns(delay, "delay")
     with _shell(name, runtime_dir) as timers:
-        seconds = _seconds(delay, timers)
+        seconds = _seconds(delay, found, timers)
         if not timers.reschedule(timer, seconds):
             raise _gone(timer)
     _print({"timer_id": timer, "delay_s": seconds}, as_json, f"{timer} expires in {delay}")

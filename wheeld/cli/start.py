@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from wheeld import __version__
-from wheeld.cli.options import errors_to_exit, with_bare
+from wheeld.cli.options import errors_to_exit, with_bare, wrap_help_once
 from wheeld.config.declarations import OPTIONS
 from wheeld.config.options import Option
 from wheeld.supervisor.launch import launch
@@ -23,7 +23,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-_TYPES: Final = {"integer": int, "switch": bool, "directory": Path, "pools": list[str]}
+_TYPES: Final = {"switch": bool, "directory": Path, "pools": list[str]}
 
 
 def _version(asked: bool) -> None:
@@ -110,3 +110,6 @@ def start(
             fresh=fresh,
             check=check,
         )
+
+
+wrap_help_once(app)

@@ -14,6 +14,7 @@ import typer
 
 from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
 from wheeld.config import addresses
+from wheeld.config.declarations import ConfigError
 from wheeld.health import Health, examine
 from wheeld.listing import duration
 from wheeld_core import runtime
@@ -51,7 +52,7 @@ def health(
         limit = duration_ns(max_lateness, "--max-lateness")
         seconds = duration_ns(window, "--window") / 1e9
         if seconds > LONGEST_LOOK:
-            raise ValueError(f"--window {window}: expected at most 1h")
+            raise ConfigError(f"--window {window}: expected at most 1h")
     try:
         first = _status(name, runtime_dir)
         time.sleep(seconds)
@@ -121,14 +122,14 @@ def _check_address(listen: str) -> None:
     try:
         addresses.parse(listen)
     except ValueError as error:
-        raise ValueError(f"--listen {listen}: {error}") from None
+        raise ConfigError(f"--listen {listen}: {error}") from None
 
 
 def _export(name: str, runtime_dir: Path | None, endpoint: str, once: bool) -> None:
     """Export to OpenTelemetry; an empty endpoint is the environment's."""
     with errors_to_exit():
         if endpoint and not endpoint.startswith(("http://", "https://")):
-            raise ValueError(f"--otlp {endpoint}: expected a URL, such as http://127.0.0.1:4318")
+            raise ConfigError(f"--otlp {endpoint}: expected a URL, such as http://127.0.0.1:4318")
         try:
             from wheeld.metrics.otel import Export
         except ModuleNotFoundError as error:
@@ -173,10 +174,10 @@ def top(
 
     with errors_to_exit():
         if sort not in SORTS:
-            raise ValueError(f"--sort {sort}: expected one of {', '.join(SORTS)}")
+            raise ConfigError(f"--sort {sort}: expected one of {', '.join(SORTS)}")
         seconds = duration_ns(interval, "--interval") / 1e9
         if not SHORTEST_LOOK <= seconds <= LONGEST_LOOK:
-            raise ValueError(f"--interval {interval}: expected 10ms to 1h")
+            raise ConfigError(f"--interval {interval}: expected 10ms to 1h")
         console = Console(highlight=False)
         with contextlib.suppress(KeyboardInterrupt):
             if not (once or as_json) and console.is_terminal:

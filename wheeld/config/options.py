@@ -7,16 +7,16 @@ variables, the TOML file and its example, and the tables of docs/options.md foll
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeVar
 
 from wheeld.config import addresses, pools
 from wheeld_core.runtime import check_name
-from wheeld_core.units import parse_bytes, parse_duration
+from wheeld_core.units import parse_bytes, parse_count, parse_duration
 
 Kind = Literal[
     "name", "integer", "switch", "duration", "size", "choice", "directory", "group", "pools",
@@ -42,7 +42,6 @@ _RULES: Final[Mapping[str, Callable[[Any], object]]] = {
 _NUMBERS: Final[Mapping[str, Callable[[Any], int]]] = {
     "integer": int, "duration": parse_duration, "size": parse_bytes,
 }  # fmt: skip
-_INTEGER: Final = re.compile(r"-?[0-9][0-9_]*")
 _SWITCH: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 T = TypeVar("T")
 
@@ -133,8 +132,9 @@ class Option:
             return _strings(value.split(";") if isinstance(value, str) else value)
         if self.kind == "switch" and isinstance(value, str):
             value = _SWITCH.get(value.lower(), value)
-        if self.kind == "integer" and isinstance(value, str) and _INTEGER.fullmatch(value):
-            value = int(value)
+        if self.kind == "integer" and isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                value = parse_count(value)
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
         if type(value) is not {"switch": bool, "integer": int}.get(self.kind, str):

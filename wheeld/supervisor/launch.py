@@ -26,6 +26,11 @@ EXPECTED: Final = (WheelError, PermissionError, ValueError)
 """Errors that a daemon can end with, reported in one line."""
 
 
+def exit_code(error: Exception) -> int:
+    """2 if the command line, the environment or the file of options is wrong, else 1."""
+    return 2 if isinstance(error, configuration.ConfigError) else 1
+
+
 def launch(
     given: dict[str, Any],
     file: Path | None = None,

@@ -11,6 +11,7 @@ import typer
 from wheeld_pipeline import trace as traces
 from wheeld_pipeline.commands.options import Json, errors_to_exit, with_spark
 from wheeld_pipeline.commands.readers import EngineChoice, EngineName, opened, say
+from wheeld_pipeline.errors import UsageError
 from wheeld_pipeline.files import on_disk, writable
 from wheeld_pipeline.session import SparkOptions
 
@@ -62,7 +63,7 @@ def compare(
         folder = writable("--out", out)
         called = names.split(",")
         if len(called) != 2 or not all(called):
-            raise ValueError(f"--names {names}: expected two names, as before,after")
+            raise UsageError(f"--names {names}: expected two names, as before,after")
         reports = [
             _report(source, folder / f"report-{place}", engine, spark)
             for source, place in ((first, "first"), (second, "second"))

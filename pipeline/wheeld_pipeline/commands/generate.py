@@ -10,7 +10,7 @@ import typer
 
 from wheeld_pipeline.commands import fit
 from wheeld_pipeline.commands.options import Json, errors_to_exit, with_spark
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import UsageError
 from wheeld_pipeline.files import on_disk
 from wheeld_pipeline.session import SparkOptions
 
@@ -69,7 +69,7 @@ def generate(
     with errors_to_exit():
         given = [rate, p50_ms, p75_ms, timeout_ms, payload_bytes]
         if model is not None and any(value is not None for value in given):
-            raise PipelineError(
+            raise UsageError(
                 "got --model and, beside it, options of a model (--rate, --p50-ms, --p75-ms, "
                 "--timeout-ms, --payload-bytes): expected either"
             )
@@ -112,6 +112,6 @@ def _timeout(text: str) -> tuple[float, float]:
     try:
         return float(value), float(weight or 1)
     except ValueError:
-        raise PipelineError(
+        raise UsageError(
             f"--timeout-ms: got {text!r}, expected milliseconds, or milliseconds:weight"
         ) from None

@@ -12,11 +12,16 @@ from typing import Annotated, Any, Final, get_type_hints
 import typer
 
 from wheeld_client import WheelError
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import UsageError
 from wheeld_pipeline.session import SparkOptions
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _PANEL: Final = "Spark"
+EXTRAS: Final = {
+    "pandas": "report", "pyarrow": "report", "jinja2": "report",
+    "pyspark": "spark", "py4j": "spark", "confluent_kafka": "kafka",
+}  # fmt: skip
+"""The extra that brings a package."""
 
 
 def _option(*names: str, **about: Any) -> Any:
@@ -101,23 +106,36 @@ def pairs(option: str, given: list[str] | None) -> dict[str, str]:
 
     Raises
     ------
-    PipelineError
+    UsageError
         One has no key or no `=`.
     """
     for text in given or ():
         if not text.partition("=")[1] or not text.partition("=")[0].strip():
-            raise PipelineError(f"{option} {text!r}: expected KEY=VALUE")
+            raise UsageError(f"{option} {text!r}: expected KEY=VALUE")
     split = (text.split("=", 1) for text in given or ())
     return {key.strip(): value for key, value in split}
 
 
 @contextmanager
 def errors_to_exit() -> Iterator[None]:
-    """Print an expected error as one line and exit with 1; Ctrl-C exits with 130."""
+    """Print an expected error as one line and exit with 1, or with 2 if an option is wrong.
+
+    Ctrl-C exits with 130.
+    """
     try:
         yield
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        typer.echo(
+            f"wheeld: this command needs {error.name}, which is not installed: "
+            f"pip install 'wheeld[{extra}]'",
+            err=True,
+        )
+        raise typer.Exit(1) from None
     except (WheelError, OSError, ValueError) as error:
         typer.echo(f"wheeld: {error}", err=True)
-        raise typer.Exit(1) from None
+        raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None

@@ -12,7 +12,7 @@ import typer
 from wheeld_core.units import parse_bytes, parse_duration
 from wheeld_pipeline import session
 from wheeld_pipeline.commands.options import Json, errors_to_exit, pairs, with_spark
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import UsageError
 from wheeld_pipeline.session import SparkOptions
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def _size(option: str, text: str) -> int:
     with contextlib.suppress(ValueError):
         if (size := parse_bytes(text)) > 0:
             return size
-    raise PipelineError(f"{option} {text!r}: expected a size such as 128M")
+    raise UsageError(f"{option} {text!r}: expected a size such as 128M")
 
 
 def _run(plan: Plan, options: SparkOptions, as_json: bool) -> None:
@@ -164,7 +164,7 @@ def milliseconds(option: str, text: str) -> int:
         whole, rest = divmod(parse_duration(text), 10**6)
         if not rest:
             return whole
-    raise PipelineError(f"--{option} {text!r}: expected a duration such as 30s, 500ms or 2h")
+    raise UsageError(f"--{option} {text!r}: expected a duration such as 30s, 500ms or 2h")
 
 
 def _spread(shards: int | None, path: Path | None, daemon: object) -> ShardMap:
@@ -175,5 +175,5 @@ def _spread(shards: int | None, path: Path | None, daemon: object) -> ShardMap:
         return ShardMap.uniform(SHARDS if shards is None else shards, daemon)
     spread = ShardMap.read(path)
     if shards not in (None, spread.shards):
-        raise PipelineError(f"--shards {shards}, and {path} has {spread.shards}")
+        raise UsageError(f"--shards {shards}, and {path} has {spread.shards}")
     return spread

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from wheeld_pipeline import session, trace as traces, trace_files
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import UsageError
 from wheeld_pipeline.session import SparkOptions
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 MOST_ROWS: Final = 20_000_000
 """Up to so many events this process is faster than Spark; docs/report.md has the figures."""
-_NEEDED: Final = ("pandas", "pyarrow", "jinja2")
 _SETTINGS: Final = {"spark.sql.shuffle.partitions": "16"}
 _PLANNING_ONLY: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -57,12 +55,8 @@ def opened(trace: str, engine: EngineChoice, spark: SparkOptions) -> Iterator[Sp
     Raises
     ------
     PipelineError
-        There is no trace, or no event in it, which is checked before Spark starts; or something
-        needed is not installed.
+        There is no trace, or no event in it, which is checked before Spark starts.
     """
-    for name in _NEEDED:
-        if importlib.util.find_spec(name) is None:
-            raise PipelineError(f"the report needs {name}: pip install 'wheeld[report]'")
     traces.check_trace(trace)
     if _is_local(trace, engine, spark):
         yield None
@@ -74,7 +68,7 @@ def opened(trace: str, engine: EngineChoice, spark: SparkOptions) -> Iterator[Sp
 
 def _is_local(trace: str, engine: EngineChoice, spark: SparkOptions) -> bool:
     if engine == EngineChoice.LOCAL and spark.is_given:
-        raise PipelineError("got --engine local and options of Spark: expected only one of them")
+        raise UsageError("got --engine local and options of Spark: expected only one of them")
     if engine != EngineChoice.AUTO:
         return engine == EngineChoice.LOCAL
     files = trace_files.share(trace)

@@ -10,7 +10,7 @@ import typer
 
 from wheeld_pipeline.commands.options import Json, errors_to_exit, with_spark
 from wheeld_pipeline.commands.readers import EngineChoice, EngineName, opened, say
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import UsageError
 from wheeld_pipeline.files import writable
 from wheeld_pipeline.session import SparkOptions
 
@@ -27,7 +27,7 @@ def moment(text: str | None, option: str) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise PipelineError(
+        raise UsageError(
             f"{option} {text}: expected a time such as 2026-03-01 or 2026-03-01T12:30 (UTC)"
         ) from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)

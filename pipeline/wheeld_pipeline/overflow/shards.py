@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import PipelineError, UsageError
 
 MOST_SHARDS: Final = 100_000
 
@@ -41,7 +41,7 @@ class ShardMap(NamedTuple):
     def uniform(cls, shards: int, daemon: Daemon) -> ShardMap:
         """The same daemon (on each host) for all."""
         if not 1 <= shards <= MOST_SHARDS:
-            raise PipelineError(f"{shards} shards: expected 1 to {MOST_SHARDS}")
+            raise UsageError(f"{shards} shards: expected 1 to {MOST_SHARDS}")
         return cls((daemon,) * shards)
 
     def seen_from(self, environment: Mapping[str, str]) -> ShardMap:
