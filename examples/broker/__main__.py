@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -12,17 +11,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 import wheeld
-from examples.broker.load import account
-from examples.broker.load.demo import Demo
 from examples.broker.parent import Broker, BrokerFailed
 from examples.broker.settings import Settings
 from wheeld_client import WheelError
 
 app = typer.Typer(
-    help="A Kafka broker of several processes, on wheeld's purgatory, pool and Intake.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -39,9 +34,11 @@ Daemon = Annotated[
 ]
 PoolBytes = Annotated[str, typer.Option(help="Memory for requests, with a private daemon.")]
 MinInSync = Annotated[int, typer.Option(min=1, help="min.insync.replicas; the leader counts.")]
-Quota = Annotated[
-    list[str], typer.Option("--quota", help="CLIENT=PRODUCE,FETCH: bytes per second; repeatable.")
-]
+
+
+@app.callback()
+def program() -> None:
+    """A Kafka broker of several processes, on wheeld's purgatory, pool and Intake."""
 
 
 @app.command()
@@ -54,7 +51,6 @@ def start(
     name: Daemon = None,
     pool: Annotated[str, typer.Option(help="The daemon's pool for requests.")] = "requests",
     pool_bytes: PoolBytes = "64M",
-    quota: Quota = [],  # noqa: B006  (typer copies it)
 ) -> None:
     """Run a broker until Ctrl-C or SIGTERM."""
     with reporting(), place(directory, name, f"{pool}={pool_bytes}") as (where, daemon):
@@ -66,40 +62,8 @@ def start(
             workers=workers,
             followers=followers,
             min_in_sync=min_in_sync,
-            quotas=dict(_quota(text) for text in quota),
         )
         asyncio.run(_serve(settings))
-
-
-@app.command()
-def demo(
-    records: Annotated[int, typer.Option(min=1, help="Records that each producer sends.")] = 3000,
-    rate: Annotated[
-        float, typer.Option(min=1, help="Records per second of each producer.")
-    ] = 300.0,
-    kills: Annotated[int, typer.Option(min=0, help="Processes to kill during the run.")] = 12,
-    workers: Workers = 3,
-    followers: Followers = 2,
-    seed: Annotated[int, typer.Option(min=0, help="Seed that chooses what to kill.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the account as JSON.")] = False,
-) -> None:
-    """Run a broker and all installed clients, kill processes, and account for every record.
-
-    Exit code 1 unless every acknowledged record is in the log once and each group has read it once.
-    """
-    with reporting(), place(None, None, "requests=64M") as (where, daemon):
-        least = 2 if followers else 1
-        settings = Settings(
-            where, daemon, 0, workers=workers, followers=followers, min_in_sync=least
-        )
-        found = asyncio.run(Demo(settings, records, rate, kills, seed).run())
-    if as_json:
-        print(json.dumps(found, indent=1))
-    else:
-        Console().print(account.table(found))
-        for example in found["examples"]:
-            print(example)
-    raise typer.Exit(0 if found["exact"] else 1)
 
 
 async def _serve(settings: Settings) -> None:
@@ -113,14 +77,6 @@ async def _serve(settings: Settings) -> None:
             processes = f"{own.workers} workers, {own.followers} followers"
             print(f"broker on {own.host}:{own.port}: {processes}, {own.directory}", flush=True)
             await broker.failed()
-
-
-def _quota(text: str) -> tuple[str, dict[str, int]]:
-    client, _, rates = text.rpartition("=")
-    produce, _, fetch = rates.partition(",")
-    if not (client and produce.isdecimal() and fetch.isdecimal()):
-        raise typer.BadParameter(f"got {text!r}, expected CLIENT=BYTES,BYTES", param_hint="--quota")
-    return client, {"produce": max(1, int(produce)), "fetch": max(1, int(fetch))}
 
 
 @contextmanager

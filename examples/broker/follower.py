@@ -3,6 +3,9 @@
 It fetches all partitions from the broker's port, like any consumer but with its node's id, and
 keeps them in its own logs. Its next fetch says how far it has come, which is what producers
 with acks=all wait for. It does not need wheeld.
+
+The partitions are spread over `FETCHERS` connections, and each of these waits for its own: so what
+one record costs depends on the partitions of one connection, not of the whole broker.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -17,16 +22,21 @@ from kio.schema.errors import ErrorCode
 
 from examples.broker import process_life, settings
 from examples.broker.log import OwnWords, Partition
-from examples.broker.topics import remove_others
+from examples.broker.topics import Topics, remove_others
 from examples.broker.wire import BrokerClient, milliseconds, partitions_of
 
-METADATA, FETCH = 3, 1
-MAX_WAIT: Final = milliseconds(200)
-"""Seconds between two searches for new topics."""
+FETCH: Final = 1
+FETCHERS: Final = 128
+"""Connections; num.replica.fetchers."""
+WAITS_PER_LAG: Final = 4
+"""Fetches without news, in the time after which a silent follower no longer counts."""
 PAUSE: Final = 0.05
+"""Seconds between two looks for new topics, and after an error."""
 FETCH_BYTES: Final = 1 << 20
 
 log = logging.getLogger("broker.follower")
+Copies = dict[tuple[uuid.UUID, int], Partition]
+"""By a topic's id and the partition's number."""
 
 
 class Follower:
@@ -35,66 +45,79 @@ class Follower:
     def __init__(self, own: settings.Settings, node: int) -> None:
         self._own, self._node = own, node
         self._base = Path(own.directory) / f"replica-{node}"
-        self._copies: dict[str, tuple[str, list[Partition]]] = {}  # topic -> directory, partitions
-        self._places: set[str] | None = None  # the directories
+        self.shares: list[Copies] = [{} for _ in range(FETCHERS)]
 
     async def run(self) -> None:
-        """Copy until cancelled; reconnect after errors."""
+        """Copy until cancelled."""
+        fetchers: dict[int, asyncio.Task[None]] = {}
+        with closing(Topics(self._own)) as topics:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    for number in self.look_for_topics(topics):
+                        if number in fetchers:
+                            fetchers.pop(number).cancel()
+                        if self.shares[number]:
+                            fetching = self._fetch(self.shares[number])
+                            fetchers[number] = group.create_task(fetching)
+                    await asyncio.sleep(PAUSE)
+
+    def look_for_topics(self, topics: Topics) -> set[int]:
+        """Open what is new, and remove what was deleted; the connections whose share changed."""
+        found = {
+            (uuid.UUID(topic.id), number): f"{name}-{topic.id}/{number}"
+            for name, topic in topics.all().items()
+            for number in range(topic.partitions)
+        }
+        changed = set()
+        for share, copies in enumerate(self.shares):
+            for key in copies.keys() - found.keys():
+                del copies[key]
+                changed.add(share)
+        have = {key for copies in self.shares for key in copies}
+        for key in found.keys() - have:
+            share = min(range(FETCHERS), key=lambda one: len(self.shares[one]))
+            copy = self.shares[share][key] = Partition(self._base / found[key], OwnWords())
+            copy.recover()  # what it was writing when it was killed is cut off
+            changed.add(share)
+        if changed or not have:
+            remove_others(self._base, {place.split("/")[0] for place in found.values()})
+        return changed
+
+    async def _fetch(self, copies: Copies) -> None:
+        """Keep a share of the partitions up to date; reconnect after errors."""
         while True:
             try:
-                async with BrokerClient(
-                    self._own.host, self._own.port, f"follower-{self._node}"
-                ) as peer:
+                client = f"follower-{self._node}"
+                async with BrokerClient(self._own.host, self._own.port, client) as peer:
                     while True:
-                        await self._look_for_topics(peer)
-                        await self._fetch(peer)
+                        await self._fetch_once(peer, copies)
             except OSError as error:
                 log.info("%s", error)
                 await asyncio.sleep(PAUSE)
 
-    async def _look_for_topics(self, peer: BrokerClient) -> None:
-        answer = await peer.call(METADATA, 12, topics=None)
-        before, self._copies = self._copies, {}
-        for topic in answer.topics:
-            place = f"{topic.name}-{topic.topic_id.hex}"
-            if before.get(topic.name, ("",))[0] == place:
-                self._copies[topic.name] = before[topic.name]
-            elif topic.error_code is ErrorCode.none:
-                self._copies[topic.name] = place, self._opened(place, len(topic.partitions))
-        places = {place for place, _ in self._copies.values()}
-        if places != self._places:
-            remove_others(self._base, places)
-        self._places = places
-
-    def _opened(self, place: str, count: int) -> list[Partition]:
-        """A topic's logs; what it was writing when it was killed is cut off."""
-        found = [Partition(self._base / place / str(number), OwnWords()) for number in range(count)]
-        for one in found:
-            one.recover()
-        return found
-
-    async def _fetch(self, peer: BrokerClient) -> None:
-        if not self._copies:
-            await asyncio.sleep(MAX_WAIT.total_seconds())
-            return
-        topics = [
-            {
-                "topic": name,
-                "partitions": [
-                    {"partition": n, "fetch_offset": copy.end, "partition_max_bytes": FETCH_BYTES}
-                    for n, copy in enumerate(copies)
-                ],
-            }
-            for name, (_, copies) in self._copies.items()
-        ]
+    async def _fetch_once(self, peer: BrokerClient, copies: Copies) -> None:
+        topics: dict[uuid.UUID, list[dict[str, int]]] = {}
+        for (topic, number), copy in copies.items():
+            part = {"partition": number, "fetch_offset": copy.end}
+            topics.setdefault(topic, []).append(part | {"partition_max_bytes": FETCH_BYTES})
         answer = await peer.call(
-            FETCH, 11, replica_id=self._node, max_wait=MAX_WAIT, min_bytes=1, topics=topics
+            FETCH,
+            13,
+            replica_id=self._node,
+            max_wait=milliseconds(int(1000 * self._own.replica_lag / WAITS_PER_LAG)),
+            min_bytes=1,
+            topics=[{"topic_id": topic, "partitions": parts} for topic, parts in topics.items()],
         )
-        for (name, number), part in partitions_of(answer.responses):
-            if part.error_code is ErrorCode.offset_out_of_range:
-                log.error("%s-%d does not fit the leader's log", name, number)
-            elif part.error_code is ErrorCode.none and part.records:
-                self._copies[name][1][number].copy(bytes(part.records))
+        failed = answer.error_code is not ErrorCode.none
+        for (topic, number), part in partitions_of(answer.responses):
+            if part.error_code is not ErrorCode.none:
+                failed = True
+                if part.error_code is ErrorCode.offset_out_of_range:
+                    log.error("%s-%d does not fit the leader's log", topic, number)
+            elif part.records:
+                copies[topic, number].copy(bytes(part.records))
+        if failed:  # a topic was deleted: soon this share is without it
+            await asyncio.sleep(PAUSE)
 
 
 if __name__ == "__main__":

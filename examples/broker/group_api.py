@@ -139,9 +139,11 @@ class GroupApi:
             raise RequestRefused(ErrorCode.invalid_group_id)
         if not own.shortest_session <= session <= own.longest_session:
             raise RequestRefused(ErrorCode.invalid_session_timeout)
+        if getattr(body, "group_instance_id", None) is not None:
+            raise RequestRefused(ErrorCode.unsupported_version)  # a static member
         protocols = {one.name: one.metadata.hex() for one in body.protocols}
         longest = min(rebalance, own.longest_session)
-        return Member(protocols, session, longest, call.client, call.host)
+        return Member(protocols, session, longest)
 
     async def _joined(self, group: Group, generation: int) -> None:
         """Wait for the end of the rebalance, and end it when it is time."""
@@ -223,51 +225,51 @@ class GroupApi:
     # -- offsets --------------------------------------------------------------------------------
 
     async def offset_commit(self, call: Call) -> Answer:
-        """Note how far a group has come."""
-        body = call.body
+        """Note how far a group has come. An offset is of a topic's id: one that is created again
+        under its name begins without.
+        """
+        body, ids = call.body, {topic.id for topic in self.topics.all().values()}
 
         def note(key: Key, part: Any) -> Answer:
-            self.topics.partition(*key)  # the group must exist
+            topic, _ = self.topics.partition(*key).id
             metadata = part.committed_metadata or ""
             if len(metadata) > LONGEST_METADATA:
                 raise RequestRefused(ErrorCode.offset_metadata_too_large)
             group.check_commit(body.member_id, getattr(body, "generation_id_or_member_epoch", -1))
-            group.offsets[f"{key[1]}/{key[0]}"] = [part.committed_offset, metadata]
+            group.offsets[f"{key[1]}/{topic}"] = [part.committed_offset, metadata]
             return {}
 
         with self.groups.changing(body.group_id) as group:
+            for place in [place for place in group.offsets if place.split("/")[1] not in ids]:
+                del group.offsets[place]
             return {"topics": by_partition(partitions_of(body.topics), note)}
 
     async def offset_fetch(self, call: Call) -> Answer:
-        """How far a group has come; -1: nothing was committed."""
-        offsets, asked = self.groups.load(call.body.group_id).offsets, call.body.topics
+        """How far a group has come, since version 8 several; -1: nothing was committed."""
+        if hasattr(call.body, "groups"):
+            groups = [
+                {"group_id": one.group_id, "topics": self._committed(one.group_id, one.topics)}
+                for one in call.body.groups
+            ]
+            return {"groups": groups}
+        return {"topics": self._committed(call.body.group_id, call.body.topics)}
+
+    def _committed(self, name: str, asked: Any) -> list[Answer]:
+        offsets, topics = self.groups.load(name).offsets, self.topics.all()
         if asked is None:
-            places = [place.split("/", 1) for place in offsets]
-            keys = [((name, int(number)), None) for number, name in places]
+            every = [
+                (name, number) for name, one in topics.items() for number in range(one.partitions)
+            ]
+            keys = [(key, None) for key in every if f"{key[1]}/{topics[key[0]].id}" in offsets]
         else:
             keys = list(partitions_of(asked))
 
         def find(key: Key, part: Any) -> Answer:
-            offset, metadata = offsets.get(f"{key[1]}/{key[0]}", (-1, ""))
+            topic = topics.get(key[0])
+            offset, metadata = offsets.get(f"{key[1]}/{topic and topic.id}", (-1, ""))
             return {"committed_offset": offset, "metadata": metadata}
 
-        return {"topics": by_partition(keys, find)}
-
-    # -- to look at -----------------------------------------------------------------------------
-
-    async def describe_groups(self, call: Call) -> Answer:
-        """State and members of groups."""
-        return {"groups": [_described(self.groups.load(name)) for name in call.body.groups]}
-
-    async def list_groups(self, call: Call) -> Answer:
-        """All groups, or those in certain states."""
-        wanted = [state.lower() for state in getattr(call.body, "states_filter", ())]
-        groups = [
-            {"group_id": one.name, "protocol_type": one.kind, "group_state": _state(one)}
-            for one in self.groups.all()
-            if not wanted or _state(one).lower() in wanted
-        ]
-        return {"groups": groups}
+        return by_partition(keys, find)
 
     # -- the rest -------------------------------------------------------------------------------
 
@@ -286,29 +288,3 @@ class GroupApi:
             code = ErrorCode.transactional_id_authorization_failed
             raise RequestRefused(code, producer_id=-1, producer_epoch=-1)
         return {"producer_id": secrets.randbits(62), "producer_epoch": 0}
-
-
-def _state(group: Group) -> str:
-    """By Kafka's name."""
-    names = {"Preparing": "PreparingRebalance", "Completing": "CompletingRebalance"}
-    return names.get(group.state, group.state)
-
-
-def _described(group: Group) -> Answer:
-    members = [
-        {
-            "member_id": id,
-            "client_id": one.client,
-            "client_host": one.host,
-            "member_metadata": bytes.fromhex(one.protocols.get(group.protocol, "")),
-            "member_assignment": bytes.fromhex(one.assignment),
-        }
-        for id, one in group.members.items()
-    ]
-    return {
-        "group_id": group.name,
-        "group_state": _state(group) if group.kind or group.offsets else "Dead",
-        "protocol_type": group.kind,
-        "protocol_data": group.protocol,
-        "members": members,
-    }

@@ -33,8 +33,6 @@ class Member:
     protocols: dict[str, str]  # name -> metadata in hexadecimal digits, the preferred one first
     session: float
     rebalance: float
-    client: str
-    host: str
     joined: bool = True  # in this round
     assignment: str = ""
 
@@ -54,7 +52,7 @@ class Group:
     members: dict[str, Member] = field(default_factory=dict)
     announced: dict[str, int] = field(default_factory=dict)  # ids that are to join yet, until when
     offsets: dict[str, list[Any]] = field(default_factory=dict)
-    """"partition/topic" -> offset and metadata that were committed."""
+    """"partition/topic's id" -> offset and metadata that were committed."""
 
     def check(self, member: str, generation: int) -> Member:
         """The member, if it is one of this generation."""
@@ -188,13 +186,6 @@ class Groups:
         for group in self.all():
             with self.changing(group.name) as one:
                 one.members, one.state = {}, "Empty"
-
-    def forget_topic(self, topic: str) -> None:
-        """A topic was deleted: also remove what groups have committed for it."""
-        for group in self.all():
-            with self.changing(group.name) as one:
-                for place in [place for place in one.offsets if place.split("/", 1)[1] == topic]:
-                    del one.offsets[place]
 
     def all(self) -> list[Group]:
         """All groups, read-only."""

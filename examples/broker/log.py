@@ -15,7 +15,8 @@ Invariants, after a kill at any instruction:
 2. A writer holds the file's flock, which the kernel releases when its holder dies.
 3. A batch of an idempotent producer is there once: what its producer sent before is looked up under
    the lock, in the headers of the log itself. A separate table could be ahead of the log or
-   behind it when its writer dies between the two.
+   behind it when its writer dies between the two. A producer that the log does not know begins
+   with any sequence, as in Kafka: its topic may have been deleted and created again.
 4. The high watermark is the least end among the leader and the followers in sync. It never goes
    back: a follower is back in sync only when it has passed it. Without followers it is `end`.
 
@@ -96,7 +97,7 @@ class Partition:
         directory.mkdir(parents=True, exist_ok=True)
         self._log = os.open(directory / "log", os.O_RDWR | os.O_CREAT, 0o600)
         self.close = weakref.finalize(self, os.close, self._log)
-        self._words, self._lag_ns = words, lag_ns
+        self.id, self._words, self._lag_ns = id, words, lag_ns
         self.end_key = ("end", *id)
         self.high_key = ("high", *id) if followers else self.end_key
         nodes = range(1, followers + 1)
@@ -240,6 +241,8 @@ class Partition:
             for one in sent:
                 if (one.sequence, one.next_sequence) == (batch.sequence, batch.next_sequence):
                     return one.base
+        if batch.producer not in self._sent:  # or the log was made since: as in Kafka any may come
+            return None
         expected = sent[-1].next_sequence if batch.epoch == epoch else 0
         if batch.sequence != expected:
             reason = f"sequence {batch.sequence} of producer {batch.producer}: want {expected}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 from contextlib import suppress
@@ -11,12 +12,12 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from examples.broker import batches
-from examples.broker.groups import Groups
 from examples.broker.log import Partition
 from examples.broker.settings import Settings
 from examples.broker.topics import TopicExists, Topics
 from examples.broker.wire import (
     Answer,
+    BadRequest,
     Call,
     Key,
     RequestRefused,
@@ -33,8 +34,9 @@ LONGEST_WAIT: Final = 3600.0
 FORGOTTEN_AFTER: Final = 60.0
 """Seconds after which a deleted topic's words are given back: all waiters have been woken."""
 LATEST, EARLIEST = -1, -2
+BY_ID_FROM: Final = 13
+"""Versions of Fetch that name topics by their ids; a follower's offset is of that log only."""
 _ALL: Final = -1
-_TOPIC, _BROKER = 2, 4
 
 log = logging.getLogger("broker.worker")
 
@@ -70,7 +72,6 @@ class LogApi:
     own: Settings
     topics: Topics
     words: AsyncWatermarks
-    groups: Groups
     timers: AsyncTimers
 
     @property
@@ -81,8 +82,11 @@ class LogApi:
     # -- produce --------------------------------------------------------------------------------
 
     async def produce(self, call: Call) -> Answer | None:
-        """Append; with acks=all wait until the followers in sync have it."""
-        acks, appended = call.body.acks, []
+        """Append; with acks=all wait until the followers in sync have it.
+
+        With acks=0 there is no answer: an error closes the connection, as in Kafka.
+        """
+        acks, appended, failed = call.body.acks, [], []
         deadline_ns = self._now_ns + int(min(seconds(call.body.timeout), LONGEST_WAIT) * 1e9)
 
         def append(key: Key, part: Any) -> Answer:
@@ -90,6 +94,7 @@ class LogApi:
                 partition, end, base = self._append(key, acks, part.records or b"")
             except RequestRefused as refused:
                 log.info("%s: %s-%d: %s", call.client, *key, refused)
+                failed.append(f"{key[0]}-{key[1]}: {refused}")
                 raise
             answer = {"base_offset": base, "log_start_offset": 0}
             appended.append((key, partition, end, answer))
@@ -98,6 +103,8 @@ class LogApi:
         responses = by_partition(partitions_of(call.body.topic_data), append, base_offset=-1)
         for one in appended if acks == _ALL else ():
             await self._replicated(*one, deadline_ns)
+        if failed and not acks:
+            raise BadRequest(f"acks=0, {'; '.join(failed)}")
         return {"responses": responses} if acks else None
 
     def _append(self, key: Key, acks: int, records: bytes) -> tuple[Partition, int, int]:
@@ -115,6 +122,8 @@ class LogApi:
         if batch.size > self.own.largest_batch:
             raise RequestRefused(ErrorCode.message_too_large, f"a batch of {batch.size} bytes")
         base = partition.append(batch, raw, self._now_ns)
+        if partition.deleted:  # meanwhile
+            raise RequestRefused(ErrorCode.unknown_topic_or_partition)
         return partition, base + batch.count, base
 
     def _enough(self, key: Key, partition: Partition) -> bool:
@@ -135,10 +144,11 @@ class LogApi:
         elif not self._enough(key, partition):
             answer["error_code"] = ErrorCode.not_enough_replicas_after_append
 
-    def settle(self) -> None:
+    async def settle(self) -> None:
         """Move the watermarks that only wait for a follower that no longer counts."""
         for _, partition in self.topics.partitions():
             partition.settle(self._now_ns)
+            await asyncio.sleep(0)  # requests come first
 
     # -- fetch ----------------------------------------------------------------------------------
 
@@ -149,6 +159,8 @@ class LogApi:
         if getattr(body, "session_id", 0):  # none was given: each answer says so
             raise RequestRefused(ErrorCode.fetch_session_id_not_found)
         of_follower = 1 <= body.replica_id <= self.own.followers
+        if of_follower and call.version < BY_ID_FROM:
+            raise RequestRefused(ErrorCode.unsupported_version)
         for key, part in asked:
             with suppress(RequestRefused):
                 partition = self._readable(key, part.fetch_offset)
@@ -191,10 +203,14 @@ class LogApi:
             partition = self.topics.partition(*key)
             if part.timestamp in (LATEST, EARLIEST):
                 return {"offset": partition.watermark if part.timestamp == LATEST else 0}
+            if part.timestamp < 0:  # a place, not a time, of a later version of Kafka
+                raise RequestRefused(ErrorCode.unsupported_version)
             offset, stamp = partition.find_time(part.timestamp) or (-1, -1)
             return {"offset": offset, "timestamp": stamp} if offset < partition.watermark else {}
 
-        return {"topics": by_partition(partitions_of(call.body.topics), find)}
+        return {
+            "topics": by_partition(partitions_of(call.body.topics), find, offset=-1, timestamp=-1)
+        }
 
     # -- topics ---------------------------------------------------------------------------------
 
@@ -204,7 +220,10 @@ class LogApi:
         if body.topics is None or (call.version == 0 and not body.topics):
             names = list(self.topics.all())
         else:
-            names = [topic.name for topic in body.topics]
+            names = [
+                getattr(one, "topic_id", None) if one.name is None else one.name
+                for one in body.topics
+            ]
         create = own.auto_create and getattr(body, "allow_auto_topic_creation", True)
         return {
             "brokers": [{"node_id": LEADER, "host": own.host, "port": own.port}],
@@ -213,9 +232,10 @@ class LogApi:
             "topics": by_name(names, lambda name: self._describe(name, create=create)),
         }
 
-    def _describe(self, name: str | None, *, create: bool) -> Answer:
-        if name is None:
+    def _describe(self, name_or_id: str | uuid.UUID | None, *, create: bool) -> Answer:
+        if name_or_id is None:
             raise RequestRefused(ErrorCode.unknown_topic_id)
+        name = self.topics.named(name_or_id)
         if create and name not in self.topics.all():
             with suppress(TopicExists):  # another worker was faster
                 self.topics.create(name)
@@ -228,60 +248,38 @@ class LogApi:
             in_sync = self.topics.partition(name, number).in_sync(self._now_ns)
             part = {"partition_index": number, "leader_id": LEADER, "leader_epoch": 0}
             parts.append({**part, **replicas, "isr_nodes": [LEADER, *in_sync]})
-        return {"topic_id": uuid.UUID(topic.id), "partitions": parts}
+        return {"name": name, "topic_id": uuid.UUID(topic.id), "partitions": parts}
 
     async def create_topics(self, call: Call) -> Answer:
-        """Make topics; all replicas are everywhere, so assignments are only counted."""
+        """Make topics; each node has all of them, so there is no choice of nodes."""
+        nodes = 1 + self.own.followers
 
         def create(wanted: Any) -> Answer:
+            given = {node for one in wanted.assignments for node in one.broker_ids}
+            if wanted.replication_factor > nodes or not given <= set(range(nodes)):
+                reason = f"{nodes} brokers: each has a replica of each partition"
+                raise RequestRefused(ErrorCode.invalid_replication_factor, reason)
             count = len(wanted.assignments) or wanted.num_partitions
             configs = {one.name: one.value for one in wanted.configs}
             topic = self.topics.create(wanted.name, count, configs, call.body.validate_only)
-            replicas = 1 + self.own.followers
-            return {"num_partitions": topic.partitions, "replication_factor": replicas}
+            found = {"topic_id": uuid.UUID(topic.id), "num_partitions": topic.partitions}
+            return found | {"replication_factor": nodes}
 
         return {"topics": by_name(call.body.topics, create)}
 
     async def delete_topics(self, call: Call) -> Answer:
-        """Remove topics, with what groups have committed for them, and wake their waiters."""
+        """Remove topics, and wake their waiters."""
 
-        def delete(name: str) -> Answer:
-            gone = self.topics.delete(name)
-            self.groups.forget_topic(name)
+        def delete(name_or_id: str | uuid.UUID) -> Answer:
+            name = self.topics.named(name_or_id)
+            gone = self.topics.delete(name, name_or_id)
             self.timers.call_later(FORGOTTEN_AFTER, _forget, gone)
-            return {}
+            return {"name": name}
 
-        return {"responses": by_name(call.body.topic_names, delete)}
-
-    async def describe_configs(self, call: Call) -> Answer:
-        """Settings of topics and the broker that have a name in Kafka."""
-        return {"results": [self._configs(one) for one in call.body.resources]}
-
-    def _configs(self, resource: Any) -> Answer:
-        own, kind, name = self.own, resource.resource_type, resource.resource_name
-        answer: Answer = {"resource_type": kind, "resource_name": name}
-        topic = self.topics.all().get(name)
-        if kind == _TOPIC and topic is not None:
-            configs = {"cleanup.policy": "delete", "retention.ms": "-1", **topic.configs}
-            configs["max.message.bytes"] = str(own.largest_batch)
-            configs["min.insync.replicas"] = str(topic.min_in_sync)
-        elif kind == _BROKER and name == str(LEADER):
-            configs = {
-                "socket.request.max.bytes": str(own.largest),
-                "message.max.bytes": str(own.largest_batch),
-                "num.partitions": str(own.partitions),
-                "min.insync.replicas": str(own.min_in_sync),
-                "auto.create.topics.enable": str(own.auto_create).lower(),
-            }
-        else:
-            unknown, other = ErrorCode.unknown_topic_or_partition, ErrorCode.invalid_request
-            return answer | {"error_code": unknown if kind == _TOPIC else other}
-        asked, fixed = resource.configuration_keys, {"read_only": True, "is_default": True}
-        shown = [(key, value) for key, value in configs.items() if asked is None or key in asked]
-        answer["configs"] = [
-            {"name": key, "value": value, "config_source": 5, **fixed} for key, value in shown
-        ]
-        return answer
+        wanted = getattr(call.body, "topic_names", None)
+        if wanted is None:  # since version 6
+            wanted = [one.topic_id if one.name is None else one.name for one in call.body.topics]
+        return {"responses": by_name(wanted, delete)}
 
 
 def _forget(gone: list[Partition]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import sys
 from collections.abc import Coroutine
@@ -18,6 +19,8 @@ async def work(body: Coroutine[Any, Any, None]) -> None:
     That is at SIGTERM and at the end of the standard input, which the parent holds: so its children
     end with it, however it ends.
     """
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each partition has an open file
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(body)
     loop.add_signal_handler(signal.SIGTERM, task.cancel)
     loop.add_reader(sys.stdin.fileno(), task.cancel)

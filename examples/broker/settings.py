@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -36,8 +36,6 @@ class Settings:
     shortest_session: float = 1.0  # group.min.session.timeout.ms
     longest_session: float = 1800.0  # group.max.session.timeout.ms
     offset_retention: float = 7 * 86400.0  # offsets.retention.minutes
-    quotas: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Client id -> {"produce": bytes per second, "fetch": bytes per second}."""
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,14 @@ from examples.broker.wire import Key, RequestRefused
 
 MOST_PARTITIONS: Final = 1000
 """Partitions of all topics: each has words in the daemon, and an open file in each worker."""
+_DONE: Final = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    "retention.bytes": "-1",
+    "retention.ms": "-1",
+}
+"""What this broker does with each topic. A topic that wants anything else is refused."""
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
@@ -32,12 +40,11 @@ class TopicExists(RequestRefused):
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic. Its id is unique: a topic created again under the same name has another."""
+    """A topic. One that is created again under its name is another one, with another id."""
 
     id: str
     partitions: int
     min_in_sync: int
-    configs: dict[str, str | None] = field(default_factory=dict)
 
 
 class Topics:
@@ -56,6 +63,7 @@ class Topics:
         self._file = self._directory / "topics.json"
         self._read: int | None = None  # the file as it was read: while open its inode is its own
         self._topics: dict[str, Topic] = {}
+        self._names: dict[str, str] = {}  # by id
         self._open: dict[tuple[str, int], Partition] = {}  # by id
 
     def all(self) -> dict[str, Topic]:
@@ -75,12 +83,22 @@ class Topics:
         self._read = fresh
         with os.fdopen(fresh, closefd=False) as file:
             self._topics = {name: Topic(**fields) for name, fields in json.load(file).items()}
-        ids = {topic.id for topic in self._topics.values()}
-        for key in [key for key in self._open if key[0] not in ids]:
+        self._names = {topic.id: name for name, topic in self._topics.items()}
+        for key in [key for key in self._open if key[0] not in self._names]:
             del self._open[key]  # closed when the last request has released it
 
-    def partition(self, name: str, number: int) -> Partition:
+    def named(self, topic: str | uuid.UUID) -> str:
+        """A topic's name, if it is given by its id. `RequestRefused`: no topic has that id."""
+        if isinstance(topic, str):
+            return topic
+        self.all()
+        if topic.hex not in self._names:
+            raise RequestRefused(ErrorCode.unknown_topic_id)
+        return self._names[topic.hex]
+
+    def partition(self, topic_or_id: str | uuid.UUID, number: int) -> Partition:
         """A partition, opened when it is first asked for. `RequestRefused`: there is none."""
+        name = self.named(topic_or_id)
         topic = self.all().get(name)
         if topic is None or not 0 <= number < topic.partitions:
             raise RequestRefused(ErrorCode.unknown_topic_or_partition)
@@ -108,8 +126,11 @@ class Topics:
         validate_only: bool = False,
     ) -> Topic:
         """Make a topic, or refuse to; with -1 partitions it gets the default."""
-        count = self._settings.partitions if partitions == -1 else partitions
-        least = (configs or {}).get("min.insync.replicas") or str(self._settings.min_in_sync)
+        own = self._settings
+        count = own.partitions if partitions == -1 else partitions
+        done = _DONE | {"max.message.bytes": str(own.largest_batch)}
+        wanted = {key: value for key, value in (configs or {}).items() if value is not None}
+        least = wanted.pop("min.insync.replicas", str(own.min_in_sync))
         if not _NAME.fullmatch(name):
             raise RequestRefused(
                 ErrorCode.invalid_topic_exception, f"{name!r} is not a valid topic name"
@@ -117,6 +138,10 @@ class Topics:
         if not least.isdecimal() or int(least) < 1:
             reason = f"min.insync.replicas={least}: expected 1 or more"
             raise RequestRefused(ErrorCode.invalid_config, reason)
+        for key, value in wanted.items():
+            if done.get(key) != value:
+                reason = f"{key}={value}: expected {done.get(key, 'no such configuration')}"
+                raise RequestRefused(ErrorCode.invalid_config, reason)
         with self._changing() as topics:
             if name in topics:
                 raise TopicExists(ErrorCode.topic_already_exists, f"{name} already exists")
@@ -124,17 +149,17 @@ class Topics:
             if not 1 <= count <= most:
                 reason = f"{count} partitions, expected 1 to {most}"
                 raise RequestRefused(ErrorCode.invalid_partitions, reason)
-            topic = Topic(uuid.uuid4().hex, count, int(least), configs or {})
+            topic = Topic(uuid.uuid4().hex, count, int(least))
             if not validate_only:
                 topics[name] = topic
         return topic
 
-    def delete(self, name: str) -> list[Partition]:
-        """Remove a topic with all that is in it, and return what was open of it. `RequestRefused`:
-        it does not exist.
+    def delete(self, name: str, name_or_id: str | uuid.UUID) -> list[Partition]:
+        """Remove a topic with all that is in it, and return its partitions. `RequestRefused`: it
+        does not exist, or no longer has that id.
         """
         with self._changing() as topics:
-            if name not in topics:
+            if name not in topics or self.named(name_or_id) != name:
                 raise RequestRefused(ErrorCode.unknown_topic_or_partition)
             gone = [self.partition(name, number) for number in range(topics[name].partitions)]
             place = self._directory / f"{name}-{topics.pop(name).id}"

@@ -11,24 +11,21 @@ import dataclasses
 import datetime
 import functools
 import io
+import struct
+import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import MISSING
-from typing import Any, Final, NamedTuple
+from types import NoneType, UnionType
+from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
-from kio.serial import entity_reader, entity_writer
-from kio.serial._introspect import classify_field, is_optional
-from kio.serial._parse import get_reader
-from kio.serial.readers import (
-    read_compact_array_length,
-    read_int16,
-    read_int32,
-    read_legacy_array_length,
-)
+from kio.serial import entity_reader, entity_writer, readers
 
 PRODUCE: Final = 0
 API_VERSIONS: Final = 18
+_FIRST: Final = struct.Struct(">hhi")
 MOST_BUT_PRODUCE: Final = 1 << 19
 """Bytes of a request: small fields become large objects."""
 _TAGS: Final = entity_reader(load_request_schema(16, 3))
@@ -36,8 +33,8 @@ _TAGS: Final = entity_reader(load_request_schema(16, 3))
 no supported request has one that matters."""
 
 Answer = dict[str, Any]
-Key = tuple[str, int]
-"""Topic and partition."""
+Key = tuple[str | uuid.UUID, int]
+"""Topic, by its name or its id, and partition."""
 Reader = Callable[[Any, int], tuple[Any, int]]
 """Reads from a buffer at an offset: the value, and its size. All of kio's readers are like this."""
 
@@ -64,34 +61,37 @@ class Call(NamedTuple):
     version: int
     correlation: int
     client: str
-    host: str
     body: Any
 
 
 # -- requests -----------------------------------------------------------------------------------
 
 
-def decode(data: memoryview, served: dict[int, tuple[int, int]], host: str = "") -> Call:
+def decode(data: memoryview, served: dict[int, tuple[int, int]]) -> Call:
     """A request; nothing of it refers to `data`. Raises `BadRequest`.
 
     `served` has the lowest and highest version of each API.
     """
+    if len(data) < _FIRST.size:
+        raise BadRequest(f"{len(data)} bytes, expected a request of at least {_FIRST.size}")
+    api, version, correlation = _FIRST.unpack_from(data)
+    low, high = served.get(api, (0, -1))
+    about = (
+        f"API {api} version {version} (served: {f'{low} to {high}' if api in served else 'none'})"
+    )
     try:
-        api, version = read_int16(data, 0)[0], read_int16(data, 2)[0]
-        low, high = served.get(api, (0, -1))
         if not low <= version <= high:
-            return _not_served(api, version, read_int32(data, 4)[0])
+            return _not_served(api, version, correlation)
         schema = load_request_schema(api, version)
         header, size = entity_reader(schema.__header_schema__)(data, 0)
         if api != PRODUCE and len(data) > MOST_BUT_PRODUCE:
-            raise BadRequest(f"API {api}: a request of {len(data)} bytes")
+            raise BadRequest(f"{len(data)} bytes, expected at most {MOST_BUT_PRODUCE}")
         body, _ = _entity_reader(schema)(data, size)
-    except BadRequest:
-        raise
+    except BadRequest as bad:
+        raise BadRequest(f"{about}: {bad}") from None
     except Exception as error:  # of kio, also KeyError, OverflowError and others
-        raise BadRequest(f"{type(error).__name__}: {error}") from None
-    client = getattr(header, "client_id", None) or ""
-    return Call(api, version, header.correlation_id, client, host, body)
+        raise BadRequest(f"{about}: it cannot be read ({type(error).__name__})") from None
+    return Call(api, version, correlation, getattr(header, "client_id", None) or "", body)
 
 
 def _not_served(api: int, version: int, correlation: int) -> Call:
@@ -100,9 +100,20 @@ def _not_served(api: int, version: int, correlation: int) -> Call:
     The answer to ApiVersions is of version 0 then, which every client reads.
     """
     version = 0 if api == API_VERSIONS else version
-    if "error_code" not in load_response_schema(api, version).__dataclass_fields__:
-        raise BadRequest(f"API {api} version {version} is not supported")
-    return Call(api, version, correlation, "", "", None)
+    with suppress(Exception):  # kio does not know each version, and raises errors of several kinds
+        if "error_code" in load_response_schema(api, version).__dataclass_fields__:
+            return Call(api, version, correlation, "", None)
+    raise BadRequest("UNSUPPORTED_VERSION, and its answer cannot say so")
+
+
+def _shape(field: Any) -> tuple[bool, bool, Any]:
+    """Whether a field is an array, whether it may be null, and the type of it or its elements."""
+    kind, nullable = field.type, False
+    if get_origin(kind) is UnionType:
+        nullable, kind = True, next(one for one in get_args(kind) if one is not NoneType)
+    if get_origin(kind) is tuple:
+        return True, nullable, get_args(kind)[0]
+    return False, nullable, kind
 
 
 @functools.cache
@@ -110,19 +121,22 @@ def _entity_reader(schema: Any) -> Reader:
     """Like kio's, for untrusted input: kio's allocates as many elements as an array claims to have,
     and the process ends if there is not that much memory.
     """
-    flexible, readers = schema.__flexible__, {}
+    flexible, fields = schema.__flexible__, {}
     for field in dataclasses.fields(schema):
-        kind = classify_field(field)
-        if dataclasses.is_dataclass(kind.type_):
-            read: Any = _entity_reader(kind.type_)
+        if "tag" in field.metadata:
+            continue
+        is_array, nullable, kind = _shape(field)
+        if dataclasses.is_dataclass(kind):
+            read = _entity_reader(kind)
         else:
-            nullable = is_optional(field) and not kind.is_array
-            read = get_reader(field.metadata["kafka_type"], flexible, nullable)
-        readers[field.name] = _array_reader(field, read, flexible) if kind.is_array else read
+            read = _reader_of(field.metadata["kafka_type"], flexible, nullable and not is_array)
+        fields[field.name] = (
+            _array_reader(field.name, read, flexible, nullable) if is_array else read
+        )
 
     def read_entity(data: memoryview, offset: int) -> tuple[Any, int]:
         values, at = {}, offset
-        for name, read in readers.items():
+        for name, read in fields.items():
             values[name], size = read(data, at)
             at += size
         if flexible:
@@ -132,16 +146,33 @@ def _entity_reader(schema: Any) -> Reader:
     return read_entity
 
 
-def _array_reader(field: Any, read: Reader, flexible: bool) -> Reader:
-    read_length: Any = read_compact_array_length if flexible else read_legacy_array_length
+def _reader_of(kind: str, flexible: bool, nullable: bool) -> Reader:
+    """kio's reader of a primitive type."""
+    if kind in ("string", "bytes", "records"):
+        if flexible:
+            name = "compact_string" + ("" if kind == "string" else "_as_bytes")
+            name += "_nullable" if nullable else ""
+        else:
+            name = "legacy_" + ("string" if kind == "string" else "bytes")
+            name = ("nullable_" if nullable else "") + name
+    else:
+        name = {"bool": "boolean"}.get(kind, kind)
+    found: Reader = getattr(readers, f"read_{name}")
+    return found
+
+
+def _array_reader(name: str, read: Reader, flexible: bool, nullable: bool) -> Reader:
+    read_length: Any = (
+        readers.read_compact_array_length if flexible else readers.read_legacy_array_length
+    )
 
     def read_array(data: memoryview, offset: int) -> tuple[Any, int]:
         count, size = read_length(data, offset)
         at, found = offset + size, []
-        if count in (None, -1) and is_optional(field):
+        if count in (None, -1) and nullable:
             return None, size
         if count is None or not 0 <= count <= len(data) - at:
-            raise BadRequest(f"{field.name}: an array of {count} in {len(data) - at} bytes")
+            raise BadRequest(f"{name}: an array of {count} in {len(data) - at} bytes")
         for _ in range(count):
             one, size = read(data, at)
             at += size
@@ -156,7 +187,7 @@ def partitions_of(topics: Any) -> Iterator[tuple[Key, Any]]:
     for topic in topics:
         for part in _first(topic, "partition_data", "partitions", "partition_indexes"):
             number = _first(part, "index", "partition", "partition_index", otherwise=part)
-            yield (_first(topic, "topic", "name"), number), part
+            yield (_first(topic, "topic", "name", "topic_id"), number), part
 
 
 def _first(one: Any, *names: str, otherwise: Any = None) -> Any:
@@ -173,7 +204,7 @@ def by_partition(
     """What `serve` answers for each partition, or its error with those fields, arranged as answers
     have it: by topic, under whatever names.
     """
-    answers: dict[str, list[Answer]] = {}
+    answers: dict[Any, list[Answer]] = {}
     for key, part in asked:
         try:
             answer = serve(key, part)
@@ -182,7 +213,8 @@ def by_partition(
         answer |= {"index": key[1], "partition_index": key[1]}
         answers.setdefault(key[0], []).append(answer)
     return [
-        {"name": name, "topic": name, "partitions": parts, "partition_responses": parts}
+        {"name": name, "topic": name, "topic_id": name}
+        | {"partitions": parts, "partition_responses": parts}
         for name, parts in answers.items()
     ]
 
@@ -192,11 +224,12 @@ def by_name(wanted: Any, serve: Callable[[Any], Answer]) -> list[Answer]:
     answers = []
     for one in wanted:
         name = getattr(one, "name", one)
+        about = {"topic_id": name} if isinstance(name, uuid.UUID) else {"name": name}
         try:
-            answer = serve(one)
+            answer = about | serve(one)
         except RequestRefused as refused:
-            answer = {**refused.answer, "error_message": str(refused)}
-        answers.append(answer if name is None else {"name": name, **answer})
+            answer = about | refused.answer | {"error_message": str(refused)}
+        answers.append({key: value for key, value in answer.items() if value is not None})
     return answers
 
 
@@ -239,18 +272,18 @@ def _plan(schema: Any) -> list[tuple[str, Any, Any]]:
     """Name, nested schema or None, and default of each field."""
     found = []
     for field in dataclasses.fields(schema):
-        kind = classify_field(field)
-        nested = kind.type_ if dataclasses.is_dataclass(kind.type_) else None
+        is_array, nullable, kind = _shape(field)
+        nested = kind if dataclasses.is_dataclass(kind) else None
         if field.default is not MISSING or field.default_factory is not MISSING:
             zero: Any = MISSING
-        elif is_optional(field):
+        elif nullable:
             zero = None
-        elif kind.is_array:
+        elif is_array:
             zero = ()
         elif nested:
             zero = {}
         else:  # what zeros on the wire are
-            zero = get_reader(field.metadata["kafka_type"], False, False)(bytes(8), 0)[0]
+            zero = _reader_of(field.metadata["kafka_type"], False, False)(bytes(16), 0)[0]
         found.append((field.name, nested, zero))
     return found
 

@@ -21,7 +21,6 @@ from examples.broker import process_life, settings, wire
 from examples.broker.group_api import GroupApi
 from examples.broker.groups import Groups
 from examples.broker.log_api import LogApi
-from examples.broker.quotas import Quotas
 from examples.broker.topics import Topics
 from examples.broker.wire import API_VERSIONS, Answer, Call, RequestRefused
 from wheeld_client import (
@@ -38,37 +37,30 @@ log = logging.getLogger("broker.worker")
 
 APIS: Final = {
     0: ("produce", 3, 9),
-    1: ("fetch", 4, 11),
+    1: ("fetch", 4, 13),
     2: ("list_offsets", 1, 6),
     3: ("metadata", 0, 12),
     8: ("offset_commit", 2, 8),
-    9: ("offset_fetch", 1, 7),
+    9: ("offset_fetch", 1, 9),
     10: ("find_coordinator", 0, 4),
-    11: ("join_group", 0, 4),
+    11: ("join_group", 0, 9),
     12: ("heartbeat", 0, 4),
     13: ("leave_group", 0, 5),
     14: ("sync_group", 0, 5),
-    15: ("describe_groups", 0, 5),
-    16: ("list_groups", 0, 4),
     API_VERSIONS: ("api_versions", 0, 3),
     19: ("create_topics", 2, 7),
-    20: ("delete_topics", 1, 5),
+    20: ("delete_topics", 1, 6),
     22: ("init_producer_id", 0, 4),
-    32: ("describe_configs", 1, 4),
 }
 """Handler, lowest and highest version of each API; kio knows their contents."""
 SERVED: Final = {api: (low, high) for api, (_, low, high) in APIS.items()}
-QUOTAS: Final = {0: "produce", 1: "fetch"}
 SETTLES_PER_LAG: Final = 4
 
 
 class Handler:
     """Answers the requests of one worker."""
 
-    def __init__(
-        self, log_api: LogApi, group_api: GroupApi, quotas: Quotas, timers: AsyncTimers
-    ) -> None:
-        self._quotas, self._timers = quotas, timers
+    def __init__(self, log_api: LogApi, group_api: GroupApi) -> None:
         self._handlers: dict[int, Any] = {
             api: getattr(owner, name)
             for api, (name, _, _) in APIS.items()
@@ -78,18 +70,16 @@ class Handler:
 
     async def __call__(self, request: Request) -> bytes | None:
         """Intake's handler. Bytes that are not a request close their connection."""
-        connection, size = request.connection, request.size
-        host = str((connection.peer or ("",))[0])
+        connection = request.connection
         try:
-            call = wire.decode(request.data.toreadonly(), SERVED, host)
+            call = wire.decode(request.data.toreadonly(), SERVED)
+            request.release()  # what waits in a purgatory holds none of the pool's memory
+            fields = await self._served(call)
+            return None if fields is None else wire.encode(call, fields)
         except wire.BadRequest as bad:
             log.warning("%s: %s; closed", connection.peer, bad)
             connection.close()
             return None
-        request.release()  # what waits in a purgatory holds none of the pool's memory
-        try:
-            fields = await self._served(call)
-            return None if fields is None else await self._throttled(call, size, fields)
         except WheelError as error:  # the daemon is gone: its client may ask another broker
             log.info("%s gets no answer: %s", connection.peer, error)
             connection.close()
@@ -103,20 +93,6 @@ class Handler:
             answer = await self._handlers[call.api](call)
         except RequestRefused as refused:
             return refused.answer
-        return answer
-
-    async def _throttled(self, call: Call, size: int, fields: Answer) -> bytes:
-        """A channel over its quota is throttled: its answer waits in the wheel, and until it is
-        sent nothing is read from the channel.
-        """
-        answer = wire.encode(call, fields)
-        kind = QUOTAS.get(call.api, "")
-        moved = size if kind == "produce" else len(answer)
-        hold = self._quotas.take(call.client, kind, moved, self._timers.timers.now_ns())
-        if hold > 0:
-            await self._timers.sleep(hold)
-            throttled = {**fields, "throttle_time": wire.milliseconds(int(hold * 1000))}
-            answer = wire.encode(call, throttled)
         return answer
 
     async def api_versions(self, call: Call) -> Answer:
@@ -141,13 +117,8 @@ async def run(directory: Path, name: str) -> None:
         rounds = stack.enter_context(AsyncPurgatory(timers, f"{own.name}-groups"))
         topics = stack.enter_context(closing(Topics(own, words, timers.timers.now_ns)))
         groups = Groups(directory / "groups")
-        log_api = LogApi(own, topics, words, groups, timers)
-        handler = Handler(
-            log_api,
-            GroupApi(own, topics, groups, rounds, timers),
-            Quotas(directory / "quotas.lock", own.quotas, words),
-            timers,
-        )
+        log_api = LogApi(own, topics, words, timers)
+        handler = Handler(log_api, GroupApi(own, topics, groups, rounds, timers))
         pool = MemoryPool(timers, own.pool)
         limits = {"max_requests": own.max_requests, "idle_timeout": own.idle_timeout}
         intake = Intake(pool, handler, largest=min(pool.largest, own.largest), **limits)
@@ -161,7 +132,7 @@ async def _settle(timers: AsyncTimers, log_api: LogApi, pause: float) -> None:
     """Stop counting dead followers, even when there are no requests."""
     while True:
         await timers.sleep(pause)
-        log_api.settle()
+        await log_api.settle()
 
 
 if __name__ == "__main__":

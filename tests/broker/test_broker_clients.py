@@ -2,126 +2,197 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import signal
 import subprocess
 import sys
-from itertools import groupby
-from operator import itemgetter
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from broker_runs import LONG, Consumer, Run, inside, produce, until
-
 pytest.importorskip("kio")
 
-from examples.broker.load import clients
+import broker_clients
+from broker_runs import LONG, Run, inside, running
+from programs import ROOT, of_checkout
 
-LIBRARIES = [
-    pytest.param(
-        name,
-        marks=pytest.mark.skipif(name not in clients.installed(), reason=f"{name} is not there"),
-    )
-    for name in clients.LIBRARIES
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*_text is deprecated")  # in kafka-python
 COUNT = 300
-
-
 broker = inside(followers=1, min_in_sync=2)
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_a_client_reads_what_a_client_wrote(broker: Run, library: str) -> None:
-    """acks=all by an idempotent producer, with a follower that has to have it; then a group, of
-    which the next consumer goes on where the first one was.
-    """
+@pytest.mark.parametrize("library", broker_clients.ALL)
+def test_a_group_reads_what_a_client_wrote(broker: Run, library: str) -> None:
+    """acks=all by an idempotent producer; the next consumer goes on where the first one ended."""
+    if library not in broker_clients.installed():
+        pytest.skip(f"{library} is not there")
+    client = broker_clients.ALL[library](broker.address)
     told, lines = [], []
     for turn in ("first", "second"):
-        told += produce(broker, library, library, COUNT, turn)
-        assert {value for _, _, value in told} >= {
-            b"%s/%d" % (turn.encode(), n) for n in range(COUNT)
-        }
-        with Consumer(broker, library, library, f"of {library}") as consumer:
-            until(lambda: len(consumer.lines) >= COUNT, f"{library} has read all")
-        assert len(consumer.lines) == COUNT
-        lines += consumer.lines
-    if library != "kcat":  # which does not say where a record is
+        told += client.produce(library, broker_clients.paced(turn, COUNT, 1e9))
+        lines += client.consume(library, library, lambda found: len(found) >= COUNT)
+    assert len(set(lines)) == len(lines) == 2 * COUNT
+    assert sorted(line[2] for line in lines) == sorted(line[2] for line in told)
+    if library != "kcat":  # it does not say where a record is
         assert sorted(lines) == sorted(told)
-    assert len(set(lines)) == len(told) == 2 * COUNT
-    for _, part in groupby(sorted(lines), itemgetter(0)):
-        offsets = [offset for _, offset, _ in part]
-        assert offsets == list(range(len(offsets)))
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_batches_go_through(broker: Run, codec: str) -> None:
-    """The broker does not look into them."""
     confluent = pytest.importorskip("confluent_kafka")
-    common = {"bootstrap.servers": broker.address, "log_level": 0}
-    producer = confluent.Producer({**common, "compression.type": codec, "acks": "all"})
+    options = broker_clients.librdkafka(bootstrap_servers=broker.address, compression_type=codec)
+    producer = confluent.Producer(options)
     sent = {b"%d" % number * 1000 for number in range(50)}
     for value in sent:
         producer.produce(codec, value)
     assert producer.flush(LONG) == 0
-    options = {"group.id": codec, "auto.offset.reset": "earliest"}
-    consumer = confluent.Consumer({**common, **options})
-    consumer.subscribe([codec])
-    read: set[bytes] = set()
+    client = broker_clients.Confluent(broker.address)
+    read = client.consume(codec, codec, lambda found: len(found) >= len(sent))
+    assert {line[2] for line in read} == sent
 
-    def all_read() -> bool:
-        read.update(one.value() for one in consumer.consume(100, 0.1))
-        return read == sent
 
-    until(all_read, "all is read")
-    consumer.close()
+def admin(run: Run) -> Any:
+    pytest.importorskip("confluent_kafka")
+    from confluent_kafka.admin import AdminClient
+
+    return AdminClient(broker_clients.librdkafka(bootstrap_servers=run.address))
+
+
+def create(run: Run, name: str, partitions: int = 1, **options: Any) -> None:
+    from confluent_kafka.admin import NewTopic
+
+    client = admin(run)  # its calls end with it
+    client.create_topics([NewTopic(name, partitions, **options)])[name].result(LONG)
 
 
 def test_the_admin_client_of_librdkafka(broker: Run) -> None:
-    pytest.importorskip("confluent_kafka")
     from confluent_kafka import KafkaException, TopicPartition
-    from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
+    from confluent_kafka.admin import OffsetSpec
 
-    admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
-    topic = NewTopic("made", 3, config={"min.insync.replicas": "1"})
-    admin.create_topics([topic])["made"].result(LONG)
+    client = admin(broker)
+    create(broker, "made", 3, config={"min.insync.replicas": "1"})
     with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
-        admin.create_topics([topic])["made"].result(LONG)
-    found = admin.list_topics(timeout=LONG).topics["made"].partitions
+        create(broker, "made", 3)
+    found = client.list_topics(timeout=LONG).topics["made"].partitions
     assert {number: (one.leader, one.replicas) for number, one in found.items()} == {
         number: (0, [0, 1]) for number in range(3)
     }
-    resource = ConfigResource(ConfigResource.Type.TOPIC, "made")
-    configs = admin.describe_configs([resource])[resource].result(LONG)
-    assert configs["min.insync.replicas"].value == "1"
-    produce(broker, "confluent-kafka", "made", 30)
+    broker_clients.Confluent(broker.address).produce("made", broker_clients.paced("v", 30, 1e9))
     parts = {TopicPartition("made", number): OffsetSpec.latest() for number in range(3)}
-    ends = [one.result(LONG).offset for one in admin.list_offsets(parts).values()]
-    assert sum(ends) == 30
-    with Consumer(broker, "confluent-kafka", "made", "looked at") as consumer:
-        until(lambda: len(consumer.lines) == 30, "all is read")
-        groups = admin.list_consumer_groups().result(LONG).valid
-        assert "looked at" in {group.group_id for group in groups}
-        group = admin.describe_consumer_groups(["looked at"])["looked at"].result(LONG)
-        (member,) = group.members
-        assert len(member.assignment.topic_partitions) == 3
-    admin.delete_topics(["made"])["made"].result(LONG)
-    assert "made" not in admin.list_topics(timeout=LONG).topics
+    assert sum(one.result(LONG).offset for one in client.list_offsets(parts).values()) == 30
+    place = TopicPartition("made", 0)
+    with pytest.raises(KafkaException):  # a place that this version does not know is not a time
+        client.list_offsets({place: OffsetSpec.max_timestamp()})[place].result(LONG)
+    client.delete_topics(["made"])["made"].result(LONG)
+    assert "made" not in client.list_topics(timeout=LONG).topics
 
 
-KAFKA_PYTHON = """
-import sys
-from kafka import KafkaAdminClient
-from kafka.admin import NewTopic
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"config": {"no.such.config": "1"}},
+        {"config": {"cleanup.policy": "compact"}},
+        {"config": {"message.timestamp.type": "LogAppendTime"}},
+        {"config": {"max.message.bytes": "100"}},
+        {"config": {"retention.ms": "1000"}},
+        {"config": {"min.insync.replicas": "0"}},
+        {"replication_factor": 3},
+    ],
+)
+def test_a_topic_gets_what_it_asks_for_or_is_refused(broker: Run, options: dict[str, Any]) -> None:
+    from confluent_kafka import KafkaException
 
-admin = KafkaAdminClient(bootstrap_servers=sys.argv[1])
-admin.create_topics([NewTopic("python", 2, 1)])
-assert "python" in admin.list_topics()
-admin.delete_topics(["python"])
-assert "python" not in admin.list_topics()
-admin.close()
-"""
+    with pytest.raises(KafkaException, match=r"INVALID_(CONFIG|REPLICATION_FACTOR)"):
+        create(broker, "refused", **options)
+    assert "refused" not in admin(broker).list_topics(timeout=LONG).topics
 
 
-def test_the_admin_client_of_kafka_python(broker: Run) -> None:
-    pytest.importorskip("kafka")
-    command = [sys.executable, "-c", KAFKA_PYTHON, broker.address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG)
-    assert done.returncode == 0, done.stderr
+def test_a_topic_that_is_made_again_is_another_one(tmp_path: Path) -> None:
+    """For its producer, its group and its follower, which was away meanwhile."""
+    confluent = pytest.importorskip("confluent_kafka")
+    errors: list[Any] = []
+    with running(tmp_path, followers=1, min_in_sync=2) as run:
+        options = {"bootstrap_servers": run.address, "enable_idempotence": True}
+        producer = confluent.Producer(broker_clients.librdkafka(**options))
+
+        def send(count: int) -> None:
+            for number in range(count):
+                producer.produce("again", b"%d" % number, on_delivery=lambda e, _: errors.append(e))
+            assert producer.flush(LONG) == 0
+
+        client, client_of_topics = broker_clients.Confluent(run.address), admin(run)
+        for count in (9, 5):
+            create(run, "again")
+            send(count)
+            read = client.consume("again", "group", lambda found, n=count: len(found) >= n)
+            assert [line[1] for line in read] == list(range(count))
+            (log,) = tmp_path.glob("logs/again-*/0/log")
+            (copy,) = tmp_path.glob(f"replica-1/{log.parent.parent.name}/0/log")
+            assert copy.read_bytes() == log.read_bytes()  # acks=all: it has all
+            if count == 9:
+                client_of_topics.delete_topics(["again"])["again"].result(LONG)
+    assert errors == [None] * 14
+
+
+def test_acks_all_costs_the_same_with_many_partitions(tmp_path: Path) -> None:
+    """A follower's fetch is of its connection's share. What the bytes of it say is not timed."""
+    from uuid import UUID
+
+    from examples.broker.follower import FETCHERS, Follower
+    from examples.broker.settings import Settings
+    from examples.broker.topics import MOST_PARTITIONS, Topics
+
+    own = Settings(str(tmp_path), "nobody", 0)
+    topics, follower = Topics(own), Follower(own, 1)
+    topics.create("few", 4)
+    assert len(follower.look_for_topics(topics)) == 4
+    topics.create("many", MOST_PARTITIONS - 4)
+    assert len(follower.look_for_topics(topics)) == FETCHERS
+    assert max(map(len, follower.shares)) <= -(-MOST_PARTITIONS // FETCHERS)
+    assert follower.look_for_topics(topics) == set()
+    old = UUID(topics.all()["few"].id)
+    topics.delete("few", "few")
+    topics.create("few", 4)
+    follower.look_for_topics(topics)
+    assert old not in {topic for share in follower.shares for topic, _ in share}
+    assert {place.name.split("-")[0] for place in (tmp_path / "replica-1").iterdir()} == {
+        "few",
+        "many",
+    }
+    for share in follower.shares:
+        for copy in share.values():
+            copy.close()
+    topics.close()
+
+
+def test_a_consumer_of_platformatic(broker: Run, tmp_path: Path) -> None:
+    """It speaks current versions only. Needs node, and WHEELD_NPM: a folder with its package."""
+    folder = os.environ.get("WHEELD_NPM")
+    if not (folder and shutil.which("node")):
+        pytest.skip("no node, or no @platformatic/kafka in WHEELD_NPM")
+    os.symlink(Path(folder) / "node_modules", tmp_path / "node_modules")
+    program = ROOT / "tests" / "support" / "broker_platformatic.mjs"
+    shutil.copy(program, tmp_path)
+    command = ["node", program.name, broker.address]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LONG)
+    assert (done.returncode, done.stdout) == (0, "50\n"), done.stderr
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """It starts, refuses a second broker in the same place, and ends at SIGTERM."""
+    command = [sys.executable, "-m", "examples.broker", "start", "--port", "0", "--directory"]
+    command += [str(tmp_path / "data"), "--followers", "0", "--workers", "1"]
+    options: dict[str, Any] = {"cwd": ROOT, "env": of_checkout(), "text": True}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, **options) as process:
+        try:
+            assert process.stdout is not None
+            assert re.match(r"broker on 127.0.0.1:\d+: 1 workers", process.stdout.readline())
+            second = subprocess.run(command, capture_output=True, timeout=LONG, **options)
+            assert second.returncode == 1
+            assert second.stderr.startswith("broker: another broker runs in")
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(LONG) == 0

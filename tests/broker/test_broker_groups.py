@@ -17,7 +17,7 @@ SECOND = 1_000_000_000
 
 
 def member(*protocols: str, rebalance: float = 60.0) -> Member:
-    return Member(dict.fromkeys(protocols or ("range",), "00"), 10.0, rebalance, "c", "h")
+    return Member(dict.fromkeys(protocols or ("range",), "00"), 10.0, rebalance)
 
 
 def joined(group: Group, *ids: str, now_ns: int = 0) -> None:

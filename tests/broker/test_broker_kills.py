@@ -1,98 +1,89 @@
-"""The demo of the broker: clients, kills meanwhile, and an account that is exact."""
+"""Clients of all libraries, while workers, followers and the clock are killed."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
+import signal
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
+import psutil
 import pytest
 
 pytest.importorskip("kio")
 
-from broker_outside import batch
-from broker_runs import LONG, ROOT
-from examples.broker import batches
-from examples.broker.load import account, clients
-from examples.broker.settings import Settings
-from examples.broker.topics import Topics
+from kio.records.readers import read_batch
+
+import broker_clients
+from broker_clients import Line
+from broker_runs import running, until
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*_text is deprecated")  # in kafka-python
+COUNT, RATE, PARTITIONS = 300, 150.0, 4
+PATTERN = ("worker", 0), ("follower", 1), ("worker", 1), ("clock", 0), ("worker", 0)
 
 
-@pytest.mark.skipif(not clients.installed(), reason="no client is there")
-def test_the_demo_is_exact() -> None:
-    load = ["--records", "400", "--rate", "200", "--kills", "5"]
-    done = subprocess.run(
-        [sys.executable, "-m", "examples.broker", "demo", "--json", *load],
-        cwd=ROOT,
-        capture_output=True,
-        timeout=4 * LONG,
-    )
-    found = json.loads(done.stdout)
-    assert done.returncode == 0, found
-    count = len(clients.installed())
-    assert found["acknowledged"] == dict.fromkeys(clients.installed(), 400)
-    assert [one["read"] for one in found["groups"].values()] == [400 * count] * count
-    assert found["killed"] == {"worker": 3, "follower": 1, "clock": 1}
-    assert found["restarts"] == 4
-    assert found["replica_bytes"] > 0
+def clock_of(daemon: str) -> int:
+    facts = json.loads((Path(daemon) / "daemon.json").read_text())
+    children = psutil.Process(facts["pid"]).children()
+    return next(child.pid for child in children if child.name() == "wheeld-clock")
 
 
-def program(*lines: clients.Line, unsure: tuple[clients.Line, ...] = (), code: int = 0) -> Any:
-    """A client that has ended, and what it has said."""
-    process = SimpleNamespace(returncode=code)
-    return SimpleNamespace(library="x", lines=list(lines), unsure=list(unsure), process=process)
+def records(log: Path) -> dict[int, bytes]:
+    raw, at, found = log.read_bytes(), 0, {}
+    while at < len(raw):
+        batch, size = read_batch(raw, at)
+        at += size
+        found |= {one.offset: one.value or b"" for one in batch.records}
+    return found
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> Settings:
-    """A broker that has ended; `a` and `b` are in its partition 0."""
-    own = Settings(str(tmp_path), "nobody", 0, partitions=2)
-    topics = Topics(own)
-    topics.create("t", 2, {})
-    for value in (b"a", b"b"):
-        ((head, raw),) = batches.split(batch(value))
-        partition = topics.partition("t", 0)
-        assert partition is not None
-        partition.append(head, raw, 0)
-    topics.close()
-    return own
+@pytest.mark.skipif(not broker_clients.installed(), reason="no client is there")
+def test_every_acknowledged_record_is_there_once_and_is_read(tmp_path: Path) -> None:
+    """It is at the offset that its producer was told, on each follower too, and each group reads
+    it, in its partition's order.
+    """
+    libraries = broker_clients.installed()
+    wanted = {b"%s/%d" % (name.encode(), n) for name in libraries for n in range(COUNT)}
 
+    def enough(lines: list[Line]) -> bool:
+        return len({line[2] for line in lines}) == len(wanted)
 
-A, B = (0, 0, b"a"), (0, 1, b"b")
-
-
-@pytest.mark.parametrize(
-    ("producer", "consumers", "faults"),
-    [
-        (program(A, B), [program(A, B)], {}),
-        (program(A, B), [program(A), program(B)], {}),
-        (program(A), [program(A, B)], {}),  # not acknowledged, and in the log: it may be read
-        (program((-1, -1, b"a")), [program(A)], {}),
-        (program(A, (0, 2, b"c")), [program(A, B)], {"record lost": 1, "not read": 1}),
-        (program(A, (1, 1, b"b")), [program(A, B)], {"record misplaced": 1}),
-        (program(A, B), [program(A)], {"not read": 1}),
-        (program(A, B), [program(A, B), program(B)], {"read again": 1}),
-        (program(A, B), [program(B, A)], {"read out of order": 1}),
-        (program(A, B), [program(A, unsure=(B,)), program(B)], {}),
-        (program(A, B), [program(A, unsure=(B,))], {}),
-        (program(A, B), [program(A, B, (0, 1, b"x"))], None),
-        (program(A, code=1), [program(A)], {"producer failed": 1}),
-    ],
-)
-def test_the_account_sees_what_is_wrong(
-    own: Settings, producer: Any, consumers: list[Any], faults: dict[str, int] | None
-) -> None:
-    found = account.account(own, [producer], {"g": consumers}, [])
-    if faults is None:
-        assert Counter(found["faults"])["read wrongly"] == 1
-    else:
-        assert found["faults"] == faults
-    assert found["exact"] == (faults == {})
-
-
-def test_what_hangs_is_a_fault(own: Settings) -> None:
-    assert not account.account(own, [program(A)], {"g": [program(A)]}, ["a producer"])["exact"]
+    with running(tmp_path, followers=2, min_in_sync=2) as run, ThreadPoolExecutor() as pool:
+        clients = {name: broker_clients.ALL[name](run.address) for name in libraries}
+        reading = {n: pool.submit(clients[n].consume, "t", n, enough) for n in libraries}
+        sending = [
+            pool.submit(clients[n].produce, "t", broker_clients.paced(n, COUNT, RATE))
+            for n in libraries
+        ]
+        for role, index in PATTERN:
+            time.sleep(COUNT / RATE / len(PATTERN))
+            if role == "clock":
+                os.kill(clock_of(str(run.daemon)), signal.SIGKILL)
+            else:
+                run.kill(role, index)
+        told = [line for one in sending for line in one.result()]
+        read = {name: one.result() for name, one in reading.items()}
+        logs = sorted(tmp_path.glob("logs/*/*/log"))
+        copies = [
+            (log, tmp_path / f"replica-{node}" / log.relative_to(tmp_path / "logs"))
+            for log in logs
+            for node in (1, 2)
+        ]
+        until(
+            lambda: all(copy.stat().st_size == log.stat().st_size for log, copy in copies), "copied"
+        )
+        assert all(copy.read_bytes() == log.read_bytes() for log, copy in copies)
+    found = {(int(log.parent.name), o): v for log in logs for o, v in records(log).items()}
+    assert Counter(found.values()) == Counter(dict.fromkeys(wanted, 1))
+    assert {line[2] for line in told} == wanted
+    assert all(found[line[:2]] == line[2] for line in told if line[1] >= 0)
+    for lines in read.values():
+        assert {line[:2]: line[2] for line in lines} == found
+        first = dict.fromkeys(line[:2] for line in lines)
+        for number in range(PARTITIONS):
+            offsets = [offset for partition, offset in first if partition == number]
+            assert offsets == sorted(offsets)

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from broker_runs import batch
 from common_fixtures import embedded
 
 pytest.importorskip("kio")
 
 from kio.schema.errors import ErrorCode
 
-from broker_outside import batch
 from examples.broker import batches
 from examples.broker.log import OwnWords, Partition
 from examples.broker.wire import RequestRefused
@@ -133,10 +133,14 @@ def test_a_batch_of_an_idempotent_producer_is_there_once(tmp_path: Path, opened:
     assert append(second, batch(b"of another", producer=8, sequence=0)) == 8
 
 
-def test_a_producer_that_nobody_knows_begins_at_0(tmp_path: Path, opened: Open) -> None:
-    """Else what it sent before it would be missing."""
+def test_a_producer_that_the_log_does_not_know_begins_anywhere(
+    tmp_path: Path, opened: Open
+) -> None:
+    """Its topic was made again. From then on there is no gap."""
+    log = opened(tmp_path)
+    assert append(log, batch(b"second", producer=7, sequence=5)) == 0
     with pytest.raises(RequestRefused) as refused:
-        append(opened(tmp_path), batch(b"second", producer=7, sequence=1))
+        append(log, batch(b"third", producer=7, sequence=7))
     assert refused.value.code is ErrorCode.out_of_order_sequence_number
 
 

@@ -1,13 +1,11 @@
-"""What the broker keeps, and for how long: topics, logs, offsets, debts of throttled clients."""
+"""What the broker keeps, and for how long: topics, logs, offsets."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -15,19 +13,15 @@ pytest.importorskip("kio")
 
 from kio.schema.errors import ErrorCode
 
-from broker_outside import batch
-from broker_runs import LONG, running
+from broker_runs import LONG, batch, running
 from examples.broker import batches
-from examples.broker.follower import Follower
 from examples.broker.groups import Groups
 from examples.broker.log import OwnWords, Partition
-from examples.broker.quotas import Quotas
 from examples.broker.settings import Settings
 from examples.broker.topics import MOST_PARTITIONS, Topics
 from examples.broker.wire import BrokerClient, RequestRefused
 
 CREATE, DELETE, COMMIT, COMMITTED = 19, 20, 8, 9
-SECOND = 1_000_000_000
 
 
 def test_a_topic_that_is_only_validated_is_not_made(tmp_path: Path) -> None:
@@ -63,41 +57,6 @@ def test_a_log_of_a_deleted_topic_is_no_log(tmp_path: Path) -> None:
     log.delete()
     assert log.deleted
     assert log.end == 1
-
-
-def test_a_follower_removes_the_topics_that_are_no_more(tmp_path: Path) -> None:
-    """Also one that was made again under the name, and one that went while it was away."""
-    follower = Follower(Settings(str(tmp_path), "nobody", 0), 1)
-    base = tmp_path / "replica-1"
-    (base / "gone-0" / "0").mkdir(parents=True)
-
-    def seen(**topics: Any) -> set[str]:
-        async def call(*_: Any, **__: Any) -> Any:
-            found = [
-                SimpleNamespace(name=n, topic_id=id, partitions=[1], error_code=ErrorCode.none)
-                for n, id in topics.items()
-            ]
-            return SimpleNamespace(topics=found)
-
-        peer: Any = SimpleNamespace(call=call)
-        asyncio.run(follower._look_for_topics(peer))
-        return {place.name for place in base.iterdir()}
-
-    first, second, other = uuid4(), uuid4(), uuid4()
-    assert seen(a=first, b=other) == {f"a-{first.hex}", f"b-{other.hex}"}
-    assert seen(a=second, b=other) == {f"a-{second.hex}", f"b-{other.hex}"}
-    assert seen() == set()
-
-
-def test_a_client_is_not_held_back_for_longer_than_the_window(tmp_path: Path) -> None:
-    """However far it is over its rate; and it does not pay for the rest later."""
-    words: Any = OwnWords()
-    quotas = Quotas(tmp_path / "lock", {"c": {"produce": 1000}}, words)
-    assert quotas.take("c", "produce", 1000, 0) == 0.0
-    assert quotas.take("c", "produce", 5000, 0) == 5.0
-    assert quotas.take("c", "produce", 1 << 30, 0) == 11.0
-    assert quotas.take("c", "produce", 0, 11 * SECOND) == 0.0
-    assert quotas.take("c", "fetch", 1 << 30, 0) == quotas.take("d", "produce", 1 << 30, 0) == 0.0
 
 
 def test_groups_that_nobody_uses_are_forgotten(tmp_path: Path) -> None:

@@ -19,14 +19,13 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records
 
-from broker_outside import batch
-from broker_runs import LONG, Run, running
+from broker_runs import LONG, Run, batch, running
 from examples.broker import wire
 from examples.broker.worker import SERVED
 
 FUZZ = int(os.environ.get("BROKER_FUZZ", "150"))
 """Frames; with 100,000 it goes on for minutes."""
-API_VERSIONS, PRODUCE, FETCH, METADATA, CREATE = 18, 0, 1, 3, 19
+API_VERSIONS, PRODUCE, FETCH, METADATA, CREATE, COMMITTED = 18, 0, 1, 3, 19, 9
 
 
 @pytest.fixture(scope="module")
@@ -111,13 +110,49 @@ def test_a_newer_client_is_told_what_is_served(broker: Run) -> None:
         assert {one.api_key for one in body.api_keys} == SERVED.keys()
 
 
-def test_what_is_not_served_is_answered_where_it_can_be(broker: Run) -> None:
-    """AddPartitionsToTxn since version 4 has an error code for all of it; CreateAcls has none."""
-    assert ask(broker, 24, 4).error_code is ErrorCode.unsupported_version
-    for body in (wire.request(30, 2, 1, "test"), struct.pack(">hhi", 999, 0, 1)):
+@pytest.mark.parametrize(
+    ("api", "version", "answered"),
+    [
+        *((24, 4, True), (30, 2, False), (999, 0, False)),
+        *((PRODUCE, 2, False), (FETCH, 14, True), (METADATA, 99, False), (8, 1, False)),
+        *((11, 10, False), (19, 1, False), (20, 0, False), (COMMITTED, 99, False)),
+    ],
+)
+def test_what_is_not_served_is_refused(broker: Run, api: int, version: int, answered: bool) -> None:
+    """In an answer, if that version's has a place for an error of all; else in the log."""
+    request = struct.pack(">hhih", api, version, 5, -1)
+    with connected(broker) as peer:
+        peer.sendall(framed(request))
+        answer = answer_of(peer)
+    assert (answer is not None) == answered
+    if answer is not None:
+        assert decoded(api, version, answer)[1].error_code is ErrorCode.unsupported_version
+    else:
+        said = rf"API {api} version {version} \(served: [^)]*\): UNSUPPORTED_VERSION"
+        with pytest.raises(wire.BadRequest, match=said):
+            wire.decode(memoryview(request), SERVED)
+
+
+def test_an_error_of_acks_0_ends_the_connection(broker: Run) -> None:
+    """It has no answer that could say it."""
+    for records, partition in ((batch(b"x"), 9), (b"\0" * 70, 0)):
+        data = [{"name": "t", "partition_data": [{"index": partition, "records": records}]}]
         with connected(broker) as peer:
-            peer.sendall(framed(body))
+            peer.sendall(framed(wire.request(PRODUCE, 7, 1, "x", acks=0, topic_data=data)))
             assert answer_of(peer) is None
+
+
+def test_a_place_that_a_later_version_knows_is_not_a_time(broker: Run) -> None:
+    for timestamp, code in ((-2, ErrorCode.none), (-3, ErrorCode.unsupported_version)):
+        parts = [{"partition_index": 0, "timestamp": timestamp}]
+        answer = ask(broker, 2, 6, topics=[{"name": "t", "partitions": parts}])
+        assert answer.topics[0].partitions[0].error_code is code
+
+
+def test_static_members_are_refused(broker: Run) -> None:
+    options = {"group_id": "g", "group_instance_id": "me", "protocol_type": "consumer"}
+    options["session_timeout"] = wire.milliseconds(10_000)
+    assert ask(broker, 11, 9, **options).error_code is ErrorCode.unsupported_version
 
 
 @pytest.mark.parametrize(
@@ -159,7 +194,6 @@ def test_records_that_are_no_batch(broker: Run) -> None:
         (b"", ErrorCode.invalid_record),
         (None, ErrorCode.invalid_record),
         (batch(b"x" * (1 << 16)), ErrorCode.message_too_large),
-        (batch(b"x", producer=7, sequence=3), ErrorCode.out_of_order_sequence_number),
     ):
         assert produced(broker, records).error_code is code
     assert produced(broker, good, 9).error_code is ErrorCode.unknown_topic_or_partition

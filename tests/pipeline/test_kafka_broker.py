@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from broker_outside import Outside, started
+from broker_runs import Run, running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,15 +21,15 @@ COUNT, SOURCE, TARGET = 300, "requests", "answers"
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Outside]:
-    with started(tmp_path, followers=1) as run:
+def broker(tmp_path: Path) -> Iterator[Run]:
+    with running(tmp_path / "broker", followers=1) as run:
         client = AdminClient({"bootstrap.servers": run.address})
         for made in client.create_topics([NewTopic(name, 1) for name in (SOURCE, TARGET)]).values():
             made.result(60)
         yield run
 
 
-def produce(broker: Outside, numbers: range) -> None:
+def produce(broker: Run, numbers: range) -> None:
     """With acks=all; each is acknowledged."""
     options = {"bootstrap.servers": broker.address, "enable.idempotence": True, "log_level": 0}
     producer = Producer(options)
@@ -39,7 +39,7 @@ def produce(broker: Outside, numbers: range) -> None:
 
 
 def test_each_record_goes_through_a_query_once(
-    spark: SparkSession, broker: Outside, tmp_path: Path
+    spark: SparkSession, broker: Run, tmp_path: Path
 ) -> None:
     """From a topic to a topic, over a query that ends and goes on. Before it does, each worker of
     the broker is killed.
@@ -64,8 +64,8 @@ def test_each_record_goes_through_a_query_once(
     produce(broker, range(COUNT))
     assert pass_on() == COUNT
     produce(broker, range(COUNT, 2 * COUNT))
-    for worker in broker.workers():
-        broker.kill_worker(worker.pid)
+    for worker in range(2):
+        broker.kill("worker", worker)
     assert pass_on() == COUNT
     table = spark.read.format("wheeld.kafka").options(**servers, subscribe=TARGET).load()
     found = [(row.offset, bytes(row.value)) for row in table.collect()]

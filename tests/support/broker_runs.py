@@ -1,26 +1,27 @@
-"""A broker of the example with its daemon, for tests, and the programs of its clients."""
+"""A broker of the example with its daemon, for tests."""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
+import io
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kio.records.schema import NewRecordBatch, Record
+from kio.records.writers import write_batch
 
 import wheeld
-from examples.broker.load import clients
 from examples.broker.parent import Broker, Child
 from examples.broker.settings import Settings
 
 LONG = 60.0
 """Seconds that a test waits for an event before it fails."""
-ROOT = Path(__file__).parents[2]
 
 
 class Run:
@@ -106,50 +107,24 @@ def until(holds: Callable[[], Any], what: str) -> Any:
     return found
 
 
-def produce(run: Run, library: str, topic: str, count: int, name: str = "v") -> list[clients.Line]:
-    """Have a client send so many records; what it was told."""
-    command = clients.command(library, "produce", run.address, topic, name, str(count), "1e9")
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=LONG)
-    assert done.returncode == 0, done.stderr.decode()
-    return [parsed(line) for line in done.stdout.splitlines()]
-
-
-def parsed(line: bytes) -> clients.Line:
-    """Partition, offset, value."""
-    partition, offset, value = line.split(b" ", 2)
-    return int(partition), int(offset), value
-
-
-class Consumer:
-    """A consumer's process, and what it has read."""
-
-    def __init__(self, run: Run, library: str, topic: str, group: str) -> None:
-        command = clients.command(library, "consume", run.address, topic, group)
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe)
-        self.lines: list[clients.Line] = []
-        self._thread = threading.Thread(target=self._read)
-        self._thread.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.lines.append(parsed(line.strip(b"?\n")))
-
-    def close(self) -> None:
-        """Have it leave its group and end."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(LONG)
-        self._thread.join()
-        self.process.stdout.close()
-
-    def __enter__(self) -> Consumer:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
+def batch(
+    *values: bytes,
+    stamp: datetime = datetime(2026, 1, 1, tzinfo=UTC),
+    producer: int = -1,
+    sequence: int = -1,
+    epoch: int = 0,
+) -> bytes:
+    """A batch of records, as a producer sends it."""
+    when: Any = stamp
+    records: Any = tuple(
+        Record(attributes=0, timestamp=when, offset=n, key=None, value=value, headers=())
+        for n, value in enumerate(values)
+    )
+    names: Any = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
+    names["attributes"] = 0
+    out = io.BytesIO()
+    write_batch(out, NewRecordBatch(**names, records=records))
+    return out.getvalue()
 
 
 def inside(**options: Any) -> Callable[[pytest.TempPathFactory], Iterator[Run]]:

@@ -1,1 +1,0 @@
-"""The load of the demo: clients of all libraries, kills meanwhile, the account of each record."""
