@@ -99,7 +99,7 @@ class Topics:
     def partition(self, topic_or_id: str | uuid.UUID, number: int) -> Partition:
         """A partition, opened when it is first asked for. `RequestRefused`: there is none."""
         name = self.named(topic_or_id)
-        topic = self.all().get(name)
+        topic = self._topics.get(name) if name is not topic_or_id else self.all().get(name)
         if topic is None or not 0 <= number < topic.partitions:
             raise RequestRefused(ErrorCode.unknown_topic_or_partition)
         id = topic.id, number

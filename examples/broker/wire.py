@@ -292,7 +292,7 @@ def _plan(schema: Any) -> list[tuple[str, Any, Any]]:
 
 
 class BrokerClient:
-    """The asking side of a connection: what followers and the load generator use.
+    """The asking side of a connection: what followers and the benchmark use.
 
     `async with BrokerClient(host, port, "client-id") as peer: await peer.call(3, 8, topics=None)`.
     """
