@@ -11,7 +11,7 @@ RUN     := .venv/bin
 SETUP   := @PYTHON="$(PYTHON)" tools/setup-env.sh
 # The analyser also begins at functions of headers, but bounded: half a minute, not many.
 DEEP    := $(addprefix -Xclang ,-analyzer-opt-analyze-headers -analyzer-config mode=shallow,max-nodes=8000)
-CHECKED := wheeld core client pipeline testing tests tools bench torture examples setup.py
+CHECKED := wheeld core client pipeline testing tests tools bench proofs examples setup.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -39,22 +39,22 @@ bench: ## run the benchmarks
 
 torture: ## kill and stop everything under load, then every publish step of the core
 	$(SETUP) run
-	@$(RUN)/python -m torture $(ARGS); first=$$?; $(RUN)/python tools/sweep.py && exit $$first
+	@$(RUN)/python -m proofs.torture $(ARGS); first=$$?; $(RUN)/python -m proofs.sweep && exit $$first
 
 sweep: ## kill and stop at instructions of the core, every one if given the time
 	$(SETUP) run
-	$(RUN)/python tools/sweep.py $(ARGS)
+	$(RUN)/python -m proofs.sweep $(ARGS)
 
 check: ## lint, formatting, static analysis, types, house rules, compiler warnings
 	$(SETUP) dev
 	$(RUN)/ruff check $(CHECKED)
 	$(RUN)/ruff format --check $(CHECKED)
-	find core clients tests -name '*.[ch]' -print0 | xargs -0 $(RUN)/clang-format --dry-run --Werror
+	find core client tests -name '*.[ch]' -print0 | xargs -0 $(RUN)/clang-format --dry-run --Werror
 	$(RUN)/clang-tidy --quiet core/wheeld_core/native/module.c -- -std=c11 -D_GNU_SOURCE -Icore/include \
 	    -isystem $$($(RUN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') $(DEEP)
 	$(RUN)/mypy
-	$(RUN)/hadolint containers/Dockerfile containers/web/Dockerfile
-	$(RUN)/kubernetes-validate --strict --quiet containers/kubernetes.yaml
+	$(RUN)/hadolint examples/containers/Dockerfile examples/containers/web/Dockerfile
+	$(RUN)/kubernetes-validate --strict --quiet examples/containers/kubernetes.yaml
 	$(RUN)/python tools/house_rules.py
 	WHEELD_WERROR=1 $(RUN)/python setup.py -q build_ext --force \
 	    --build-temp build/check --build-lib build/check
@@ -63,7 +63,7 @@ free-threaded: ## the client's tests on a free-threaded PYTHON; TSAN=1: under Th
 	TSAN="$(TSAN)" tools/free_threaded.sh "$(or $(PYTHON),python3.14t)" $(ARGS)
 
 c-client: ## build the C client into build/c-client; ARGS="install PREFIX=..." installs it
-	$(MAKE) -C clients/c $(if $(ARGS),$(ARGS),all)
+	$(MAKE) -C client/c $(if $(ARGS),$(ARGS),all)
 
 wheels: ## build sdist and wheel for PYTHON, and test what they install
 	$(SETUP) dev
@@ -71,24 +71,24 @@ wheels: ## build sdist and wheel for PYTHON, and test what they install
 
 sanitize: ## run the core under the address, undefined and thread sanitizers
 	$(SETUP) test
-	$(RUN)/python tools/sanitize.py $(ARGS)
+	$(RUN)/python -m proofs.sanitize $(ARGS)
 
 arm64: ## run the core's C programs built for arm64, under emulation
 	$(SETUP) run
-	$(RUN)/python tools/sanitize.py --arm64 $(ARGS)
+	$(RUN)/python -m proofs.sanitize --arm64 $(ARGS)
 
-verify: ## check the models of models/, and that each of their mutants fails
+verify: ## check the models of proofs/models/, and that each of their mutants fails
 	$(SETUP) test
-	$(RUN)/python tools/verify.py $(ARGS)
+	$(RUN)/python -m proofs.verify $(ARGS)
 
 mutants: ## break the core on purpose; a test catches each break
 	$(SETUP) test
-	$(RUN)/python tools/mutants.py $(ARGS)
+	$(RUN)/python -m proofs.mutants $(ARGS)
 
 layout: ## write the tables of shm_layout.md again
 	$(SETUP) run
-	$(RUN)/python tools/layout_tables.py --write
-	$(RUN)/python tools/option_tables.py --write
+	$(RUN)/python -m tools.layout_tables --write
+	$(RUN)/python -m tools.option_tables --write
 
 docs: ## build the documentation site into build/site; warnings are errors
 	$(SETUP) dev
@@ -98,4 +98,4 @@ docs: ## build the documentation site into build/site; warnings are errors
 clean: ## remove all that these commands made, .venv too
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f core/wheeld_core/*.so
-	find wheeld core client pipeline testing tests tools bench torture examples -name __pycache__ -prune -exec rm -rf {} +
+	find wheeld core client pipeline testing tests tools bench proofs examples -name __pycache__ -prune -exec rm -rf {} +

@@ -46,7 +46,6 @@ settings.load_profile("wheeld")
 
 
 def pytest_report_header() -> str:
-    """Say how to run with the same random numbers again."""
     return f"random numbers from WHEELD_TEST_SEED={SEED}"
 
 
@@ -56,7 +55,6 @@ STARTS_A_PROCESS = {"runtime_dir", "shared", "java"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what `make test-fast` leaves out, besides those that are marked by hand."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
         if item.path.parent.name in SLOW_FOLDERS or fixtures & STARTS_A_PROCESS:
@@ -64,7 +62,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What the collection made stays to the end: a test's `gc.collect` need not look at it."""
     gc.collect()
     gc.freeze()
 
@@ -77,13 +74,11 @@ OURS = (
 
 
 def _candidates() -> set[str]:
-    """Paths of our segments and of all processes, which are cheap to list."""
     found = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if SEGMENT.match(name)}
     return found | {f"/proc/{name}" for name in os.listdir("/proc") if name.isdigit()}
 
 
 def _is_ours(path: str) -> bool:
-    """A segment, or a running wheeld process that descends from this one."""
     if not path.startswith("/proc"):
         return True
     try:
@@ -114,27 +109,23 @@ def _nothing_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left_by_the_session() -> Iterator[None]:
-    """The last test of a process fails if a fixture of a module or session leaves something."""
     with _nothing_left():
         yield
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_by_a_test() -> Iterator[None]:
-    """A test fails if segments or processes that it made outlive it."""
     with _nothing_left():
         yield
 
 
 @pytest.fixture(scope="session")
 def rng_seed() -> int:
-    """The seed for all random numbers; it is in the header of the report."""
     return SEED
 
 
 @pytest.fixture
 def private() -> Iterator[dict[str, str]]:
-    """An environment with a directory of its own for temporary files; nothing may stay in it."""
     # not in tmp_path: the path of a Unix socket has 107 bytes at most
     with tempfile.TemporaryDirectory(prefix="t-") as directory:
         yield {**os.environ, "TMPDIR": directory}

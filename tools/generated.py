@@ -34,5 +34,5 @@ def settle(fresh: Mapping[Path, str], tool: str, description: str | None) -> int
             path.write_text(fresh[path])
         else:
             name = path.relative_to(ROOT)
-            print(f"{name} differs from the code; run: python tools/{tool} --write")
+            print(f"{name} differs from the code; run: python -m tools.{tool} --write")
     return int(bool(differ) and not write)

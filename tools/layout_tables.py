@@ -1,7 +1,7 @@
 """Keep the tables of shm_layout.md up to date: they are made from the layout that the core exports.
 
-python tools/layout_tables.py --check    exit 1 if the file differs from the code
-python tools/layout_tables.py --write    bring the file up to date
+python -m tools.layout_tables --check    exit 1 if the file differs from the code
+python -m tools.layout_tables --write    bring the file up to date
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import binaries
-import sanitize
-from generated import ROOT, settle
+from proofs import binaries, sanitize
+from tools.generated import ROOT, settle
 from wheeld_core import _native
 from wheeld_core.packing import PARTS
 from wheeld_core.views import layout
@@ -81,7 +80,6 @@ def fields_in_words() -> dict[tuple[str, str], Words]:
 
 @functools.cache
 def parts_in_words() -> dict[tuple[str, str], str]:
-    """The meaning of each part, by word and part, in the order of packing.h."""
     lines = (line.split("\t") for line in _printed()[1])
     return {(word, part): meaning for word, part, meaning in lines}
 
@@ -106,7 +104,6 @@ def table(struct: str) -> str:
 
 
 def constants() -> str:
-    """The constants that go into the fingerprint or bound the indices."""
     lines = ["| constant | value |", "| --- | --- |"]
     lines += [f"| `{name}` | {getattr(_native, name)} |" for name in _CONSTANTS]
     return "\n".join(lines) + "\n"
@@ -140,7 +137,7 @@ def main() -> int:
     if missing:
         print(f"{DOCUMENT.name}: no table for {', '.join(missing)}")
         return 1
-    return settle({DOCUMENT: render(document)}, "layout_tables.py", __doc__)
+    return settle({DOCUMENT: render(document)}, "layout_tables", __doc__)
 
 
 if __name__ == "__main__":

@@ -37,13 +37,11 @@ Its shared memory.
 
 
 def escaped(text: str) -> str:
-    """Text as roff takes it."""
     text = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^([.'])", r"\\&\1", text, flags=re.M)
 
 
 def paragraphs(text: str | None) -> str:
-    """A help text, its paragraphs apart."""
     parts = re.split(r"\n\s*\n", inspect.cleandoc(text or "").replace("\b\n", ""))
     return "\n.PP\n".join(escaped(" ".join(part.split())) for part in parts)
 

@@ -41,12 +41,10 @@ class Place:
 
     @property
     def reads(self) -> bool:
-        """Whether it can see what a partner wrote."""
         return not self.operation.startswith("store")
 
     @property
     def writes(self) -> bool:
-        """Whether a partner can see what it wrote."""
         return not self.operation.startswith("load")
 
 
@@ -126,7 +124,6 @@ def partners(found: list[Source], packages: tuple[str, ...]) -> Iterator[Violati
 
 
 def files(places: list[Place]) -> tuple[str, str]:
-    """The files in which a tag's operations store, and those in which they load."""
     sides = ([p for p in places if p.writes], [p for p in places if p.reads])
     stores, loads = ({p.source.path.rpartition("/")[2] for p in side} for side in sides)
     return ", ".join(sorted(stores)), ", ".join(sorted(loads))

@@ -1,8 +1,8 @@
 """Keep the documents' tables of the daemon's options up to date: they are made from the
 declarations.
 
-python tools/option_tables.py --check    exit 1 if a file differs from wheeld/config/declarations.py
-python tools/option_tables.py --write    bring the files up to date
+python -m tools.option_tables --check    exit 1 if a file differs from wheeld/config/declarations.py
+python -m tools.option_tables --write    bring the files up to date
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import sys
 import textwrap
 
-from generated import ROOT, settle
+from tools.generated import ROOT, settle
 from wheeld.config.declarations import OPTIONS
 from wheeld.config.options import Option
 
@@ -35,7 +35,6 @@ def _row(option: Option) -> str:
 
 
 def table(section: str) -> str:
-    """The options of one section, in Markdown."""
     rows = (_row(option) for option in OPTIONS.values() if option.section == section)
     return "| option | key | default | |\n| --- | --- | --- | --- |\n" + "".join(rows)
 
@@ -67,9 +66,8 @@ def example() -> str:
 
 
 def main() -> int:
-    """Entry point."""
     fresh = {path: render(path.read_text()) for path in DOCUMENTS} | {EXAMPLE: example()}
-    return settle(fresh, "option_tables.py", __doc__)
+    return settle(fresh, "option_tables", __doc__)
 
 
 if __name__ == "__main__":

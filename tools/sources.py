@@ -36,7 +36,6 @@ class Source:
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """The syntax tree of a Python file, each node before those below it."""
         return list(ast.walk(ast.parse(self.text, self.path)))
 
     @cached_property
@@ -45,15 +44,12 @@ class Source:
         return self.text.splitlines()
 
     def is_python(self) -> bool:
-        """Whether rules for Python apply."""
         return self.path.endswith(".py")
 
     def is_c(self) -> bool:
-        """Whether rules for C apply."""
         return self.path.endswith((".c", ".h"))
 
     def violation(self, line: int, rule: str, message: str) -> Violation:
-        """A violation in this file."""
         return Violation(self.path, line, rule, message)
 
 

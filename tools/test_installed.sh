@@ -2,7 +2,7 @@
 # test_installed.sh: the fast tests against the wheeld that is installed for `python`, which must be
 # 'wheeld[daemon]' with pytest, pytest-timeout, pytest-xdist and hypothesis.
 #
-# Runs in a folder that has tests/, tools/, examples/ and pyproject.toml, and no sources: what is
+# Runs in a folder that has tests/, tools/, proofs/, examples/ and pyproject.toml, and no sources: what is
 # imported is what was installed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

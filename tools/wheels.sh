@@ -44,7 +44,7 @@ echo "the client alone: $(pip freeze | tr '\n' ' ')"
 pip install -q --only-binary :all: "$wheel[daemon]" 'pytest>=8.2,<9' pytest-timeout pytest-xdist hypothesis
 ls "$work"/env/share/man/man1/wheeld.1 "$work"/env/share/wheeld/{systemd/wheeld@.service,prometheus/wheeld-alerts.yml,grafana/wheeld.json}
 mkdir "$work/there"
-for part in tests tools examples pyproject.toml; do
+for part in tests tools proofs examples pyproject.toml; do
     "$python" -c 'import shutil, sys; (shutil.copytree if sys.argv[3] else shutil.copy)(*sys.argv[1:3])' \
         "$part" "$work/there/$part" "$([ -d "$part" ] && echo tree || true)"
 done

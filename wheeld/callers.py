@@ -85,13 +85,11 @@ class Callers:
 
 
 def refuse(writer: asyncio.StreamWriter) -> None:
-    """Answer that there is no room."""
     crowd = WheelError("too many connections to this daemon; try again later")
     writer.write(control.encode(control.failure(crowd)))
 
 
 def dismiss(task: asyncio.Task[None] | None, writer: asyncio.StreamWriter) -> None:
-    """End the connection that a task serves, with the reason."""
     refuse(writer)
     if task is not None:
         task.cancel()

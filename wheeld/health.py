@@ -22,7 +22,6 @@ class Health:
     """How many did."""
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
         found = asdict(self)
         found["lateness_ns"] = found.pop("late")
         return {**found, "why": list(self.why)}

@@ -90,7 +90,6 @@ def _trace_lines(trace: dict[str, Any]) -> list[str]:
 
 
 def _metrics_text(metrics: dict[str, Any]) -> str:
-    """Where they are served, or why they are not."""
     if metrics["address"] is None:
         return f"NOT SERVED: {metrics['trouble'] or 'its process starts'}"
     return f"http://{metrics['address']}/metrics"

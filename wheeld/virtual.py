@@ -44,6 +44,5 @@ def advance(name: str, seconds: float, *, runtime_dir: str | os.PathLike[str] | 
 
 
 def advance_ns(name: str, step_ns: int, runtime_dir: str | os.PathLike[str] | None = None) -> int:
-    """The same, in nanoseconds."""
     directory = runtime.find(name, runtime_dir)
     return int(ask(directory, Request.ADVANCE, ANSWER_SECONDS, ns=step_ns)["now_ns"])

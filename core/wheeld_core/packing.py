@@ -110,7 +110,6 @@ def _signed(values: int) -> int: ...
 @overload
 def _signed(values: Array) -> Array: ...
 def _signed(values: int | Array) -> int | Array:
-    """Limits of rows and slots."""
     return values.astype(np.int64) if isinstance(values, np.ndarray) else values
 
 

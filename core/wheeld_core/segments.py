@@ -162,7 +162,6 @@ _OPTIONS: Final = {
 
 
 def _option_of(name: str) -> str:
-    """The option that most determines the size of a segment."""
     numbered = _UNGUESSABLE.fullmatch(name)
     kind = (numbered[1] if numbered else name).rpartition("-")[2]
     return _OPTIONS.get(kind, "--capacity")

@@ -193,7 +193,6 @@ def check_peer(connected: socket.socket, owner: int) -> None:
 
 
 def _followed(path: Path) -> Path:
-    """Resolve `path`. A symbolic link is followed if it belongs to this user or root."""
     status = os.lstat(path)
     _check_link(path, status)
     return Path(os.path.realpath(path)) if stat.S_ISLNK(status.st_mode) else path

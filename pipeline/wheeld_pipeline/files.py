@@ -58,7 +58,6 @@ def writable(option: str, given: str | Path) -> Path:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace a file by a complete one, by rename; nothing is flushed to the disk."""
     fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     fresh.write_text(json.dumps(content))
     fresh.rename(path)

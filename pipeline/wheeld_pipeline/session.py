@@ -141,7 +141,6 @@ class SparkOptions:
 
     @property
     def is_given(self) -> bool:
-        """Was anything said of Spark?"""
         return self != SparkOptions(verbose=self.verbose)
 
     def settings(self) -> dict[str, str]:

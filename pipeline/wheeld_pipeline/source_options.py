@@ -12,19 +12,16 @@ SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "path"})
 
 
 def wrong(option: str, value: str, expected: str) -> PipelineError:
-    """The error to raise for a value."""
     return PipelineError(f"option {option}={value!r}: expected {expected}")
 
 
 def text(option: str, value: str) -> str:
-    """Anything but nothing."""
     if not value:
         raise wrong(option, value, "some text")
     return value
 
 
 def flag(option: str, value: str) -> bool:
-    """True or false, in any case."""
     if value.lower() not in ("true", "false"):
         raise wrong(option, value, "true or false")
     return value.lower() == "true"

@@ -100,7 +100,6 @@ def _read(
 
 
 def is_local(path: str | Path) -> bool:
-    """Is it on a file system, and no URL of something else?"""
     return _REMOTE.match(str(path)) is None
 
 
@@ -135,12 +134,10 @@ def check_trace(path: str | Path) -> None:
 
 
 def event_files(path: str | Path) -> list[Path] | None:
-    """The files of a trace's events; None: it is not on a file system of this machine."""
     return _files(path, EVENTS_FOLDER)
 
 
 def counter_files(path: str | Path) -> list[Path] | None:
-    """The files of the daemon's counters; None: as `event_files`."""
     return _files(path, COUNTERS_FOLDER)
 
 
@@ -278,7 +275,6 @@ def vanished(file: object) -> PipelineError:
 
 
 def unreadable(file: object, error: BaseException) -> PipelineError:
-    """The error for a file that is damaged."""
     return PipelineError(f"{file} cannot be read: {error}; move it away")
 
 

@@ -50,7 +50,6 @@ class TraceFiles(NamedTuple):
     def map(
         self, spark: SparkSession, function: Mapper, schema: str, columns: Sequence[str]
     ) -> DataFrame:
-        """Apply `function` to the batches of each task; see `DataFrame.mapInArrow`."""
         count = len(self.tasks)
         reader = partial(_read, files=self, function=function, columns=list(columns))
         return spark.range(0, count, 1, count).mapInArrow(reader, schema)

@@ -17,7 +17,6 @@ wheel = local_wheel(payload_bytes=8)
 
 @pytest.fixture
 def purgatory(timers: LocalTimers) -> Purgatory:
-    """Where its operations wait."""
     return Purgatory(timers, "produce")
 
 
@@ -47,7 +46,6 @@ class Rows(np.ndarray[Any, Any]):
 
 
 def rows(does: Callable[[], object], dtype: Any, value: Any) -> Any:
-    """One such, of one element."""
     array = np.array([value], dtype).view(Rows)
     array.does = does
     return array
@@ -111,7 +109,6 @@ def test_argument_that_closes_the_client(wheel: LocalWheel, timers: LocalTimers,
 
 
 def test_argument_that_forks(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """The child's call refuses; the parent's goes on."""
     parent = os.getpid()
     children: list[int] = []
 
@@ -148,7 +145,6 @@ class Acting(int):
 def test_key_that_ends_the_purgatory(
     purgatory: Purgatory, timers: LocalTimers, call: str, end: str
 ) -> None:
-    """What a key's own code does comes first: the call meets what is closed then, as any other."""
     op = Op(1.0)
     purgatory.try_complete_else_watch(Op(1.0), [5])
     key = Acting(5)
@@ -164,7 +160,6 @@ def test_key_that_ends_the_purgatory(
 
 
 def test_timeout_is_read_once() -> None:
-    """A timeout of a type of its own."""
     seen: list[int] = []
 
     class Timeout:
@@ -177,7 +172,6 @@ def test_timeout_is_read_once() -> None:
 
 
 def test_timeout_that_has_the_operation_watched(purgatory: Purgatory) -> None:
-    """What is watched is not made anew under it."""
     op = Op(1.0)
 
     class Timeout:

@@ -21,7 +21,6 @@ run = pytest.fixture(runner_on)
 
 @with_timers
 async def test_sleep(timers: AsyncTimers, time: Time) -> None:
-    """sleep: ends when its time has come, not before."""
     task = asyncio.create_task(timers.sleep(0.005))
     await ripple()
     await time.pass_by(4)
@@ -36,7 +35,6 @@ async def test_sleep(timers: AsyncTimers, time: Time) -> None:
 
 @with_timers
 async def test_many_sleeps_end_in_order(timers: AsyncTimers, time: Time) -> None:
-    """A thousand sleeps of one loop: each ends once, soonest first."""
     ended: list[int] = []
 
     async def one(timers: AsyncTimers, ms: int) -> None:
@@ -54,7 +52,6 @@ async def test_many_sleeps_end_in_order(timers: AsyncTimers, time: Time) -> None
 
 @with_timers
 async def test_cancelled_sleep_leaves_the_wheel(timers: AsyncTimers, time: Time) -> None:
-    """A cancelled sleep is pending no longer; the event of one that was due is swallowed."""
     far, due = (asyncio.create_task(timers.sleep(s)) for s in (100.0, 0.001))
     await ripple()
     far.cancel()
@@ -72,7 +69,6 @@ async def test_cancelled_sleep_leaves_the_wheel(timers: AsyncTimers, time: Time)
 
 @with_timers
 async def test_events_of_scheduled_timers(timers: AsyncTimers, time: Time) -> None:
-    """async for: what was scheduled, as records, in order; cancelled and moved as usual."""
     first = timers.schedule(0.002, 10)
     gone = timers.schedule(0.003, 20)
     moved = timers.schedule(0.001, 30)
@@ -95,7 +91,6 @@ async def test_events_of_scheduled_timers(timers: AsyncTimers, time: Time) -> No
 
 @with_timers
 async def test_tick_of_a_cancelled_timer(timers: AsyncTimers, time: Time, daemon: str) -> None:
-    """cancel is True: no tick of it comes out, whoever cancelled, not even what has arrived."""
     with connect(daemon, worker="other") as other:
         ids = [timers.schedule(0.001, number, interval=0.001) for number in range(3)]
         for _ in range(3):
@@ -145,7 +140,6 @@ async def test_callbacks_run_on_the_loop(timers: AsyncTimers, time: Time, daemon
 
 
 async def test_entered_twice(daemon: str) -> None:
-    """An AsyncTimers is one worker: entered again while it is, it says so, and goes on."""
     async with AsyncTimers(daemon) as timers:
         with pytest.raises(RuntimeError, match="already entered"):
             async with timers:
@@ -154,8 +148,6 @@ async def test_entered_twice(daemon: str) -> None:
 
 
 async def test_iteration_ends_with_the_connection(daemon: str) -> None:
-    """async for: ends when the timers are closed."""
-
     async def collect(timers: AsyncTimers) -> list[int]:
         return [int(event["cookie"]) async for event in timers]
 
@@ -166,13 +158,11 @@ async def test_iteration_ends_with_the_connection(daemon: str) -> None:
 
 
 def test_use_outside_of_async_with(daemon: str) -> None:
-    """Without a connection: RuntimeError that says how."""
     with pytest.raises(RuntimeError, match="async with"):
         AsyncTimers(daemon).schedule(1.0)
 
 
 def test_loop_that_ends_with_sleepers(daemon: str) -> None:
-    """A loop that is closed under its sleepers leaves neither timers nor workers behind."""
     time = Time(daemon)
 
     async def main() -> None:
@@ -193,7 +183,6 @@ def test_loop_that_ends_with_sleepers(daemon: str) -> None:
 
 @pytest.mark.parametrize("death", [signal.SIGTERM, signal.SIGKILL])
 def test_sleepers_are_told_that_the_daemon_is_gone(death: int) -> None:
-    """When the daemon goes, sleeps, timeouts and iterations raise DaemonNotRunning; none hangs."""
     errors: list[dict[str, Any]] = []
 
     async def main(name: str) -> None:

@@ -20,7 +20,6 @@ wheel = wheel_fixture()
 
 
 async def test_no_limit(wheel: Wheel) -> None:
-    """None: nothing is armed, and the block may take as long as it likes."""
     async with AsyncTimers(wheel) as timers, timers.timeout(None) as limit:
         assert limit.when() is None
         assert timers.timers.pending == 0
@@ -33,7 +32,6 @@ async def _after(wheel: Wheel, seconds: float) -> None:
 
 
 async def test_the_time_counts_from_the_call(wheel: Wheel) -> None:
-    """As asyncio's: not from the block's beginning."""
     loop = asyncio.get_running_loop()
     async with AsyncTimers(wheel) as timers:
         limit = timers.timeout(5.0)
@@ -48,7 +46,6 @@ async def test_the_time_counts_from_the_call(wheel: Wheel) -> None:
 
 @pytest.mark.parametrize("to", ["later", "sooner", "never and back", "the past"])
 async def test_reschedule(wheel: Wheel, to: str) -> None:
-    """The block ends at its last deadline, and no other timer is left."""
     loop = asyncio.get_running_loop()
     ended: list[float] = []
 
@@ -80,7 +77,6 @@ async def test_reschedule(wheel: Wheel, to: str) -> None:
 
 
 async def test_reschedule_of_what_has_just_fired(wheel: Wheel) -> None:
-    """The loop has not seen it yet: the new deadline counts."""
     async with AsyncTimers(wheel) as timers:
         async with timers.timeout(1.0) as limit:
             wheel.jump(1.5)  # fired, and on its way
@@ -93,7 +89,6 @@ async def test_reschedule_of_what_has_just_fired(wheel: Wheel) -> None:
 
 
 async def test_wait_for_and_results(wheel: Wheel) -> None:
-    """wait_for: a result in time, or TimeoutError; sleep gives back its result."""
     async with AsyncTimers(wheel) as timers:
         quick = asyncio.create_task(timers.wait_for(timers.sleep(1.0, "slept"), 2.0))
         slow = asyncio.create_task(timers.wait_for(timers.sleep(3.0), 2.0))
@@ -105,8 +100,6 @@ async def test_wait_for_and_results(wheel: Wheel) -> None:
 
 
 async def test_context_of_an_error_in_a_block_that_timed_out(wheel: Wheel) -> None:
-    """As CPython since 3.13: the error came while a TimeoutError was on its way."""
-
     async def work(timers: AsyncTimers) -> None:
         async with timers.timeout(1.0):
             try:
@@ -158,7 +151,6 @@ async def _operation(timers: AsyncTimers) -> None:
     ids=["sleep", "timeout", "iteration", "operation", "wait_for"],
 )  # fmt: skip
 async def test_leaving_tells_each_that_waits(wheel: Wheel, wait: Waiting) -> None:
-    """Other tasks that sleep or wait when the client is left get an error; none hangs."""
     async with AsyncTimers(wheel) as timers:
         tasks = [asyncio.ensure_future(_await(wait(timers))) for _ in range(3)]
         await wheel.advance(1)
@@ -171,8 +163,6 @@ async def _await(what: Awaitable[Any]) -> Any:
 
 
 def test_outside_of_asyncio(wheel: Wheel) -> None:
-    """Under trio, and without any loop, the error says what is missing and what to use."""
-
     async def enter() -> None:
         async with AsyncTimers(wheel):
             pass
@@ -187,7 +177,6 @@ def _without_loop(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 async def test_on_another_loop(wheel: Wheel) -> None:
-    """It serves the loop on which it was entered, and says so elsewhere."""
     errors: list[BaseException] = []
 
     async with AsyncTimers(wheel) as timers:

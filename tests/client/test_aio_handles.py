@@ -22,14 +22,12 @@ Caller = Callable[..., Any]
 
 
 async def handles_of(timers: AsyncTimers, kind: str) -> tuple[Caller, Caller]:
-    """call_later and call_at, of the loop or of the wheel."""
     maker: Any = timers if kind == "wheel" else asyncio.get_running_loop()
     return maker.call_later, maker.call_at
 
 
 @pytest.mark.parametrize("kind", ["asyncio", "wheel"])
 async def test_as_asyncio(wheel: Wheel, kind: str) -> None:
-    """The same calls have the same effect by either."""
     async with AsyncTimers(wheel) as timers:
         call_later, call_at = await handles_of(timers, kind)
         ran: list[tuple[str, float]] = []
@@ -55,7 +53,6 @@ async def test_as_asyncio(wheel: Wheel, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["asyncio", "wheel"])
 async def test_contexts(wheel: Wheel, kind: str) -> None:
-    """A callback sees the context of its caller as it was then, or the one that is given."""
     seen: list[str] = []
     variable: ContextVar[str] = ContextVar("variable", default="none")
 
@@ -80,7 +77,6 @@ async def test_contexts(wheel: Wheel, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["asyncio", "wheel"])
 async def test_errors_go_to_the_loop(wheel: Wheel, kind: str) -> None:
-    """To its exception handler, with the handle; the callbacks beside it run."""
     reported: list[dict[str, Any]] = []
     ran: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
@@ -102,7 +98,6 @@ async def test_errors_go_to_the_loop(wheel: Wheel, kind: str) -> None:
 
 
 async def test_moved(wheel: Wheel) -> None:
-    """`reschedule`, which asyncio's handles have not, moves `when()` too."""
     async with AsyncTimers(wheel) as timers:
         ran: list[str] = []
         start = asyncio.get_running_loop().time()
@@ -123,7 +118,6 @@ async def test_moved(wheel: Wheel) -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, "soon", None])
 async def test_bad_times(wheel: Wheel, bad: Any) -> None:
-    """They are refused, and nothing is armed."""
     async with AsyncTimers(wheel) as timers:
         for call in (timers.call_later, timers.call_at):
             with pytest.raises((InvalidDelay, TypeError)):
@@ -143,7 +137,6 @@ async def test_bad_times(wheel: Wheel, bad: Any) -> None:
     ids=str,
 )
 async def test_any_number_of_seconds(wheel: Wheel, kind: str, given: Any) -> None:
-    """What is past is soon, infinity never; `when()` says what was asked for."""
     async with AsyncTimers(wheel) as timers:
         call_later, call_at = await handles_of(timers, kind)
         ran: list[str] = []

@@ -20,7 +20,6 @@ run = pytest.fixture(runner_without_sleep)
 async def test_patience_over_a_full_ring(
     timers: LocalAsyncTimers, wheel: LocalWheel, name: str
 ) -> None:
-    """As from a blocking call: the clock has not drained the ring."""
     ids = fill_ring(timers.local)
     timers._room.patience = 0.0
     with pytest.raises(DaemonNotRunning, match="has not drained") as caught:
@@ -34,7 +33,6 @@ async def test_patience_over_a_full_ring(
 async def test_patience_over_a_full_wheel(
     timers: LocalAsyncTimers, wheel: LocalWheel, name: str
 ) -> None:
-    """As from a blocking call: no slot is free."""
     fill_slots(timers.local, wheel.settle)
     timers._room.patience = 0.0
     with pytest.raises(WheelFull, match="all 128 slots"):
@@ -45,7 +43,6 @@ async def test_patience_over_a_full_wheel(
 async def test_patience_in_the_middle_of_a_line(
     timers: LocalAsyncTimers, wheel: LocalWheel
 ) -> None:
-    """Who is not the first of those who wait gives up, too, and leaves the line to the others."""
     ids = fill_slots(timers.local, wheel.settle)
     first = asyncio.create_task(timers.patiently(timers.schedule, FAR))
     await turns(5)
@@ -66,7 +63,6 @@ async def test_patience_in_the_middle_of_a_line(
 async def test_cancelled_while_it_waits(
     timers: LocalAsyncTimers, wheel: LocalWheel, name: str
 ) -> None:
-    """A task that is cancelled has done nothing, and the next one gets what it waited for."""
     ids = fill_ring(timers.local)
     before = wheel.slots.states.tobytes(), wheel.slots.slots["deadline"].tobytes()
     task = asyncio.create_task(WAITING[name](timers, ids[0]))
@@ -88,7 +84,6 @@ async def test_cancelled_while_it_waits(
 
 @with_timers
 async def test_closed_while_it_waits(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
-    """At the end of the `async with` those who wait for room learn why there is none."""
     fill_ring(timers.local)
     tasks = [
         asyncio.create_task(WAITING[name](timers, 0))
@@ -102,7 +97,6 @@ async def test_closed_while_it_waits(timers: LocalAsyncTimers, wheel: LocalWheel
 
 @with_timers
 async def test_an_error_of_the_call(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
-    """What a call raises besides comes out at once, a TimeoutError of its own, too."""
     fill_ring(timers.local)
 
     def first_full(*, block: bool, tries: list[int] = []) -> None:  # noqa: B006

@@ -18,25 +18,20 @@ daemon = fake_supervisor()
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the loop run until something is so."""
     async with asyncio.timeout(LONG):
         while not condition():  # noqa: ASYNC110 - threads of the stand-in bring it about
             await asyncio.sleep(0.005)
 
 
 async def lose(daemon: StandIn) -> None:
-    """Kill the stand-in from another thread, as its threads need the GIL, not this loop."""
     await asyncio.get_running_loop().run_in_executor(None, daemon.kill)
 
 
 async def on(task: asyncio.Task[Any]) -> Any:
-    """The result of a task, or its failure after a long time."""
     return await asyncio.wait_for(task, LONG)
 
 
 def test_sleepers_sleep_through_a_restart(daemon: StandIn) -> None:
-    """Sleeps, timeouts and iterations that wait when the supervisor goes end when they are due."""
-
     async def limited(timers: AsyncTimers) -> str:
         try:
             async with timers.timeout(0.003):
@@ -75,7 +70,6 @@ def test_sleepers_sleep_through_a_restart(daemon: StandIn) -> None:
 
 
 async def test_events_arrive_without_a_supervisor(daemon: StandIn) -> None:
-    """What fires while the supervisor is away ends its sleep at once."""
     async with AsyncTimers(daemon.name, reconnect_for=LONG) as timers:
         await lose(daemon)
         sleeper = asyncio.create_task(timers.sleep(0.001))
@@ -85,7 +79,6 @@ async def test_events_arrive_without_a_supervisor(daemon: StandIn) -> None:
 
 
 async def test_waiters_are_told_in_the_end(daemon: StandIn) -> None:
-    """After reconnect_for: DaemonNotRunning for all, and for new ones, until it is back."""
     async with AsyncTimers(daemon.name, reconnect_for=0.1) as timers:
         doomed = timers.sleep(0.005), anext(timers)
         tasks: list[asyncio.Task[Any]] = [asyncio.create_task(job) for job in doomed]  # type: ignore[arg-type]
@@ -114,7 +107,6 @@ async def test_waiters_are_told_in_the_end(daemon: StandIn) -> None:
 
 @pytest.mark.parametrize("how", ["refused", "stopped"])
 async def test_waiters_are_told_of_an_end(daemon: StandIn, how: str) -> None:
-    """A refusal or an orderly stop is told at once, and nothing is tried again."""
     async with AsyncTimers(daemon.name, reconnect_for=LONG) as timers:
         sleeper = asyncio.create_task(timers.sleep(1000.0))
         await ripple()
@@ -133,7 +125,6 @@ async def test_waiters_are_told_of_an_end(daemon: StandIn, how: str) -> None:
 
 
 async def test_leaving_while_it_is_away(daemon: StandIn) -> None:
-    """The end of `async with` during a reconnection leaves no callback and no warning behind."""
     async with AsyncTimers(daemon.name, reconnect_for=LONG) as timers:
         sleeper = asyncio.create_task(timers.sleep(1000.0))
         await ripple()

@@ -22,7 +22,6 @@ run = pytest.fixture(runner_without_sleep)
 @pytest.mark.parametrize("name", WAITING)
 @with_timers
 async def test_full_ring(timers: LocalAsyncTimers, wheel: LocalWheel, name: str) -> None:
-    """Others go on while a call waits, nothing is done meanwhile, and then it is."""
     ids = fill_ring(timers.local)
     before = wheel.slots.states.tobytes(), wheel.slots.slots["deadline"].tobytes()
     task = asyncio.create_task(WAITING[name](timers, ids[0]))
@@ -40,7 +39,6 @@ async def test_full_ring(timers: LocalAsyncTimers, wheel: LocalWheel, name: str)
 @pytest.mark.parametrize("name", ARMING)
 @with_timers(capacity=128)
 async def test_full_wheel(timers: LocalAsyncTimers, wheel: LocalWheel, name: str) -> None:
-    """The same without a slot; another task's cancel makes room once the clock has seen it."""
     ids = fill_slots(timers.local, wheel.settle)
     task = asyncio.create_task(ARMING[name](timers, 0))
     await turns(200)
@@ -55,7 +53,6 @@ async def test_full_wheel(timers: LocalAsyncTimers, wheel: LocalWheel, name: str
 
 @with_timers(capacity=128)
 async def test_slots_of_what_fires(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
-    """The loop goes on receiving, and what it has received makes room."""
     sleeps = [asyncio.create_task(timers.sleep(0.001)) for _ in range(128)]
     await until(lambda: timers.local.pending == 128)
     late = asyncio.create_task(timers.sleep(0.002))
@@ -69,7 +66,6 @@ async def test_slots_of_what_fires(timers: LocalAsyncTimers, wheel: LocalWheel) 
 
 @with_timers
 async def test_a_wait_is_part_of_the_delay(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
-    """What sleeps for 3 s and waits for room for one of them wakes 3 s after it came."""
     for delay in (3, 1e12, np.float32(3.0)):
         fill_ring(timers.local)
         began = wheel.now
@@ -90,7 +86,6 @@ async def test_a_wait_is_part_of_the_delay(timers: LocalAsyncTimers, wheel: Loca
 
 @with_timers(capacity=128)
 async def test_in_turn(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
-    """Slots come one by one: those who wait get them in the order in which they came."""
     ids = fill_slots(timers.local, wheel.settle)
     got: list[int] = []
 
@@ -112,7 +107,6 @@ async def test_in_turn(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
 async def test_a_cancel_is_before_those_who_want_slots(
     timers: LocalAsyncTimers, wheel: LocalWheel
 ) -> None:
-    """With neither room in the ring nor a slot: the cancel that frees one does not wait for one."""
     ids = fill_slots(timers.local, wheel.settle)
     wanting = asyncio.create_task(timers.patiently(timers.schedule, FAR))
     await turns(20)
@@ -183,7 +177,6 @@ async def test_a_sleep_that_is_given_up(
 async def test_left_while_something_is_given_up(
     timers: LocalAsyncTimers, wheel: LocalWheel
 ) -> None:
-    """The end of the `async with` ends that, too."""
     task = asyncio.create_task(timers.sleep(1.0))
     await until(lambda: timers._waiters)
     fill_ring(timers.local)
@@ -230,7 +223,6 @@ async def test_operations_that_are_over(
 
 @with_timers
 async def test_who_receives_sheds(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
-    """What could not be cancelled leaves the wheel when something is received, too."""
     with AsyncPurgatory(timers, "p") as purgatory:
         op = Op(FAR)
         purgatory.try_complete_else_watch(op, ["k"])

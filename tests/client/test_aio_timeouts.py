@@ -15,7 +15,6 @@ run = pytest.fixture(runner_on)
 
 @with_timers
 async def test_timeout(timers: AsyncTimers, time: Time) -> None:
-    """timeout: TimeoutError when the time is up, nothing when the block is done before."""
     async with timers.timeout(1.0) as quick:
         await asyncio.sleep(0)
     assert not quick.expired()
@@ -34,7 +33,6 @@ async def test_timeout(timers: AsyncTimers, time: Time) -> None:
 
 @with_timers
 async def test_timeout_can_be_moved(timers: AsyncTimers, time: Time) -> None:
-    """reschedule of a timeout: it ends at its last time."""
     async with timers.timeout(0.002) as timeout:
         timeout.reschedule(timers.timers.now_ns() / 1e9 + 0.010)
         time.jump(9)
@@ -44,8 +42,6 @@ async def test_timeout_can_be_moved(timers: AsyncTimers, time: Time) -> None:
 
 @with_timers
 async def test_nested_timeouts(timers: AsyncTimers, time: Time) -> None:
-    """The timeout whose time is up raises, and no other, also when both are up at once."""
-
     async def nest(timers: AsyncTimers, time: Time, outer: float, inner: float) -> str:
         try:
             async with timers.timeout(outer):
@@ -68,8 +64,6 @@ async def test_nested_timeouts(timers: AsyncTimers, time: Time) -> None:
 
 @with_timers
 async def test_cancellation_from_outside_passes_through(timers: AsyncTimers, time: Time) -> None:
-    """A task that others cancel within a timeout ends as cancelled, not as timed out."""
-
     async def work(timers: AsyncTimers) -> None:
         async with timers.timeout(50.0):
             await timers.sleep(100.0)
@@ -94,7 +88,6 @@ async def test_cancellation_from_outside_passes_through(timers: AsyncTimers, tim
 
 @with_timers
 async def test_timeout_that_comes_as_its_block_ends(timers: AsyncTimers, time: Time) -> None:
-    """When block and time end in one turn of the loop, nothing is cancelled after the block."""
     for inner, outer in ((0.001, 0.002), (0.002, 0.002), (0.002, 0.001)):
         try:
             async with timers.timeout(outer):
@@ -110,7 +103,6 @@ async def test_timeout_that_comes_as_its_block_ends(timers: AsyncTimers, time: T
 
 @with_timers
 async def test_bad_delays(timers: AsyncTimers, time: Time) -> None:
-    """What is no number is refused."""
     with pytest.raises(InvalidDelay):
         await timers.sleep(float("nan"))
     for call in (timers.timeout, timers.timeout_at):
@@ -125,7 +117,6 @@ async def test_bad_delays(timers: AsyncTimers, time: Time) -> None:
 
 @with_timers
 async def test_a_timeout_is_entered_once(timers: AsyncTimers, time: Time) -> None:
-    """Twice at once, or again after its block: RuntimeError, and the deadline that stands stays."""
     timeout = timers.timeout(0.005)
     with pytest.raises(RuntimeError, match="not been entered"):
         timeout.reschedule(1.0)
@@ -196,7 +187,6 @@ async def test_leaving_as_its_own_block_ends(daemon: str) -> None:
 
 
 async def test_leaving_inside_of_a_block_of_its_own(daemon: str) -> None:
-    """The task that leaves may be under a timeout itself: it has left when it is told."""
     timers = AsyncTimers(daemon)
     await timers.__aenter__()
     with pytest.raises(ClientClosed):  # noqa: PT012

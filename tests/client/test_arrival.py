@@ -24,7 +24,6 @@ daemon = daemon_process()
 
 
 def tried(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set as soon as somebody waits to try again."""
     waits = threading.Event()
 
     def sleep(seconds: float) -> None:
@@ -37,15 +36,12 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def by_connect(daemon: Daemon) -> list[int]:
-    """Connect and receive one timer."""
     with connect(str(daemon.directory), timeout=LONG) as timers:
         timers.schedule(0.0, 5)
         return list(timers.poll(LONG)["cookie"].tolist())
 
 
 def by_asyncio(daemon: Daemon) -> list[int]:
-    """The same of AsyncTimers."""
-
     async def play() -> list[int]:
         async with AsyncTimers(str(daemon.directory), timeout=LONG) as timers:
             timers.schedule(0.0, 5)
@@ -64,7 +60,6 @@ def test_a_supervisor_that_comes_back(
     arrive: Callable[[Daemon], list[int]],
     absent: bool,
 ) -> None:
-    """Killed, with its socket left or gone: who connects waits, and comes to the next one."""
     waits = tried(monkeypatch)
     found: list[int] = []
     daemon.kill()
@@ -79,7 +74,6 @@ def test_a_supervisor_that_comes_back(
 
 
 def test_a_hello_that_is_interrupted(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who answers hangs up in the middle; the next one who does not is asked."""
     waits = tried(monkeypatch)
     path, aside = daemon.directory / "control.sock", daemon.directory / "aside"
     path.rename(aside)
@@ -102,7 +96,6 @@ def test_a_hello_that_is_interrupted(daemon: Daemon, monkeypatch: pytest.MonkeyP
 def test_nothing_to_wait_for(
     daemon: Daemon, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No daemon of that name, one that was stopped, one whose directory alone is left: at once."""
     waits = tried(monkeypatch)
 
     def refused(name: str) -> None:
@@ -121,7 +114,6 @@ def test_nothing_to_wait_for(
 
 
 def test_patience_ends(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody starts it again."""
     waits = tried(monkeypatch)
     daemon.kill()
     assert presence.is_left(daemon.directory)
@@ -134,7 +126,6 @@ def test_patience_ends(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_shared_memory(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in a container with a /dev/shm of its own: all say so, and how to share it."""
     monkeypatch.setattr("wheeld_core.segments.SHM_DIRECTORY", str(tmp_path))
     for look in (
         lambda: connect(str(daemon.directory)),
@@ -148,6 +139,5 @@ def test_another_shared_memory(
 
 
 def test_the_same_shared_memory() -> None:
-    """What is missing there was removed: no advice about containers. Nor if nothing is known."""
     assert segments.elsewhere(segments.place()) is None
     assert segments.elsewhere(None) is None

@@ -30,12 +30,10 @@ class _OnTheWheel:
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def daemon(cls, wheel_server: wheeld.ForkServer) -> Any:
-        """One for all of them."""
         with wheel_server.embedded(capacity=1024) as cls.name:
             yield
 
     async def asyncSetUp(self: Any) -> None:
-        """A worker for each, and what they call `asyncio` is the wheel's where it can be."""
         timers = await self.enterAsyncContext(AsyncTimers(self.name))
         names = ("sleep", "timeout", "timeout_at", "wait_for")
         replaced = {name: getattr(timers, name) for name in names}

@@ -34,7 +34,6 @@ NAN, INF = float("nan"), float("inf")
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF, -1.0, -1e-300, -5])
 def test_bad_delays(timers: LocalTimers, value: float) -> None:
-    """NaN, infinite and negative times are InvalidDelay, and the message shows the value."""
     shown = repr(value)
     calls: list[tuple[Call, str]] = [
         (lambda t: t.schedule(value), "delay"),
@@ -57,7 +56,6 @@ def test_bad_delays(timers: LocalTimers, value: float) -> None:
 
 
 def test_interval_of_zero(timers: LocalTimers) -> None:
-    """A period of nothing, also after rounding to ns, would be a livelock: InvalidDelay."""
     for interval in (0, 0.0, 1e-10, -0.0):
         refused(timers, lambda t: t.schedule(1.0, interval=interval), InvalidDelay, "interval")  # noqa: B023
     refused(timers, lambda t: t.schedule_many([1.0], interval=0.0), InvalidDelay, "interval")
@@ -98,19 +96,16 @@ WRONG_TYPES: list[Call] = [
 
 @pytest.mark.parametrize("number", range(len(WRONG_TYPES)))
 def test_wrong_types(timers: LocalTimers, number: int) -> None:
-    """A value of the wrong type is a TypeError, never a guess."""
     refused(timers, WRONG_TYPES[number], TypeError)
 
 
 def test_none_stands_for_absent_in_options(timers: LocalTimers) -> None:
-    """interval, to and max_events may be None."""
     assert timers.schedule(1.0, 0, interval=None, to=None)
     assert len(timers.poll(0.0, max_events=None)) == 0
 
 
 @pytest.mark.parametrize("value", [-1, 2**64, -(2**70)])
 def test_numbers_out_of_range(timers: LocalTimers, value: int) -> None:
-    """cookie and max_events have 64 bits: outside is a ValueError with the value."""
     refused(timers, lambda t: t.schedule(1.0, value), ValueError, "cookie", str(value))
     refused(timers, lambda t: t.schedule(1.0, cookie=value), ValueError, "cookie", str(value))
     refused(timers, lambda t: t.schedule_many([1.0], value), ValueError, "cookie", str(value))
@@ -145,12 +140,10 @@ BATCHES: list[tuple[str, Call, tuple[str, ...]]] = [
 
 @pytest.mark.parametrize("case", BATCHES, ids=lambda case: case[0])
 def test_bad_batches(timers: LocalTimers, case: tuple[str, Call, tuple[str, ...]]) -> None:
-    """A batch of the wrong dtype, shape or length: ValueError with what was got and expected."""
     refused(timers, case[1], ValueError, *case[2])
 
 
 def test_native_batch_calls_check_lengths_themselves(timers: LocalTimers) -> None:
-    """The native calls never read or write beyond an array, whoever calls them."""
     ids, one, two = np.empty(2, np.uint64), np.ones(1), np.ones(2)
     calls: list[Call] = [
         lambda t: t._schedule_batch(two, 0, ids[:1], None, 0),
@@ -173,7 +166,6 @@ def test_native_batch_calls_check_lengths_themselves(timers: LocalTimers) -> Non
 
 @pytest.mark.parametrize("extra", [1, 100, 10**6])
 def test_payload_too_large(timers: LocalTimers, extra: int) -> None:
-    """PayloadTooLarge names both sizes; it is a ValueError."""
     text = bytes(8 + extra)
     words = (str(len(text)), "8", "payload-bytes")
     refused(timers, lambda t: t.schedule(1.0, payload=text), PayloadTooLarge, *words)
@@ -184,7 +176,6 @@ def test_payload_too_large(timers: LocalTimers, extra: int) -> None:
 
 
 def test_payload_where_there_is_no_room_at_all() -> None:
-    """A wheel without payloads takes empty ones only."""
     with LocalWheel() as wheel:
         timers = wheel.worker(0)
         assert timers.schedule(1.0, payload=b"")
@@ -197,7 +188,6 @@ def test_payload_where_there_is_no_room_at_all() -> None:
     "name", ["nobody", "", "w", "w00", "w1 ", "w1\0", "w" * 64, "w1" * 50, "ä"]
 )
 def test_unknown_target(wheel: LocalWheel, timers: LocalTimers, name: str) -> None:
-    """to=: a name that no connected worker has is a ValueError that shows it."""
     wheel.worker(1)
     refused(timers, lambda t: t.schedule(1.0, to=name), ValueError, "to=", repr(name))
     refused(timers, lambda t: t.schedule_many([1.0], to=name), ValueError, "to=")
@@ -205,7 +195,6 @@ def test_unknown_target(wheel: LocalWheel, timers: LocalTimers, name: str) -> No
 
 
 def test_objects_that_were_never_connected() -> None:
-    """Native objects that nobody bound refuse every call; none reads memory that is not there."""
     program = """
 from wheeld_core import _native
 worker = _native.Worker()
@@ -233,14 +222,11 @@ for number, call in enumerate(calls):
 
 
 def test_unknown_clock(timers: LocalTimers) -> None:
-    """schedule_at: a clock that there is not is a ValueError that lists those there are."""
     words = ("sundial", "monotonic", "realtime", "boottime")
     refused(timers, lambda t: t.schedule_at(1.0, clock="sundial"), ValueError, *words)
 
 
 class Unprintable(str):
-    """Also a str: `to=` and names get as far as their own message."""
-
     def __repr__(self) -> str:
         raise KeyError("of its own")
 
@@ -260,7 +246,6 @@ ODD_VALUES = pytest.mark.parametrize(
 
 @ODD_VALUES
 def test_messages_about_any_value(timers: LocalTimers, value: Any) -> None:
-    """The error is the documented one, and short, whatever the value's own repr does."""
     operation = DelayedOperation(None)
     calls: list[Call] = [
         lambda t: t.schedule(value),
@@ -302,7 +287,6 @@ def test_messages_about_any_value(timers: LocalTimers, value: Any) -> None:
     "seconds", [2**64, 10**300, np.float64(1e18), True, Fraction(1, 3), Decimal("0.25")], ids=str
 )
 def test_one_rule_for_a_delay_and_many(timers: LocalTimers, call: str, seconds: Any) -> None:
-    """What one call takes for seconds, a batch takes, too."""
     getattr(timers, call)(*([timers.schedule(5.0)] if call == "reschedule" else []), seconds)
     timers.schedule_many([seconds, 1])
     timers.reschedule_many([1 << 32, 1 << 33], [1, seconds])

@@ -18,7 +18,6 @@ from wheeld_client import TimerHandle
 def test_callbacks_run_in_order_with_their_arguments(
     wheel: LocalWheel, timers: LocalTimers
 ) -> None:
-    """call_later: called by dispatch, soonest first, with its arguments, in the caller's thread."""
     ran: list[Any] = []
     where = []
     timers.call_later(0.002, ran.append, "second")
@@ -36,7 +35,6 @@ def test_callbacks_run_in_order_with_their_arguments(
 
 
 def test_dispatch_returns_the_other_events(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """dispatch: events without a callback are returned in order, as from poll."""
     ran: list[int] = []
     for i in range(6):
         if i % 2:
@@ -54,7 +52,6 @@ def test_dispatch_returns_the_other_events(wheel: LocalWheel, timers: LocalTimer
 
 
 def test_callback_that_cancels_a_tick(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """A tick that came with the callback that cancels its timer is not returned: it was True."""
     answers: list[bool] = []
     kept, gone = (timers.schedule(0.001, number, interval=0.001) for number in (1, 2))
     timers.call_later(0.001, lambda: answers.append(timers.cancel(gone)))
@@ -69,7 +66,6 @@ def test_callback_that_cancels_a_tick(wheel: LocalWheel, timers: LocalTimers) ->
 
 
 def test_cancelled_callback_is_never_called(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """handle.cancel: True means that it will not be called; False that it was, or is over."""
     ran: list[int] = []
     kept, dropped = timers.call_later(0.001, ran.append, 1), timers.call_later(0.001, ran.append, 2)
     due = timers.call_later(0.001, ran.append, 3)
@@ -86,7 +82,6 @@ def test_cancelled_callback_is_never_called(wheel: LocalWheel, timers: LocalTime
 
 
 def test_cancel_from_another_callback(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """A callback may cancel another one, also one that is due with it."""
     ran: list[str] = []
     answers: list[bool] = []
     later = timers.call_later(0.005, ran.append, "later")
@@ -108,7 +103,6 @@ def test_cancel_from_another_callback(wheel: LocalWheel, timers: LocalTimers) ->
 
 
 def test_moved_callback(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """handle.reschedule: called once, at its last time; False when it is due."""
     ran: list[int] = []
     handle = timers.call_later(0.001, ran.append, 1)
     assert handle.reschedule(0.005) is True
@@ -125,7 +119,6 @@ def test_moved_callback(wheel: LocalWheel, timers: LocalTimers) -> None:
 def test_error_in_a_callback_harms_no_other(
     wheel: LocalWheel, timers: LocalTimers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A callback that raises is logged with its traceback; the others run, events are returned."""
     ran: list[int] = []
     timers.call_later(0, ran.append, 1)
     timers.call_later(0, lambda: 1 / 0)
@@ -139,7 +132,6 @@ def test_error_in_a_callback_harms_no_other(
 
 
 def test_exception_handler_is_told(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """exception_handler: called with the handle and the exception, in place of the log."""
     seen: list[tuple[TimerHandle, BaseException]] = []
     timers.exception_handler = lambda handle, error: seen.append((handle, error))
     handle = timers.call_later(0, {}.__getitem__, "missing")
@@ -152,7 +144,6 @@ def test_exception_handler_is_told(wheel: LocalWheel, timers: LocalTimers) -> No
 def test_interrupt_loses_no_callback(
     wheel: LocalWheel, timers: LocalTimers, kind: type[BaseException]
 ) -> None:
-    """Ctrl-C in a callback leaves dispatch; what expired with it comes with the next one."""
     ran: list[int] = []
 
     def interrupt() -> None:
@@ -170,7 +161,6 @@ def test_interrupt_loses_no_callback(
 
 
 def test_handler_that_raises_loses_no_callback(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """An exception handler that raises leaves dispatch; the others come with the next one."""
     ran: list[int] = []
 
     def handler(handle: TimerHandle, error: BaseException) -> None:
@@ -187,7 +177,6 @@ def test_handler_that_raises_loses_no_callback(wheel: LocalWheel, timers: LocalT
 
 
 def test_max_events_bounds_a_dispatch(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """dispatch(max_events): so many expirations at most, the rest next time."""
     ran: list[int] = []
     for i in range(10):
         timers.call_later(0, ran.append, i)
@@ -200,8 +189,6 @@ def test_max_events_bounds_a_dispatch(wheel: LocalWheel, timers: LocalTimers) ->
 
 
 def test_handles_are_freed(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """What was called or cancelled is held no longer."""
-
     class Callback:
         def __call__(self) -> None:
             pass
@@ -217,7 +204,6 @@ def test_handles_are_freed(wheel: LocalWheel, timers: LocalTimers) -> None:
 
 
 def test_refused_callback_leaves_nothing(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """call_later with a bad delay keeps no handle, and the lock is free."""
     with pytest.raises(ValueError):
         timers.call_later(-1, print)
     timers.call_later(0, lambda: timers.call_later(0, print))  # a callback may call any of it
@@ -227,7 +213,6 @@ def test_refused_callback_leaves_nothing(wheel: LocalWheel, timers: LocalTimers)
 
 
 def test_threads_arm_callbacks_while_one_dispatches(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """call_later from other threads: no event reaches dispatch before its callback is known."""
     ran: list[int] = []
 
     def arm(base: int) -> None:
@@ -258,7 +243,6 @@ class Delay:
 
 
 def test_cancel_in_the_middle_of_call_later(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """A handle that is cancelled by a destructor inside of call_later: nobody waits for itself."""
     ran: list[int] = []
     old = timers.call_later(1.0, ran.append, 1)
     delay: Any = Delay()
@@ -288,7 +272,6 @@ class Interruption:
         self._does: Callable[[], object]
 
     def after(self, number: int, does: Callable[[], object]) -> None:
-        """Do it before the instruction of that number, from now on."""
         self.left, self._does = number, does
 
     def __enter__(self) -> Interruption:
@@ -313,7 +296,6 @@ class Interruption:
 
 
 def test_every_call_in_the_middle_of_every_other(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """Arm, cancel and dispatch at each instruction of callbacks.py: all run once, none is lost."""
     ran: list[int] = []
     seen: list[int] = []
 
@@ -351,8 +333,6 @@ def test_every_call_in_the_middle_of_every_other(wheel: LocalWheel, timers: Loca
 
 
 def test_a_handle_that_is_over_holds_nothing(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """Called or cancelled: who keeps the handle does not keep the callback and its arguments."""
-
     class Big:
         def act(self, other: Big) -> None:
             pass
@@ -373,7 +353,6 @@ def test_a_handle_that_is_over_holds_nothing(wheel: LocalWheel, timers: LocalTim
 
 @pytest.mark.parametrize("callback", [None, 3, "print", []])
 def test_what_cannot_be_called_is_refused(timers: LocalTimers, callback: Any) -> None:
-    """call_later: a TypeError that shows it, at once and not when it is due."""
     with pytest.raises(TypeError, match="callable") as caught:
         timers.call_later(0.0, callback)
     assert repr(callback) in str(caught.value)

@@ -14,7 +14,6 @@ wheel = local_wheel(payload_bytes=16)
 
 
 def test_batches_are_like_single_calls(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """schedule_many and cancel_many: order kept; cookies and payloads one each or one for all."""
     ids = timers.schedule_many(
         [0.003, 0.001, 0.002], [30, 10, 20], payloads=np.array([b"c", b"a", b"bb"])
     )
@@ -33,7 +32,6 @@ def test_batches_are_like_single_calls(wheel: LocalWheel, timers: LocalTimers) -
 
 
 def test_reschedule_many(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """reschedule_many: what reschedule would answer for each; the last of two moves counts."""
     ids = timers.schedule_many([0.001, 0.002, 0.003, 0.004])
     timers.cancel(int(ids[1]))
     chosen = ids[[0, 1, 2, 0]]
@@ -53,7 +51,6 @@ def test_reschedule_many(wheel: LocalWheel, timers: LocalTimers) -> None:
 
 
 def test_calls_take_numpy_integers(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """What schedule_many and poll hand out (numpy integers) goes back into the other calls."""
     ids = timers.schedule_many([1.0, 2.0, 3.0])
     assert timers.reschedule(ids[0], 4.0) is True
     assert timers.cancel(ids[1]) is True
@@ -65,7 +62,6 @@ def test_calls_take_numpy_integers(wheel: LocalWheel, timers: LocalTimers) -> No
 
 
 def test_batches_take_lists_of_any_integers(timers: LocalTimers) -> None:
-    """Python ints and numpy's, mixed and above 2**63, of which numpy would make floats."""
     id = timers.schedule(1.0)
     assert timers.cancel_many([id, 2**63 + 1]).tolist() == [True, False]
     ids = [*timers.schedule_many([1.0, 1.0]), timers.schedule(1.0), np.int64(-1), 2**64 - 1]
@@ -84,14 +80,12 @@ def test_batches_take_lists_of_any_integers(timers: LocalTimers) -> None:
 
 @pytest.mark.parametrize("cookies", [[-1, np.uint64(1)], [2**64, 1], [np.uint64(3), 1.5]])
 def test_lists_of_no_cookies(timers: LocalTimers, cookies: Any) -> None:
-    """What is no integer of 64 bits is refused, and shown."""
     with pytest.raises(ValueError, match=r"cookies: got (-1|18446744073709551616|dtype float64)"):
         timers.schedule_many([1.0, 1.0], cookies)
     assert timers.pending == 0
 
 
 def test_ids_that_no_timer_has(timers: LocalTimers) -> None:
-    """Negative ones: False in an array as in a list, for all that take ids."""
     timers.schedule(1.0)
     for ids in ([-1, -(2**40)], np.array([-1, -(2**40)])):
         assert timers.cancel_many(ids).tolist() == [False, False]
@@ -116,7 +110,6 @@ TEXTS = [b"a", b"", b"bcd", b"\0", b"x\0\0", b"\0y", bytes(16)]
     ],
 )
 def test_payloads_keep_their_lengths(wheel: LocalWheel, timers: LocalTimers, texts: Any) -> None:
-    """A list of bytes comes back as it was, each at its own length, NULs at the end included."""
     ids = timers.schedule_many([0.0] * len(TEXTS), range(len(TEXTS)), payloads=texts)
     wheel.settle()
     events = timers.poll()
@@ -126,7 +119,6 @@ def test_payloads_keep_their_lengths(wheel: LocalWheel, timers: LocalTimers, tex
 
 
 def test_payloads_of_an_array_are_of_one_width(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """dtype S or V: each row as it lies in the array."""
     timers.schedule_many([0.0] * 3, payloads=np.array([b"a", b"", b"bcd"]))
     timers.schedule_many([0.0] * 2, payloads=np.array([b"ab", b"c\0"]).view("V2"))
     wheel.settle()
@@ -134,7 +126,6 @@ def test_payloads_of_an_array_are_of_one_width(wheel: LocalWheel, timers: LocalT
 
 
 def test_one_payload_that_is_too_large(timers: LocalTimers) -> None:
-    """It is named, and nothing was scheduled."""
     with pytest.raises(
         PayloadTooLarge, match=r"payloads\[1\] has 17 bytes.* holds 16.*payload-bytes"
     ):
@@ -146,7 +137,6 @@ def test_one_payload_that_is_too_large(timers: LocalTimers) -> None:
 def test_schedule_at_under_a_virtual_clock(
     wheel: LocalWheel, timers: LocalTimers, clock: str
 ) -> None:
-    """schedule_at: a point in time on each clock; what has passed fires at once."""
     wheel.advance(10 * SECOND)
     timers.schedule_at(11.5, 1, clock=clock)
     timers.schedule_at(3.0, 2, clock=clock)
@@ -158,7 +148,6 @@ def test_schedule_at_under_a_virtual_clock(
 
 @pytest.mark.parametrize("when", [10**400, -(10**400), float("nan"), -1, float("inf")])
 def test_schedule_at_no_time(timers: LocalTimers, when: float) -> None:
-    """schedule_at refuses what schedule refuses, in the same way."""
     for call in (timers.schedule, timers.schedule_at):
         with pytest.raises(InvalidDelay, match="must be a finite number of seconds"):
             call(when)
@@ -166,7 +155,6 @@ def test_schedule_at_no_time(timers: LocalTimers, when: float) -> None:
 
 
 def test_schedule_at_reads_once(timers: LocalTimers) -> None:
-    """A point in time of a type of its own is read once."""
     seen: list[int] = []
 
     class When:
@@ -180,7 +168,6 @@ def test_schedule_at_reads_once(timers: LocalTimers) -> None:
 
 @pytest.mark.parametrize("when", [1e12, 1e300])
 def test_schedule_at_the_end_of_time(wheel: LocalWheel, timers: LocalTimers, when: float) -> None:
-    """schedule_at: any finite time is taken; far ones park."""
     id = timers.schedule_at(when)
     wheel.advance_to(FOREVER - 1)
     assert len(timers.poll()) == 0

@@ -17,7 +17,6 @@ wheel = local_wheel(payload_bytes=16)
 
 
 def test_schedule_returns_an_id_and_delivers_once(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """schedule: a non-zero id; one event with deadline, fired, cookie; then never again."""
     id = timers.schedule(0.0105, 2**64 - 1)
     assert id > 0
     assert timers.pending == 1
@@ -31,7 +30,6 @@ def test_schedule_returns_an_id_and_delivers_once(wheel: LocalWheel, timers: Loc
 
 
 def test_events_have_the_documented_dtype(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """poll: a structured array of `expiration_dtype`, also when it is empty."""
     assert timers.poll().dtype == timers.expiration_dtype == expiration_dtype(16)
     timers.schedule(0)
     wheel.settle()
@@ -44,7 +42,6 @@ def test_events_have_the_documented_dtype(wheel: LocalWheel, timers: LocalTimers
 
 
 def test_ids_are_never_given_twice(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """schedule: an id is never used again, however often its slot is."""
     seen: set[int] = set()
     for _ in range(300):
         seen.add(timers.schedule(0))
@@ -54,7 +51,6 @@ def test_ids_are_never_given_twice(wheel: LocalWheel, timers: LocalTimers) -> No
 
 
 def test_cancel_has_one_winner(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """cancel: True once, then False; True means never delivered, False delivered."""
     other = wheel.worker(1)
     own, foreign, late = (timers.schedule(0.01, cookie) for cookie in (1, 2, 3))
     assert timers.cancel(own) is True
@@ -71,7 +67,6 @@ def test_cancel_has_one_winner(wheel: LocalWheel, timers: LocalTimers) -> None:
     "id", [0, 1, 2**32, 2**32 + 1023, 2**32 + 5000, 2**63, 2**64 - 1, -1, 2**80]
 )
 def test_cancel_of_made_up_ids(timers: LocalTimers, id: int) -> None:
-    """cancel: False for ids that no timer has, in range or not."""
     timers.schedule(5.0)  # slot of generation 1: only its exact id may hit
     if id != timers.schedule(5.0) and id != 2**32:
         before = timers.pending
@@ -80,7 +75,6 @@ def test_cancel_of_made_up_ids(timers: LocalTimers, id: int) -> None:
 
 
 def test_reschedule_earlier_and_later(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """reschedule: the id stays; the deadline counts from the call; False when it is over."""
     id = timers.schedule(0.010)
     wheel.advance(5 * MS)
     assert timers.reschedule(id, 0.010) is True
@@ -95,7 +89,6 @@ def test_reschedule_earlier_and_later(wheel: LocalWheel, timers: LocalTimers) ->
 
 
 def test_reschedule_many_times_fires_once(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """reschedule: a timer that is moved a thousand times is one timer."""
     id = timers.schedule(0.001)
     for step in range(1000):
         assert timers.reschedule(id, 0.001 + step % 7 * 0.001) is True
@@ -107,7 +100,6 @@ def test_reschedule_many_times_fires_once(wheel: LocalWheel, timers: LocalTimers
 
 
 def test_moved_timer_never_fires_early(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """reschedule to later: the old bucket passes without an event."""
     id = timers.schedule(0.002)
     assert timers.reschedule(id, 3600.0)
     wheel.advance(3600 * SECOND - 1)
@@ -117,7 +109,6 @@ def test_moved_timer_never_fires_early(wheel: LocalWheel, timers: LocalTimers) -
 
 
 def test_periodic_reports_missed_intervals(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """interval: on a fixed grid; what a long tick skips is counted in `missed`."""
     id = timers.schedule(0.001, interval=0.00025)
     wheel.advance(2 * MS)
     events = timers.poll()
@@ -148,7 +139,6 @@ def test_cancelled_periodic_leaves_no_unread_tick(wheel: LocalWheel, timers: Loc
 
 @pytest.mark.parametrize("delay", [0.001, 0.003])
 def test_periodic_can_be_moved(wheel: LocalWheel, timers: LocalTimers, delay: float) -> None:
-    """reschedule of a periodic timer: the next tick is `delay` from now, the grid goes on there."""
     id = timers.schedule(0.001, interval=10.0)
     wheel.advance(1 * MS)
     assert len(timers.poll()) == 1
@@ -161,7 +151,6 @@ def test_periodic_can_be_moved(wheel: LocalWheel, timers: LocalTimers, delay: fl
 
 @pytest.mark.parametrize("text", [b"", b"x", b"abc\0\0", bytes(16), b"\xff" * 16])
 def test_payload_comes_back_exactly(wheel: LocalWheel, timers: LocalTimers, text: bytes) -> None:
-    """payload_of: as many bytes as were scheduled, trailing NULs too; the rest is zero."""
     timers.schedule(
         0, payload=b"\xee" * 16
     )  # what the slot's last tenant leaves must not shine through
@@ -176,7 +165,6 @@ def test_payload_comes_back_exactly(wheel: LocalWheel, timers: LocalTimers, text
 
 
 def test_named_worker_receives(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """to=: the named worker gets it, pending counts with who scheduled it, any may cancel."""
     other = wheel.worker(1, "other")
     sent = timers.schedule(0.001, 5, payload=b"hi", to="other")
     gone = timers.schedule(0.001, 6, to="other")
@@ -193,7 +181,6 @@ def test_named_worker_receives(wheel: LocalWheel, timers: LocalTimers) -> None:
 
 
 def test_max_events_leaves_the_rest(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """poll(max_events): at most so many, the rest next time, in order."""
     timers.schedule_many(np.zeros(10), np.arange(10))
     wheel.settle()
     assert cookies(timers.poll(max_events=0)) == []
@@ -202,7 +189,6 @@ def test_max_events_leaves_the_rest(wheel: LocalWheel, timers: LocalTimers) -> N
 
 
 def test_slots_that_return_while_schedule_waits() -> None:
-    """A full wheel, cancelled whole: the next call waits for the clock and gets its slots."""
     with LocalWheel(256, 1) as wheel:
         timers = wheel.worker(0)
         timers._patience_ns = SECOND  # there is a clock
@@ -227,7 +213,6 @@ def test_slots_that_return_while_schedule_waits() -> None:
 
 
 def test_stats_count(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """stats: this worker's counters, what is pending, and the wheel's."""
     ids = timers.schedule_many([1.0] * 5)
     timers.cancel_many(ids[:2])
     timers.reschedule(int(ids[3]), 2.0)
@@ -248,7 +233,6 @@ def test_stats_count(wheel: LocalWheel, timers: LocalTimers) -> None:
 
 
 def test_closed_client_refuses_everything(wheel: LocalWheel) -> None:
-    """close: may be called twice; ends a `with`; afterwards every call raises ClientClosed."""
     with wheel.worker(0) as timers:
         timers.schedule(1.0)
     timers.close()

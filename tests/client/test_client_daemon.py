@@ -29,7 +29,6 @@ timers = connected()
 
 
 def test_never_early(timers: Timers, rng_seed: int) -> None:
-    """fired >= deadline, and deadline is the call's time plus the delay."""
     rng = np.random.default_rng(rng_seed)
     delays = rng.uniform(0, 0.05, 300)
     before = time.monotonic_ns()
@@ -43,7 +42,6 @@ def test_never_early(timers: Timers, rng_seed: int) -> None:
 
 @pytest.mark.parametrize("clock", ["monotonic", "realtime", "boottime"])
 def test_schedule_at_each_clock(timers: Timers, clock: str) -> None:
-    """schedule_at: deadline and fired are on the timer's clock; what has passed fires at once."""
     clocks = {"monotonic": 1, "realtime": 0, "boottime": 7}
     when = time.clock_gettime(clocks[clock]) + 0.02
     soon, passed = timers.schedule_at(when, clock=clock), timers.schedule_at(1.0, clock=clock)
@@ -55,7 +53,6 @@ def test_schedule_at_each_clock(timers: Timers, clock: str) -> None:
 
 
 def test_interval_stays_on_its_grid(timers: Timers) -> None:
-    """interval: each tick is on the grid, and the missed ones are counted."""
     step = 3_000_000
     id = timers.schedule(0.003, 9, interval=0.003)
     events = receive(timers, 5)
@@ -67,7 +64,6 @@ def test_interval_stays_on_its_grid(timers: Timers) -> None:
 
 
 def test_payload_and_target(daemon: str, timers: Timers) -> None:
-    """Another worker receives what was addressed to it, with the payload."""
     with connect(daemon, worker="receiver") as other:
         id = timers.schedule(0.001, 3, payload=b"ab\0\0", to="receiver")
         events = receive(other, 1)
@@ -77,7 +73,6 @@ def test_payload_and_target(daemon: str, timers: Timers) -> None:
 
 
 def test_poll_without_end_waits_for_an_event(timers: Timers) -> None:
-    """poll(None): returns when another thread's timer expires, not before."""
     thread = threading.Timer(0.01, lambda: timers.schedule(0.01, 5))
     thread.start()
     events = timers.poll(None)
@@ -86,7 +81,6 @@ def test_poll_without_end_waits_for_an_event(timers: Timers) -> None:
 
 
 def test_poll_waits_as_long_as_it_is_told(timers: Timers) -> None:
-    """poll(s): with nothing due it is empty, after at least s seconds."""
     timers.schedule(3600.0)
     before = time.monotonic_ns()
     assert len(timers.poll(0.02)) == 0
@@ -94,7 +88,6 @@ def test_poll_waits_as_long_as_it_is_told(timers: Timers) -> None:
 
 
 def test_fileno_is_readable_when_there_are_events(timers: Timers) -> None:
-    """fileno: select wakes for events; after a poll that took all of them it is quiet again."""
     fd = timers.fileno()
     assert fd == timers.fileno()
     for _ in range(20):
@@ -110,7 +103,6 @@ def test_fileno_is_readable_when_there_are_events(timers: Timers) -> None:
 
 
 def test_pending_is_exact_while_others_cancel(daemon: str, timers: Timers) -> None:
-    """pending: at each moment between what was and what is cancelled; exact once they stop."""
     with connect(daemon) as other:
         ids = timers.schedule_many(np.full(5000, 3600.0))
         won: list[bool] = []
@@ -131,7 +123,6 @@ def test_pending_is_exact_while_others_cancel(daemon: str, timers: Timers) -> No
 
 
 def test_slots_come_back_at_once_after_a_cancel(daemon: str) -> None:
-    """A wheel that is full of far timers is empty after cancelling them, without waiting."""
     with wheeld.embedded(capacity=4096) as name, connect(name) as timers:
         for _ in range(5):
             ids = timers.schedule_many(np.full(4096, 1e6))
@@ -141,7 +132,6 @@ def test_slots_come_back_at_once_after_a_cancel(daemon: str) -> None:
 
 
 def test_slow_consumer_loses_nothing_and_slows_nobody(daemon: str, timers: Timers) -> None:
-    """Thousands fire into a ring of 1,024 that nobody reads: the others go on, nothing is lost."""
     with connect(daemon) as quick:
         slow = timers.schedule_many(np.zeros(5000), np.arange(5000))
         for _ in range(50):
@@ -155,7 +145,6 @@ def test_slow_consumer_loses_nothing_and_slows_nobody(daemon: str, timers: Timer
 
 
 def test_stopped_clock_catches_up(daemon: str, timers: Timers) -> None:
-    """A clock that stood still over many buckets and levels delivers all, soonest first."""
     clock = json.loads((Path(daemon) / "daemon.json").read_text())["clock_pid"]
     delays = np.linspace(0.001, 0.4, 800)
     ids = timers.schedule_many(delays)
@@ -173,7 +162,6 @@ def test_stopped_clock_catches_up(daemon: str, timers: Timers) -> None:
 
 
 def test_threads_share_a_client(timers: Timers, rng_seed: int) -> None:
-    """All calls from any thread: each timer ends once, as won cancel or as event."""
     scheduled: list[int] = []
     cancelled: list[int] = []
 
@@ -206,7 +194,6 @@ class Interrupted(Exception):
 
 
 def test_signals_are_handled_in_poll(timers: Timers) -> None:
-    """A handler runs while poll waits: if it raises, poll ends; if not, poll goes on waiting."""
     ran: list[int] = []
 
     def handler(number: int, frame: object) -> None:
@@ -229,7 +216,6 @@ def test_signals_are_handled_in_poll(timers: Timers) -> None:
 
 
 def test_close_wakes_a_poller(daemon: str) -> None:
-    """close from another thread ends a poll without end with ClientClosed."""
     timers = connect(daemon)
     caught: list[BaseException] = []
     started = threading.Event()

@@ -29,7 +29,6 @@ libc: Final = ctypes.PyDLL(None)
 
 @pytest.fixture
 def no_switches() -> Iterator[None]:
-    """A thread goes on until it waits."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e5)
     yield
@@ -37,12 +36,10 @@ def no_switches() -> Iterator[None]:
 
 
 def _full_ring(wheel: LocalWheel, victim: LocalTimers) -> Any:
-    """The clock has yet to look at as many submissions as the ring takes."""
     return victim.schedule_many(np.full(RING, FAR))
 
 
 def _all_taken(wheel: LocalWheel, victim: LocalTimers) -> Any:
-    """No slot is free, but one that the clock has to give back."""
     ids = victim.schedule_many(np.full(64, FAR))
     wheel.settle()
     other = wheel.worker(2)
@@ -92,7 +89,6 @@ WAITS: Final[dict[str, tuple[Setup, Call]]] = {
 
 
 def _take_over(wheel: LocalWheel, leave: int) -> int:
-    """What all others do once the client is closed. Returns how many timers they have armed."""
     wheel.depart(0, leave)
     while wheel.row(0)["state"] == 3:
         wheel.settle()
@@ -101,14 +97,12 @@ def _take_over(wheel: LocalWheel, leave: int) -> int:
 
 
 def _world(wheel: LocalWheel) -> tuple[bytes, bytes]:
-    """All that the closed client could write to."""
     return bytes(wheel.slots_memory), bytes(wheel.worker_memories[0])
 
 
 @pytest.mark.parametrize("leave", [DROP, KEEP], ids=["drop", "keep"])
 @pytest.mark.parametrize("case", WAITS)
 def test_a_call_that_waited_leaves_all_alone(case: str, leave: int, no_switches: None) -> None:
-    """It raises ClientClosed, and not a word in the shared memory is another one for it."""
     setup, call = WAITS[case]
     raised: list[BaseException] = []
     with LocalWheel(CAPACITY) as wheel:
@@ -169,7 +163,6 @@ READS: Final[dict[str, Callable[[LocalTimers, int, Any], object]]] = {
 @pytest.mark.parametrize("leave", [DROP, KEEP], ids=["drop", "keep"])
 @pytest.mark.parametrize("what", READS)
 def test_an_argument_that_closes_the_client(what: str, leave: int) -> None:
-    """What reading an argument runs may close the client: the call raises and touches nothing."""
     with LocalWheel(CAPACITY) as wheel:
         victim = wheel.worker(0)
         id = victim.schedule(FAR)
@@ -182,7 +175,6 @@ def test_an_argument_that_closes_the_client(what: str, leave: int) -> None:
 
 
 def test_a_slab_that_is_not_ours_any_more_stays() -> None:
-    """A slab is released from our own name only, whatever our private bits say."""
     with LocalWheel(CAPACITY) as wheel:
         worker = wheel.worker(0)
         ids = worker.reserve(256)
@@ -193,7 +185,6 @@ def test_a_slab_that_is_not_ours_any_more_stays() -> None:
 
 
 def test_a_row_that_is_anothers() -> None:
-    """Whose row has a new tenant is refused, and what that one holds stays as it is."""
     with LocalWheel(CAPACITY) as wheel:
         lost = wheel.worker(0)
         id = lost.schedule(FAR)
@@ -211,7 +202,6 @@ def test_a_row_that_is_anothers() -> None:
 
 
 def test_closed_before_a_fork_is_closed_in_the_child(no_switches: None) -> None:
-    """Also while a thread of the parent has yet to leave poll(): the child has nothing to end."""
     with LocalWheel(64) as wheel:
         victim = wheel.worker(0)
 

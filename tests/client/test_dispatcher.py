@@ -31,13 +31,11 @@ class Told(DelayedOperation):
 
 @pytest.fixture
 def timers(daemon_name: str) -> Iterator[Timers]:
-    """A worker of a daemon on the real clock."""
     with wheeld.embedded(capacity=1024) as daemon, connect(daemon) as timers:
         yield timers
 
 
 def test_callbacks_and_operations(timers: Timers) -> None:
-    """What expires while nobody calls dispatch is dealt with."""
     ran = threading.Event()
     with timers.dispatching() as dispatcher, Purgatory(timers, "p") as purgatory:
         timers.call_later(0.001, ran.set)
@@ -51,7 +49,6 @@ def test_callbacks_and_operations(timers: Timers) -> None:
 
 
 def test_events_go_to_who_takes_them(timers: Timers) -> None:
-    """Plain timers are the program's."""
     taken: queue.Queue[int] = queue.Queue()
     with timers.dispatching(lambda events: [taken.put(int(c)) for c in events["cookie"]]):
         timers.schedule(0.001, cookie=7)
@@ -61,7 +58,6 @@ def test_events_go_to_who_takes_them(timers: Timers) -> None:
 def test_events_that_nobody_takes_are_logged(
     timers: Timers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They do not vanish without a word."""
     ran = threading.Event()
     with caplog.at_level(logging.WARNING, "wheeld"), timers.dispatching():
         timers.schedule(0.001)
@@ -71,7 +67,6 @@ def test_events_that_nobody_takes_are_logged(
 
 
 def test_stop_does_not_wait_for_an_event(timers: Timers) -> None:
-    """With nothing pending the thread sleeps without end, and still ends at once when asked."""
     dispatcher = timers.dispatching().start()
     dispatcher.stop()
     dispatcher.stop()
@@ -79,7 +74,6 @@ def test_stop_does_not_wait_for_an_event(timers: Timers) -> None:
 
 
 def test_stop_from_a_callback(timers: Timers) -> None:
-    """The thread may end itself."""
     dispatcher = timers.dispatching().start()
     timers.call_later(0.001, dispatcher.stop)
     dispatcher._thread.join(PATIENCE)
@@ -89,8 +83,6 @@ def test_stop_from_a_callback(timers: Timers) -> None:
 def test_goes_on_after_an_exception_handler_that_raises(
     timers: Timers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One broken callback does not end the dispatching of all others."""
-
     def fail(*_: Any) -> None:
         raise ZeroDivisionError("a handler that fails")
 
@@ -104,7 +96,6 @@ def test_goes_on_after_an_exception_handler_that_raises(
 
 
 def test_ends_when_the_client_is_closed(timers: Timers) -> None:
-    """close() in another thread."""
     dispatcher = timers.dispatching().start()
     timers.close()
     dispatcher._thread.join(PATIENCE)
@@ -112,7 +103,6 @@ def test_ends_when_the_client_is_closed(timers: Timers) -> None:
 
 
 def test_ends_when_the_daemon_stops(caplog: pytest.LogCaptureFixture) -> None:
-    """Its end is logged: nobody is there to be told by an exception."""
     with wheeld.embedded(capacity=1024) as daemon:
         timers = connect(daemon, reconnect_for=0)
         dispatcher = timers.dispatching().start()

@@ -18,14 +18,12 @@ timers = connected()
 
 
 def test_they_fire_when_they_are_due(timers: Timers) -> None:
-    """Also one that is moved, and not before."""
     ids = [timers.schedule(0.01), timers.schedule(0.02)]
     assert timers.reschedule(ids[0], 0.03)
     assert set(receive(timers, 2)["timer_id"].tolist()) == set(ids)
 
 
 def test_a_periodic_timer_has_many_ticks_in_one(timers: Timers) -> None:
-    """Each on its grid."""
     id = timers.schedule(0.002, interval=0.002)
     events = receive(timers, 5)
     assert timers.cancel(id)
@@ -33,14 +31,11 @@ def test_a_periodic_timer_has_many_ticks_in_one(timers: Timers) -> None:
 
 
 def test_a_wall_clock(timers: Timers) -> None:
-    """By its own time."""
     timers.schedule_at(time.time() + 0.01, clock="realtime")
     assert (receive(timers, 1)["fired"] <= time.time_ns()).all()
 
 
 def test_asyncio(daemon: str) -> None:
-    """A sleep and a timeout on a loop."""
-
     async def main() -> None:
         async with wheeld_client.AsyncTimers(daemon) as timers:
             await timers.sleep(0.01)

@@ -18,7 +18,6 @@ timers = connected()
 
 @pytest.mark.parametrize("fork", [os.fork, bare_fork])
 def test_fork_detaches_the_child_only(timers: Timers, fork: Callable[[], int]) -> None:
-    """After a fork every call of the child raises ForkedClient; the parent goes on unharmed."""
     id = timers.schedule(3600.0)
     calls = calls_of(timers, id)
     assert [in_child(call, fork) for call in calls] == [ForkedClient.__name__] * len(calls)
@@ -31,8 +30,6 @@ def test_fork_detaches_the_child_only(timers: Timers, fork: Callable[[], int]) -
 
 
 def test_child_may_connect_anew(daemon: str, timers: Timers) -> None:
-    """A forked child is a worker of its own when it connects itself."""
-
     def work() -> None:
         with connect(daemon) as own:
             own.schedule(0.001)
@@ -43,7 +40,6 @@ def test_child_may_connect_anew(daemon: str, timers: Timers) -> None:
 
 
 def sockets() -> int:
-    """How many sockets this process has."""
     found = 0
     for fd in os.listdir("/proc/self/fd"):
         try:
@@ -55,7 +51,6 @@ def sockets() -> int:
 
 @pytest.mark.parametrize("after_fork", ["raise", "reconnect"])
 def test_child_lets_go_of_the_connection(daemon: str, after_fork: str) -> None:
-    """A child that does nothing does not keep its parent's control connection open."""
     gc.collect()  # sockets of earlier tests
     before = sockets()
     with connect(daemon, after_fork=after_fork):
@@ -64,7 +59,6 @@ def test_child_lets_go_of_the_connection(daemon: str, after_fork: str) -> None:
 
 
 def test_exec_leaves_no_descriptor(daemon: str, timers: Timers) -> None:
-    """What a child executes has none of the client's descriptors."""
     script = "import os\nfor e in os.listdir('/proc/self/fd'):\n" + (
         " try: print(os.readlink('/proc/self/fd/' + e))\n except OSError: pass"
     )

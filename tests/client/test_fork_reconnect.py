@@ -27,7 +27,6 @@ web = connected(worker="web", after_fork="reconnect")
 
 @pytest.mark.parametrize("fork", [os.fork, bare_fork])
 def test_first_call_connects_the_child(daemon: str, web: Timers, fork: Callable[[], int]) -> None:
-    """Any call may be the child's first; its timers are its own, and the parent keeps its."""
     id = web.schedule(3600.0)
     web.fileno()
     for number in range(len(calls_of(web, id))):
@@ -51,7 +50,6 @@ def test_first_call_connects_the_child(daemon: str, web: Timers, fork: Callable[
 
 
 def test_child_keeps_the_options() -> None:
-    """Policy and group are the child's, too; an unnamed parent has unnamed children."""
     options = {"on_death": "reroute", "group": "g", "after_fork": "reconnect"}
 
     def work() -> list[Any]:
@@ -75,7 +73,6 @@ def test_child_keeps_the_options() -> None:
 
 
 def test_child_forgets_the_parents_callbacks(web: Timers) -> None:
-    """A callback is the parent's: the child's handle does nothing, the parent's still runs."""
     ran: list[int] = []
     handle = web.call_later(3600.0, ran.append, 1)
 
@@ -95,7 +92,6 @@ def test_child_forgets_the_parents_callbacks(web: Timers) -> None:
 
 
 def test_prefork_server(daemon: str, web: Timers) -> None:
-    """Eight children of one parent at once, each with its own timers; none gets another's."""
     go, start = os.pipe()
 
     def work() -> list[int]:
@@ -120,7 +116,6 @@ def test_prefork_server(daemon: str, web: Timers) -> None:
 
 
 def test_multiprocessing(web: Timers) -> None:
-    """Processes of multiprocessing's fork method use the parent's client as if it were theirs."""
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
 
@@ -139,8 +134,6 @@ def test_multiprocessing(web: Timers) -> None:
 
 
 def test_fork_of_a_fork(daemon: str, web: Timers) -> None:
-    """A child's child is a worker of its own, named after the first, connected or not between."""
-
     def grandchild() -> list[Any]:
         web.schedule(0.0, 3)
         return [web.worker == f"web-{os.getpid()}", receive(web, 1)["cookie"].tolist()]
@@ -155,7 +148,6 @@ def test_fork_of_a_fork(daemon: str, web: Timers) -> None:
 
 
 def test_fork_while_another_thread_polls(web: Timers) -> None:
-    """The child of a process whose other thread waits in poll is not disturbed by it."""
     got: list[int] = []
     thread = threading.Thread(target=lambda: got.extend(web.poll(None)["cookie"].tolist()))
     thread.start()
@@ -174,7 +166,6 @@ def test_fork_while_another_thread_polls(web: Timers) -> None:
 
 
 def test_fork_in_a_signal_handler_during_poll(web: Timers) -> None:
-    """A handler forks while poll waits: the poll of each goes on with its own timers."""
     children: list[int] = []
     reader, writer = os.pipe()
 
@@ -203,8 +194,6 @@ def test_fork_in_a_signal_handler_during_poll(web: Timers) -> None:
 
 
 def test_threads_of_a_child_connect_once(daemon: str, web: Timers) -> None:
-    """Eight threads make the child's first call: one worker, and each call works."""
-
     def work() -> list[int]:
         barrier = threading.Barrier(8)
         errors: list[BaseException] = []
@@ -227,8 +216,6 @@ def test_threads_of_a_child_connect_once(daemon: str, web: Timers) -> None:
 
 
 def test_child_unmaps_the_parents_segments(web: Timers) -> None:
-    """Once connected, a child maps its own worker segment and not its parent's."""
-
     def mapped() -> list[str]:
         lines = Path("/proc/self/maps").read_text().split("\n")
         return sorted(line.rpartition("/")[2] for line in lines if "/dev/shm/wheeld" in line)
@@ -245,8 +232,6 @@ def test_child_unmaps_the_parents_segments(web: Timers) -> None:
 
 
 def test_closing_in_the_child_connects_nobody(daemon: str, web: Timers) -> None:
-    """close as the child's first call is the end of it; the parent stays connected."""
-
     def work() -> str:
         web.close()
         with pytest.raises(Exception, match="closed"):
@@ -259,7 +244,6 @@ def test_closing_in_the_child_connects_nobody(daemon: str, web: Timers) -> None:
 
 
 def test_parents_death_is_seen_while_the_child_lives(daemon: str) -> None:
-    """The killed parent's timers go; those of its child stay."""
     reader, writer = os.pipe()
 
     def child(timers: Timers) -> None:
@@ -290,7 +274,6 @@ def test_parents_death_is_seen_while_the_child_lives(daemon: str) -> None:
 
 
 def test_child_without_a_daemon(runtime_dir: Path) -> None:
-    """No daemon at the child's first call: DaemonNotRunning; when it is back, the call works."""
     with (
         StandIn(runtime_dir) as standin,
         connect(standin.name, worker="w", after_fork="reconnect") as timers,

@@ -123,7 +123,6 @@ daemon = embedded(capacity=1024, pools=["p=1000,strict"])
 
 
 def run(daemon: str, program: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process that gevent has patched."""
     return subprocess.run(
         [sys.executable, "-c", BEGINNING + program, daemon],
         capture_output=True,
@@ -134,7 +133,6 @@ def run(daemon: str, program: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_others_go_on(daemon: str, name: str) -> None:
-    """What waits does not stop the process."""
     done = run(daemon, PROGRAMS[name])
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == SAYS[name].split()
@@ -150,13 +148,11 @@ def test_others_go_on(daemon: str, name: str) -> None:
     ids=["callback", "signal"],
 )
 def test_an_exit_is_the_programs(daemon: str, exit: str) -> None:
-    """SystemExit that comes to the dispatching greenlet ends the program, as in any greenlet."""
     done = run(daemon, f"dispatcher = timers.dispatching().start()\n{exit}\ngevent.sleep(1e6)\n")
     assert done.returncode == 7, done.stderr
 
 
 def test_without_gevent_an_exit_ends_nothing(daemon: str) -> None:
-    """In a thread of its own one broken callback does not end the dispatching of all others."""
     program = f"""
 import sys, threading
 from wheeld_client import connect

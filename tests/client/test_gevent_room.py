@@ -165,7 +165,6 @@ SAYS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_others_go_on(name: str) -> None:
-    """What waits for room does not stop the process."""
     here = str(SUPPORT)
     done = subprocess.run(
         [sys.executable, "-c", BEGINNING + PROGRAMS[name] + "\nsys.exit(0)", here],

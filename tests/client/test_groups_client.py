@@ -12,7 +12,6 @@ daemon = fake_supervisor()
 
 
 def test_hello_carries_the_options(daemon: StandIn) -> None:
-    """hello: name, policy and group, as given; the defaults are drop and no group."""
     with connect(daemon.name, worker="w", on_death="reroute", group="web") as timers:
         assert (timers.worker, timers.on_death, timers.group) == ("w", "reroute", "web")
         assert timers.adopted is False
@@ -41,7 +40,6 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_options(daemon: StandIn, case: str) -> None:
-    """An option that is wrong or lacks another is a ValueError, and nothing was sent."""
     options, words = BAD[case]
     with pytest.raises(ValueError, match=words):
         connect(daemon.name, **options)
@@ -51,7 +49,6 @@ def test_bad_options(daemon: StandIn, case: str) -> None:
 
 
 def test_to_a_group(daemon: StandIn) -> None:
-    """to="group:NAME": the group's index and the group's mark, in single calls and batches."""
     daemon.name_group(0, "web")
     daemon.name_group(63, "n" * 59)
     with connect(daemon.name) as timers:
@@ -65,7 +62,6 @@ def test_to_a_group(daemon: StandIn) -> None:
 
 @pytest.mark.parametrize("name", ["", "we", "webb", "web\0", "nobody", "group:web"])
 def test_unknown_group(daemon: StandIn, name: str) -> None:
-    """A group that nobody has joined is a ValueError that names it; nothing is scheduled."""
     daemon.name_group(2, "web")
     with connect(daemon.name, worker="web") as timers:
         with pytest.raises(ValueError, match="group") as caught:
@@ -75,7 +71,6 @@ def test_unknown_group(daemon: StandIn, name: str) -> None:
 
 
 def test_to_a_kept_worker(daemon: StandIn) -> None:
-    """A worker that is gone and kept can be sent to by name; one that is dying cannot."""
     with connect(daemon.name) as timers, connect(daemon.name, worker="kept"):
         daemon.set_row_state(1, 4)
         timers.schedule(1.0, to="kept")
@@ -87,7 +82,6 @@ def test_to_a_kept_worker(daemon: StandIn) -> None:
 
 
 def test_goodbye_stands_in_the_segment(daemon: StandIn) -> None:
-    """close: the segment says so, also when there is nobody to say good-bye to."""
     timers = connect(daemon.name)
     memory = daemon.worker_memories[0]
     assert daemon.worker_header(0)["goodbye"] == 0

@@ -9,14 +9,12 @@ from wheeld_client import Purgatory
 
 
 def died(wheel: LocalWheel, row: int) -> LocalTimers:
-    """The worker dies and is kept; its successor."""
     wheel.depart(row, KEEP)
     assert wheel.settle() == [row]
     return wheel.successor(row)
 
 
 def test_a_successor_sees_held_events_again() -> None:
-    """The same events in the same order, with their payloads; then each is acknowledged once."""
     with LocalWheel(256, payload_bytes=16) as wheel:
         first = wheel.worker(0)
         for number in range(6):
@@ -35,7 +33,6 @@ def test_a_successor_sees_held_events_again() -> None:
 
 
 def test_a_slot_is_not_used_again_before_the_acknowledgement() -> None:
-    """Else the payload of an event that a successor has to see would be overwritten."""
     with LocalWheel(64) as wheel:
         timers = wheel.worker(0)
         timers.schedule_many([0.001] * 64)
@@ -48,7 +45,6 @@ def test_a_slot_is_not_used_again_before_the_acknowledgement() -> None:
 
 
 def test_the_clock_waits_for_the_acknowledgement() -> None:
-    """What is held keeps its place in the ring; what finds no room comes after it."""
     with LocalWheel(1 << 15) as wheel:
         timers = wheel.worker(0)
         total = 1 << 15
@@ -72,7 +68,6 @@ def test_the_clock_waits_for_the_acknowledgement() -> None:
 
 
 def test_a_poll_without_hold_is_refused_meanwhile() -> None:
-    """It could only take what comes after the held events, or take them too."""
     with LocalWheel(64) as wheel:
         timers = wheel.worker(0)
         timers.schedule_many([0.0, 0.0])
@@ -86,7 +81,6 @@ def test_a_poll_without_hold_is_refused_meanwhile() -> None:
 
 
 def test_not_with_purgatories() -> None:
-    """Their operations expire as they are received."""
     with LocalWheel(64) as wheel:
         timers = wheel.worker(0)
         Purgatory(timers, "fetch").check_and_complete("key")
@@ -95,7 +89,6 @@ def test_not_with_purgatories() -> None:
 
 
 def test_loans_end_with_the_acknowledgement() -> None:
-    """A timer that is sent to another worker: its slot goes back when that one has acknowledged."""
     with LocalWheel(128) as wheel:
         owner, reader = wheel.worker(0), wheel.worker(1)
         for number in range(64):
@@ -111,7 +104,6 @@ def test_loans_end_with_the_acknowledgement() -> None:
 
 @given(st.lists(st.sampled_from("srhdad"), max_size=40), st.integers(0, 2**32))
 def test_every_event_is_acknowledged_once(calls: list[str], seed: int) -> None:
-    """Random schedules, receptions, deaths: what is written down by tail comparison is exact."""
     rng = np.random.default_rng(seed)
     with LocalWheel(256) as wheel:
         timers, made = wheel.worker(0), 0

@@ -26,8 +26,6 @@ class Interrupted(Exception):
 
 @contextmanager
 def alarm(handler: Callable[[], object], after: float, again: bool = False) -> Iterator[None]:
-    """Call `handler` in the middle of whatever runs then; once, or again and again."""
-
     def handle(number: int, frame: object) -> None:
         handler()
 
@@ -43,12 +41,10 @@ def alarm(handler: Callable[[], object], after: float, again: bool = False) -> I
 
 
 def interrupt() -> None:
-    """Raise in the middle of a call."""
     raise Interrupted
 
 
 def test_interrupted_polls_lose_nothing(timers: Timers, rng_seed: int) -> None:
-    """A handler that raises again and again in polls that wait: each event comes once."""
     rng = np.random.default_rng(rng_seed)
     ids = timers.schedule_many(rng.uniform(0, 0.5, 2000))
     parts: list[Any] = []
@@ -68,7 +64,6 @@ def test_interrupted_polls_lose_nothing(timers: Timers, rng_seed: int) -> None:
 
 
 def test_interrupted_poll_is_rung_again(timers: Timers) -> None:
-    """After a poll that a handler ended, the descriptor and the next poll wake as ever."""
     fd = timers.fileno()
     for number in range(50):
         with pytest.raises(Interrupted), alarm(interrupt, 0.002):
@@ -81,7 +76,6 @@ def test_interrupted_poll_is_rung_again(timers: Timers) -> None:
 
 
 def test_handler_that_polls(timers: Timers) -> None:
-    """A handler may itself receive, also in the middle of a poll: nothing comes twice."""
     parts: list[Any] = []
 
     def nested() -> None:
@@ -97,7 +91,6 @@ def test_handler_that_polls(timers: Timers) -> None:
 
 
 def test_handler_that_closes(daemon: str) -> None:
-    """A handler may close the client under a poll that waits: it ends with ClientClosed."""
     timers = connect(daemon)
     with pytest.raises(ClientClosed), alarm(timers.close, 0.01):
         timers.poll(None)
@@ -107,7 +100,6 @@ def test_handler_that_closes(daemon: str) -> None:
 
 
 def scheduling(timers: Timers) -> None:
-    """One call after the other."""
     while True:
         timers.cancel(timers.schedule(3600.0))
         timers.cancel(timers.schedule(0.001))
@@ -115,13 +107,11 @@ def scheduling(timers: Timers) -> None:
 
 
 def batching(timers: Timers) -> None:
-    """Batches that are wider than the ring."""
     while True:
         timers.cancel_many(timers.schedule_many(np.full(3000, 3600.0)))
 
 
 def polling(timers: Timers) -> None:
-    """Receives what it schedules."""
     while True:
         timers.schedule(0.0)
         timers.poll(0.001)
@@ -129,7 +119,6 @@ def polling(timers: Timers) -> None:
 
 
 def looking(timers: Timers) -> None:
-    """What does not change anything."""
     while True:
         timers.stats()
         timers.workers()
@@ -150,7 +139,6 @@ class Failing(threading.Thread):
         self._started_work.wait()
 
     def run(self) -> None:
-        """Work."""
         self._started_work.set()
         try:
             self._work(self._timers)
@@ -158,7 +146,6 @@ class Failing(threading.Thread):
             self._failure = error
 
     def failure(self) -> BaseException | None:
-        """What ended it."""
         self.join(LONG)
         assert not self.is_alive()
         return self._failure
@@ -169,7 +156,6 @@ WORK = [scheduling, batching, polling, looking]
 
 @pytest.mark.parametrize("work", WORK)
 def test_close_under_a_busy_thread(daemon: str, work: Callable[[Timers], None]) -> None:
-    """close while another thread is in its calls: that one gets ClientClosed, and none hangs."""
     for pause in (0.0, 0.0005, 0.002, 0.01):
         timers = connect(daemon)
         thread = Failing(work, timers)
@@ -182,7 +168,6 @@ def test_close_under_a_busy_thread(daemon: str, work: Callable[[Timers], None]) 
 
 
 def test_close_while_another_thread_waits_for_room(runtime_dir: Path) -> None:
-    """A call that waits behind a full ring ends with ClientClosed, not after seconds."""
     with StandIn(runtime_dir, capacity=4096) as standin:
         timers = connect(standin.name)
         thread = Failing(batching, timers)
@@ -193,7 +178,6 @@ def test_close_while_another_thread_waits_for_room(runtime_dir: Path) -> None:
 
 
 def test_room_that_never_comes(runtime_dir: Path) -> None:
-    """Nobody drains the ring: DaemonNotRunning after some seconds; others may use the client."""
     with StandIn(runtime_dir, capacity=4096) as standin, connect(standin.name) as timers:
         ids = timers.schedule_many(np.full(1024, 1.0))
         with pytest.raises(DaemonNotRunning, match="has not drained"):

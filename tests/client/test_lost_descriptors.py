@@ -49,7 +49,6 @@ shared = shared_daemon()
 
 @pytest.fixture
 def daemon(shared: Daemon) -> Iterator[Daemon]:
-    """The shared one; at the end of a test nobody is there, and all of its slots can be used."""
     yield shared
     until(lambda: shared.workers() == {}, "all gone")
     with connect(str(shared.directory)) as timers:
@@ -58,7 +57,6 @@ def daemon(shared: Daemon) -> Iterator[Daemon]:
 
 
 def fill(timers: Timers) -> int:
-    """Take every slot that there is; returns how many."""
     count = 0
     for size in (64, 1):
         try:
@@ -71,19 +69,16 @@ def fill(timers: Timers) -> int:
 
 
 def state(daemon: Daemon, name: str) -> str | None:
-    """What the status says of a worker."""
     found: str | None = daemon.workers().get(name, {}).get("state")
     return found
 
 
 def lose(daemon: Daemon, worker: Remote, name: str) -> None:
-    """Have it close all its descriptors; returns when the daemon knows."""
     worker.ask(CLOSE_ALL)
     until(lambda: state(daemon, name) == "fenced", "fenced")
 
 
 def rings(worker: Remote) -> bool:
-    """Have it arm a timer, for which it has to ring if the clock sleeps; False: it could not."""
     try:
         worker.ask("timers.schedule(0.0001)")
     except RemoteError:
@@ -114,7 +109,6 @@ def test_its_calls_are_refused_and_its_timers_stay_its_own(daemon: Daemon) -> No
 
 
 def test_the_log_says_so(daemon: Daemon) -> None:
-    """Whoever looks for the reason finds it."""
     with Remote(daemon, worker="logged") as worker:
         lose(daemon, worker, "logged")
         until(
@@ -123,7 +117,6 @@ def test_the_log_says_so(daemon: Daemon) -> None:
 
 
 def test_no_successor_while_it_lives(daemon: Daemon) -> None:
-    """What is kept for a successor is one's only after the end of the process."""
     with Remote(daemon, worker="kept", on_death="keep") as first:
         first.ask("timers.schedule_many([0.0] * 5, np.arange(5)).tolist()")
         first.ask("timers.schedule(1000.0)")
@@ -138,7 +131,6 @@ def test_no_successor_while_it_lives(daemon: Daemon) -> None:
 
 
 def test_it_closes_and_comes_back(daemon: Daemon) -> None:
-    """close() of what was lost frees the name and the slots at once; connect() does as ever."""
     with Remote(daemon, worker="again", on_death="keep") as worker:
         worker.ask("timers.schedule(1000.0)")
         lose(daemon, worker, "again")
@@ -150,7 +142,6 @@ def test_it_closes_and_comes_back(daemon: Daemon) -> None:
 
 
 def test_a_group_does_not_count_on_it(daemon: Daemon) -> None:
-    """Its events go to members that can be reached."""
     with (
         Remote(daemon, worker="lost", group="g") as lost,
         connect(str(daemon.directory), group="g") as member,
@@ -164,7 +155,6 @@ def test_a_group_does_not_count_on_it(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_files_of_others_under_its_numbers(daemon: Daemon, call: str) -> None:
-    """Neither written to, nor read, nor closed, though the daemon has not noticed yet."""
     with Remote(daemon, worker="numbers") as worker:
         worker.ask("id = timers.schedule(1000.0); timers.fileno()")
         with stopped(daemon.pid):
@@ -264,7 +254,6 @@ def test_a_process_whose_first_thread_has_ended_is_not_dead(
 
 
 def test_a_client_that_is_let_go_of(daemon: Daemon) -> None:
-    """Its row is free though the process lives: the destructor says good-bye."""
     clients = [connect(str(daemon.directory), worker="dropped")]
     clients[0].schedule(1000.0)
     clients.clear()
@@ -274,7 +263,6 @@ def test_a_client_that_is_let_go_of(daemon: Daemon) -> None:
 
 
 def test_a_child_does_not_say_goodbye(daemon: Daemon) -> None:
-    """For its parent, whose client it has a copy of."""
     clients = [connect(str(daemon.directory), worker="parent")]
     freed = weakref.ref(clients[0])
 
@@ -293,7 +281,6 @@ def test_a_child_does_not_say_goodbye(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("op", ["hello", "hello, bound"])
 def test_a_hello_without_a_client(daemon: Daemon, op: str) -> None:
-    """Who asks for a place, and goes before it has taken it, leaves none behind."""
     connection = control.Connection(daemon.directory)
     connection.request(
         "hello", layout=_native.LAYOUT_VERSION, fingerprint=_native.FINGERPRINT, worker=op
@@ -321,7 +308,6 @@ print("well")
 
 
 def test_a_thousand_connects(daemon: Daemon) -> None:
-    """close() gives descriptors and memory back, not some run of the collector."""
     done = subprocess.run(
         [sys.executable, "-c", FEW, str(daemon.directory)], capture_output=True, text=True
     )

@@ -7,12 +7,10 @@ from local_wheel import LocalWheel, doorbell
 
 
 def is_readable(fd: int) -> bool:
-    """Is it, now?"""
     return bool(select.select([fd], [], [], 0)[0])
 
 
 def test_what_nobody_heard_is_rung_again(wheel: LocalWheel) -> None:
-    """Both FIFOs are, once, as bytes may stand in the former ones; and no descriptor stays."""
     timers = wheel.worker(0)
     fd = timers.fileno()
     assert not is_readable(fd)
@@ -33,7 +31,6 @@ def test_what_nobody_heard_is_rung_again(wheel: LocalWheel) -> None:
 
 
 def test_descriptors_that_are_not_its_own_any_more(wheel: LocalWheel) -> None:
-    """Somebody closed them, and has files under their numbers: those stay as they are."""
     timers = wheel.worker(0)
     fd = timers.fileno()
     theirs = os.memfd_create("theirs")

@@ -9,7 +9,6 @@ from wheeld_client import DaemonNotRunning, Observer, connect, pending_timers
 
 
 def test_pending_timers() -> None:
-    """Ids, cookies, clocks, owners, targets and payloads, as they were scheduled."""
     config = {"capacity": 256, "payload_bytes": 8, "virtual_clock": True}
     with (
         wheeld.embedded(**config) as name,
@@ -39,7 +38,6 @@ def test_pending_timers() -> None:
 
 
 def test_looking_takes_nothing() -> None:
-    """Unread expirations are counted and stay."""
     with wheeld.embedded(capacity=256) as name, connect(name, worker="a") as timers:
         with Observer(name) as observer:
             assert observer.unread("nobody") is None
@@ -55,13 +53,11 @@ def test_looking_takes_nothing() -> None:
 
 
 def test_no_daemon() -> None:
-    """As connect says it."""
     with pytest.raises(DaemonNotRunning, match="no wheeld daemon"):
         pending_timers("nowhere", "/nonexistent")
 
 
 def test_a_piece_of_the_wheel() -> None:
-    """Slots are looked at from one to another."""
     with wheeld.embedded(capacity=256) as name, connect(name) as timers:
         ids = timers.schedule_many([60.0] * 200)
         with Observer(name) as observer:

@@ -33,7 +33,6 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 
 @pytest.mark.parametrize(("options", "error", "words"), WRONG, ids=str)
 def test_wrong_options(options: dict[str, Any], error: type[Exception], words: str) -> None:
-    """A TypeError or ValueError that shows the value; never one of what the options go through."""
     with pytest.raises(error) as caught:
         connect(**options)
     assert words in str(caught.value)

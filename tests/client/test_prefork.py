@@ -28,7 +28,6 @@ BEGIN: dict[str, Callable[[LocalTimers], object]] = {
 
 @pytest.mark.parametrize("how", BEGIN)
 def test_a_member_from_its_first_receive_on(how: str) -> None:
-    """Who never received is sent nothing; who has, in whatever way, is."""
     with LocalWheel() as wheel:
         master = wheel.worker(0, group="g", receives=False)
         member = wheel.worker(1, group="g")
@@ -45,7 +44,6 @@ def test_a_member_from_its_first_receive_on(how: str) -> None:
 
 
 def test_a_group_of_masters() -> None:
-    """Without a member who has joined is sent it; the first one that receives has it."""
     with LocalWheel() as wheel:
         wheel.worker(0, group="g", receives=False)
         sender = wheel.worker(1)
@@ -58,7 +56,6 @@ def test_a_group_of_masters() -> None:
 
 
 def test_a_master_inherits_nothing() -> None:
-    """What a dead member left is kept until one is there that receives."""
     with LocalWheel() as wheel:
         dying = wheel.worker(0, group="g")
         master = wheel.worker(1, group="g", receives=False)
@@ -75,7 +72,6 @@ def test_a_master_inherits_nothing() -> None:
 
 
 def test_a_successor_begins_anew() -> None:
-    """That the one before it received says nothing of it."""
     with LocalWheel() as wheel:
         wheel.worker(0, group="g")
         member = wheel.worker(1, group="g")
@@ -92,8 +88,6 @@ def test_a_successor_begins_anew() -> None:
 
 
 def test_heirs_that_begin_to_receive_later(daemon: Daemon) -> None:
-    """The supervisor keeps what a group left until one of its members receives."""
-
     def work() -> None:
         timers = connect(str(daemon.directory), group="g", on_death="reroute")
         timers.schedule(1000.0)
@@ -110,7 +104,6 @@ def test_heirs_that_begin_to_receive_later(daemon: Daemon) -> None:
 
 
 def test_master_and_children(daemon: Daemon) -> None:
-    """The events of a group go to the children of a master that never polls, all of them."""
     with (
         connect(str(daemon.directory), group="g", after_fork="reconnect") as master,
         connect(str(daemon.directory)) as sender,
@@ -147,7 +140,6 @@ def test_master_and_children(daemon: Daemon) -> None:
 
 
 def keeper(daemon: Daemon, worker: str = "web") -> Timers:
-    """A master whose children are to have successors."""
     return connect(str(daemon.directory), worker=worker, on_death="keep", after_fork="reconnect")
 
 
@@ -173,7 +165,6 @@ def test_recycled_children_succeed_each_other(daemon: Daemon) -> None:
 
 
 def test_children_at_once(daemon: Daemon) -> None:
-    """Each has a number of its own; who takes a dead one's place has that one's."""
     with keeper(daemon) as web:
         ready, tell = os.pipe()
         go, start = os.pipe()
@@ -201,7 +192,6 @@ def test_children_at_once(daemon: Daemon) -> None:
 
 
 def test_a_long_name_is_cut(daemon: Daemon) -> None:
-    """So that the number fits."""
     with keeper(daemon, "w" * 63) as web:
 
         def name() -> str:

@@ -10,7 +10,6 @@ CAPACITY = 256
 
 
 def arm_all(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """Callbacks and operations in each state that a worker can leave; public timers beside them."""
     purgatory = Purgatory(timers, "p")
     timers.call_later(0.001, print, "fired, and not read")
     purgatory.try_complete_else_watch(Op(0.001), ["a"])
@@ -26,7 +25,6 @@ def arm_all(wheel: LocalWheel, timers: LocalTimers) -> None:
 
 
 def test_a_successor_gets_none() -> None:
-    """Its own are those that were scheduled with a cookie; all slots are its own."""
     with LocalWheel(CAPACITY) as wheel:
         arm_all(wheel, wheel.worker(0))
         wheel.depart(0, KEEP)
@@ -40,7 +38,6 @@ def test_a_successor_gets_none() -> None:
 
 
 def test_a_successor_uses_the_slots_before_it_reads() -> None:
-    """What stood in the ring for a slot's last timer is none of the next one's."""
     with LocalWheel(CAPACITY) as wheel:
         arm_all(wheel, wheel.worker(0))
         wheel.depart(0, KEEP)
@@ -53,7 +50,6 @@ def test_a_successor_uses_the_slots_before_it_reads() -> None:
 
 
 def test_members_get_none() -> None:
-    """Nor do the members of a group, which share the slots."""
     with LocalWheel(CAPACITY) as wheel:
         arm_all(wheel, wheel.worker(0, group="g"))
         heir = wheel.worker(1, group="g")
@@ -68,7 +64,6 @@ def test_members_get_none() -> None:
 
 @pytest.mark.parametrize("leave", [KEEP, REROUTE])
 def test_behind_a_full_ring(leave: int) -> None:
-    """What waited for room in the dead worker's ring ends, too."""
     capacity = 4096
     with LocalWheel(capacity) as wheel:
         dying = wheel.worker(0, group="g")
@@ -92,7 +87,6 @@ def test_behind_a_full_ring(leave: int) -> None:
 
 @pytest.mark.parametrize("leave", [KEEP, REROUTE])
 def test_over_the_death_of_the_clock(leave: int) -> None:
-    """A clock that dies before, or after, it has looked at the dead worker's slabs."""
     for restarts in ((True, False), (False, True), (True, True)):
         with LocalWheel(CAPACITY) as wheel:
             arm_all(wheel, wheel.worker(0, group="g"))
@@ -110,7 +104,6 @@ def test_over_the_death_of_the_clock(leave: int) -> None:
 
 
 def test_in_their_own_process_nothing_changes() -> None:
-    """They fire, run and move as ever."""
     ran: list[int] = []
     with LocalWheel(CAPACITY) as wheel:
         timers = wheel.worker(0)

@@ -37,20 +37,17 @@ class Poller(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Poll once."""
         try:
             self.cookies = self._timers.poll(self._timeout)["cookie"].tolist()
         except BaseException as error:
             self.error = error
 
     def finish(self) -> None:
-        """Wait for it."""
         self.join(LONG)
         assert not self.is_alive(), "poll hangs"
 
 
 def test_hot_calls_do_not_need_the_supervisor(daemon: StandIn) -> None:
-    """Without a supervisor timers are armed, moved, cancelled, fire and arrive."""
     with connect(daemon.name) as timers:
         daemon.kill()
         kept, gone = timers.schedule(0.001, 1), timers.schedule(0.001, 2)
@@ -64,7 +61,6 @@ def test_hot_calls_do_not_need_the_supervisor(daemon: StandIn) -> None:
 
 
 def test_poll_delivers_while_the_supervisor_is_away(daemon: StandIn) -> None:
-    """A poll that waits when the supervisor goes still returns the next event."""
     with connect(daemon.name, reconnect_for=LONG) as timers:
         timers.schedule(0.001, 7)
         poller = Poller(timers)
@@ -78,7 +74,6 @@ def test_poll_delivers_while_the_supervisor_is_away(daemon: StandIn) -> None:
 
 @pytest.mark.parametrize("cycles", [1, 5])
 def test_poll_takes_the_connection_up_again(daemon: StandIn, cycles: int) -> None:
-    """A waiting poll says `resume` to each restarted supervisor, then waits on as before."""
     with connect(daemon.name, worker="w", reconnect_for=LONG) as timers:
         timers.schedule(0.001, 7)
         poller = Poller(timers)
@@ -98,7 +93,6 @@ def test_poll_takes_the_connection_up_again(daemon: StandIn, cycles: int) -> Non
 
 
 def test_poll_gives_up_after_reconnect_for(daemon: StandIn) -> None:
-    """After reconnect_for seconds poll raises; a later one finds the supervisor, if it is back."""
     with connect(daemon.name, reconnect_for=0.2) as timers:
         daemon.kill()
         before = time.monotonic()
@@ -122,7 +116,6 @@ def test_poll_gives_up_after_reconnect_for(daemon: StandIn) -> None:
 
 
 def test_the_callers_timeout_comes_first(daemon: StandIn) -> None:
-    """poll(s) with s below reconnect_for returns no events, after at least s seconds."""
     with connect(daemon.name, reconnect_for=LONG) as timers:
         daemon.kill()
         before = time.monotonic()
@@ -131,7 +124,6 @@ def test_the_callers_timeout_comes_first(daemon: StandIn) -> None:
 
 
 def test_no_patience(daemon: StandIn) -> None:
-    """reconnect_for=0: one try, then DaemonNotRunning; with the supervisor back it is found."""
     with connect(daemon.name, reconnect_for=0) as timers:
         daemon.kill()
         with pytest.raises(DaemonNotRunning):
@@ -140,7 +132,6 @@ def test_no_patience(daemon: StandIn) -> None:
 
 
 def test_refused(daemon: StandIn) -> None:
-    """A daemon that will not have the worker back: its reason at once, and from all later calls."""
     timers = connect(daemon.name, reconnect_for=LONG)
     id = timers.schedule(10.0)
     daemon.kill()
@@ -162,7 +153,6 @@ def test_refused(daemon: StandIn) -> None:
 
 
 def test_refusal_reaches_all_threads(daemon: StandIn) -> None:
-    """Every thread that waits is told, and only one asks."""
     timers = connect(daemon.name, reconnect_for=LONG)
     pollers = [Poller(timers) for _ in range(4)]
     daemon.kill()
@@ -177,7 +167,6 @@ def test_refusal_reaches_all_threads(daemon: StandIn) -> None:
 
 
 def test_silent_supervisor(daemon: StandIn) -> None:
-    """A supervisor that takes the call and does not answer keeps nobody waiting for events."""
     with connect(daemon.name, reconnect_for=LONG) as timers:
         timers.schedule(0.001, 3)
         daemon.kill()
@@ -192,7 +181,6 @@ def test_silent_supervisor(daemon: StandIn) -> None:
 
 
 def test_stop_while_it_is_away(daemon: StandIn) -> None:
-    """A wheel that is stopped for good ends the wait, whatever reconnect_for says."""
     with connect(daemon.name, reconnect_for=LONG) as timers:
         poller = Poller(timers)
         daemon.kill()
@@ -206,7 +194,6 @@ def test_stop_while_it_is_away(daemon: StandIn) -> None:
 
 @pytest.mark.parametrize("pause", [0.0, 0.005, 0.05])
 def test_close_while_it_is_away(daemon: StandIn, pause: float) -> None:
-    """close from another thread ends a poll that is reconnecting."""
     timers = connect(daemon.name, reconnect_for=LONG)
     poller = Poller(timers)
     daemon.kill()
@@ -217,7 +204,6 @@ def test_close_while_it_is_away(daemon: StandIn, pause: float) -> None:
 
 
 def test_close_after_an_unnoticed_restart(daemon: StandIn) -> None:
-    """close tells the restarted supervisor, though no poll had met it."""
     timers = connect(daemon.name)
     daemon.kill()
     daemon.start()
@@ -230,8 +216,6 @@ class Interrupted(Exception):
 
 
 def test_signals_while_it_is_away(daemon: StandIn) -> None:
-    """A handler runs while poll reconnects; what it raises comes out, and the client goes on."""
-
     def handler(number: int, frame: object) -> None:
         raise Interrupted
 
@@ -256,7 +240,6 @@ def test_signals_while_it_is_away(daemon: StandIn) -> None:
 
 
 def test_no_descriptor_is_left(daemon: StandIn) -> None:
-    """Ten restarts later the client holds as many descriptors as before."""
     with connect(daemon.name, reconnect_for=LONG) as timers:
         before = sorted(os.listdir("/proc/self/fd"))
         for cycle in range(10):
@@ -271,7 +254,6 @@ def test_no_descriptor_is_left(daemon: StandIn) -> None:
 
 
 def test_alarm(daemon: StandIn) -> None:
-    """A clock that sleeps on though its bell was rung is reported: once, and without waiting."""
     with connect(daemon.name) as timers:
         daemon.view.header["sleep_until"] = 2**63 - 1  # it sleeps; it never wakes
         timers.schedule(0.001)
@@ -286,7 +268,6 @@ def test_alarm(daemon: StandIn) -> None:
 
 
 def test_no_alarm_for_a_clock_that_wakes(daemon: StandIn) -> None:
-    """A clock that has woken since is not reported."""
     with connect(daemon.name) as timers:
         daemon.view.header["sleep_until"] = 2**63 - 1
         timers.schedule(0.001)
@@ -296,7 +277,6 @@ def test_no_alarm_for_a_clock_that_wakes(daemon: StandIn) -> None:
 
 
 def interrupted_at(line: int, call: Callable[[], object]) -> bool:
-    """Make a call; at so many lines of reconnect.py a KeyboardInterrupt. False: it had no more."""
     left = line
     reached: dict[FrameType, int] = {}
 
@@ -323,7 +303,6 @@ def interrupted_at(line: int, call: Callable[[], object]) -> bool:
 
 
 def test_an_interrupt_keeps_no_lock(tmp_path: Path) -> None:
-    """Wherever it comes in a step, or at the end: the next step is one, not told to come again."""
     hello = {"row": 0, "incarnation": 1, "token": 2}
     line = 1
     while True:

@@ -15,7 +15,6 @@ LATER = 5 * SECOND
 
 
 def test_ids_are_as_reserved() -> None:
-    """Armed, fired and cancelled under the ids that were known before."""
     with LocalWheel(256, payload_bytes=8) as wheel:
         timers = wheel.worker(0)
         ids = timers.reserve(5)
@@ -38,7 +37,6 @@ def test_ids_are_as_reserved() -> None:
 
 
 def test_reserved_slots_are_taken() -> None:
-    """Nobody else gets them; released they are free, once."""
     with LocalWheel(128) as wheel:
         timers = wheel.worker(0)
         ids = timers.reserve(100)
@@ -75,7 +73,6 @@ def test_what_is_not_reserved_is_refused() -> None:
 
 
 def test_bad_batches_arm_nothing() -> None:
-    """Each error names what was got; the reserved stay so, those taken for the call go back."""
     with LocalWheel(64, payload_bytes=8) as wheel:
         timers = wheel.worker(0)
         ids = timers.reserve(2)
@@ -104,7 +101,6 @@ def test_bad_batches_arm_nothing() -> None:
 
 
 def test_deadlines_without_ids() -> None:
-    """An ordinary batch at points in time; none is fine, too; what has passed fires at once."""
     with LocalWheel(256) as wheel:
         timers, other = wheel.worker(0), wheel.worker(1)
         wheel.advance(SECOND)
@@ -120,7 +116,6 @@ def test_deadlines_without_ids() -> None:
 
 @pytest.mark.parametrize("armed", [0, 1, 40, 99, 100])
 def test_a_successor_knows_what_was_armed(armed: int) -> None:
-    """A worker dies after so many of the ids that it has written down."""
     with LocalWheel(256) as wheel:
         first = wheel.worker(0)
         first.schedule_many([0.001] * 30)  # slots that were used before
@@ -155,7 +150,6 @@ sys.stdin.read()
 
 
 def test_killed_while_it_arms(tmp_path: Path) -> None:
-    """A real process, killed at some moment: the beginning that was armed fires, and no more."""
     with wheeld.embedded(capacity=1 << 17) as name:
         child = subprocess.Popen(
             [sys.executable, "-c", CHILD, name], stdout=subprocess.PIPE, stdin=subprocess.PIPE
@@ -179,7 +173,6 @@ def test_killed_while_it_arms(tmp_path: Path) -> None:
 
 
 def _adopted(name: str) -> Timers:
-    """The successor, when the daemon has noticed the death."""
     while True:
         try:
             timers = connect(name, worker="w", on_death="keep")

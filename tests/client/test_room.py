@@ -22,14 +22,12 @@ wheel = local_wheel(4 * RING, 2)
 
 @pytest.fixture
 def timers(wheel: LocalWheel, monkeypatch: pytest.MonkeyPatch) -> LocalTimers:
-    """A worker that must not sleep."""
     timers = wheel.worker(0)
     never_sleep(monkeypatch, timers)
     return timers
 
 
 def snapshot(wheel: LocalWheel, timers: LocalTimers) -> Any:
-    """What a call may change: states and deadlines of all slots, and this worker's counts."""
     stats = timers.stats()
     return (
         wheel.slots.states.tobytes(),
@@ -65,7 +63,6 @@ BATCHES: dict[str, Callable[[LocalTimers, list[int]], Any]] = {
 
 @pytest.mark.parametrize("name", SINGLE)
 def test_full_ring(wheel: LocalWheel, timers: LocalTimers, name: str) -> None:
-    """RingFull, and nothing is armed, cancelled or moved; when it is drained the call works."""
     ids = fill_ring(timers)
     assert len(ids) == RING
     before = snapshot(wheel, timers)
@@ -78,7 +75,6 @@ def test_full_ring(wheel: LocalWheel, timers: LocalTimers, name: str) -> None:
 
 
 def test_a_timer_that_it_was_not_armed_for(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """The callback of a call that was refused is nowhere, and the next one's is called."""
     called: list[int] = []
     fill_ring(timers)
     with pytest.raises(RingFull):
@@ -92,7 +88,6 @@ def test_a_timer_that_it_was_not_armed_for(wheel: LocalWheel, timers: LocalTimer
 
 
 def test_handles(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """What was made with block=False has a handle that does not wait either."""
     handle = timers.call_later(FAR, nothing, block=False)
     waits = timers.call_later(FAR, nothing)
     fill_ring(timers)
@@ -109,7 +104,6 @@ def test_handles(wheel: LocalWheel, timers: LocalTimers) -> None:
 
 
 def test_what_needs_no_room(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """Moved to later, or over already: decided at once however full the ring is, waiting or not."""
     over, periodic = timers.schedule(0.0), timers.schedule(FAR, interval=1.0)
     wheel.settle()
     timers.poll()
@@ -132,7 +126,6 @@ def test_what_needs_no_room(wheel: LocalWheel, timers: LocalTimers) -> None:
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_batches_are_whole(wheel: LocalWheel, timers: LocalTimers, name: str) -> None:
-    """With room for all of it but one, nothing of a batch is done; with one more, all of it is."""
     ids = timers.schedule_many(np.full(200, FAR)).tolist()
     wheel.settle()
     timers.schedule_many(np.full(RING - 199, FAR))
@@ -149,7 +142,6 @@ def test_batches_are_whole(wheel: LocalWheel, timers: LocalTimers, name: str) ->
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_larger_than_the_ring(wheel: LocalWheel, timers: LocalTimers, name: str) -> None:
-    """It can never be done without waiting: ValueError that says what can; a ring of them can."""
     ids: list[int] = []
     for _ in range(2):
         ids += timers.schedule_many(np.full(RING, FAR)).tolist()
@@ -163,7 +155,6 @@ def test_larger_than_the_ring(wheel: LocalWheel, timers: LocalTimers, name: str)
 
 
 def test_reserved_ids_stay_reserved(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """A batch under reserved ids that is refused has used none of them."""
     ids = timers.reserve(50, block=False)
     fill_ring(timers)
     with pytest.raises(RingFull):
@@ -176,7 +167,6 @@ def test_reserved_ids_stay_reserved(wheel: LocalWheel, timers: LocalTimers) -> N
 
 
 def test_refused_batches_keep_no_slot(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """Neither one that finds no room in the ring, nor one that finds too few slots."""
     ids = fill_ring(timers)
     for _ in range(10):
         with pytest.raises(RingFull):
@@ -205,7 +195,6 @@ ARMING: dict[str, Callable[[LocalTimers], Any]] = {
 
 @pytest.mark.parametrize("name", ARMING)
 def test_full_wheel(wheel: LocalWheel, timers: LocalTimers, name: str) -> None:
-    """WheelFull at once, though slots are on their way back, which a waiting call waits for."""
     ids = fill_slots(timers, wheel.settle)
     assert timers.cancel_many(ids[:2]).all()  # which the clock has not heard of
     before = snapshot(wheel, timers)
@@ -219,7 +208,6 @@ def test_full_wheel(wheel: LocalWheel, timers: LocalTimers, name: str) -> None:
 
 
 def test_a_refused_call_rings(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """A cancel lets the clock sleep; who finds no slot has it come, and the next try finds one."""
     with LocalWheel(128, 1) as small:
         full = small.worker(0)
         ids = fill_slots(full, small.settle)
@@ -235,7 +223,6 @@ def test_a_refused_call_rings(wheel: LocalWheel, timers: LocalTimers) -> None:
 
 
 def test_waiting_calls_wait(wheel: LocalWheel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default, and with block=True: until the clock has made room; also larger batches."""
     timers = wheel.worker(0)
     on_nap(monkeypatch, timers, wheel.settle)
     first = fill_ring(timers)
@@ -278,7 +265,6 @@ def test_what_ends_a_wait_undoes_the_call(
 
 
 def test_closed_while_it_waits(wheel: LocalWheel, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By whoever goes on meanwhile: the call says so, and touches nothing."""
     timers = wheel.worker(0)
     fill_ring(timers)
     on_nap(monkeypatch, timers, timers.close)
@@ -290,7 +276,6 @@ def test_closed_while_it_waits(wheel: LocalWheel, monkeypatch: pytest.MonkeyPatc
 def test_an_operation_that_waits_for_room(
     wheel: LocalWheel, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Others go on while it waits for room for its timeout: close, complete it, cancel it."""
     timers = wheel.worker(0)
     purgatory, op = Purgatory(timers, "p"), Op(1.0)
     ids = fill_ring(timers)
@@ -324,8 +309,6 @@ def test_an_operation_that_waits_for_room(
 
 
 def test_the_argument(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """Any truth value, by keyword alone; what it raises comes out, and nothing is done."""
-
     class Odd:
         def __bool__(self) -> bool:
             raise ZeroDivisionError

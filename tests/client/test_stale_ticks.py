@@ -41,7 +41,6 @@ def test_tick_from_before_a_move(wheel: LocalWheel, reader: int, move: str, time
 
 @pytest.mark.parametrize("keep", ["hold", "dispatch", "crash"])
 def test_tick_from_before_a_move_and_one_after_it(wheel: LocalWheel, keep: str) -> None:
-    """Both are in the ring, with the same due time."""
     timers = wheel.worker(0)
     id = timers.schedule(0.001, interval=5.0)
     wheel.advance(MS)
@@ -58,7 +57,6 @@ def test_tick_from_before_a_move_and_one_after_it(wheel: LocalWheel, keep: str) 
 
 
 def test_tick_that_a_neighbour_moves(wheel: LocalWheel) -> None:
-    """Its callback is called in the dispatch that has received both."""
     timers = wheel.worker(0)
     id = timers.schedule(0.001, interval=5.0)
     timers.call_later(0.001, lambda: timers.reschedule(id, 10.0))
@@ -86,7 +84,6 @@ def test_a_move_to_the_moment_of_the_last_tick(wheel: LocalWheel, read: bool, di
 
 @pytest.mark.parametrize("published", [True, False])
 def test_first_tick_of_a_new_grid_that_is_done_again(wheel: LocalWheel, published: bool) -> None:
-    """The clock dies before it has published the tick: MOVED is gone, the note says so."""
     timers = wheel.worker(0)
     id = timers.schedule(0.001, interval=7.0)
     wheel.advance(MS)

@@ -31,7 +31,6 @@ except ValueError as error:
 
 
 def test_refused_with_a_reason() -> None:
-    """ImportError there; this interpreter keeps its types and exceptions."""
     command = [sys.executable, "-c", HERE, THERE]
     done = subprocess.run(command, capture_output=True, text=True)
     lines = done.stdout.splitlines()

@@ -29,7 +29,6 @@ FAR = 1e6
 
 @pytest.fixture
 def timers(daemon_name: str) -> Iterator[Timers]:
-    """A worker of a daemon on the real clock."""
     with (
         wheeld.embedded(capacity=1 << 14, pools=["p=1M"]) as daemon,
         connect(daemon) as timers,
@@ -39,7 +38,6 @@ def timers(daemon_name: str) -> Iterator[Timers]:
 
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has a GIL")
 def test_the_gil_stays_off() -> None:
-    """The import of the client and of the daemon enables none."""
     program = "import sys, wheeld_client, wheeld; print(sys._is_gil_enabled())"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True
@@ -48,7 +46,6 @@ def test_the_gil_stays_off() -> None:
 
 
 def test_each_timer_is_delivered_or_cancelled(timers: Timers) -> None:
-    """Threads schedule, move and cancel at once while one polls: what was not cancelled arrives."""
     kept: list[set[int]] = [set() for _ in range(THREADS)]
     arrived: Counter[int] = Counter()
     done = threading.Event()
@@ -84,7 +81,6 @@ def test_each_timer_is_delivered_or_cancelled(timers: Timers) -> None:
 
 
 def test_each_callback_runs_once(timers: Timers) -> None:
-    """However soon it is due: the thread that dispatches finds it."""
     ran: Counter[int] = Counter()
     over = threading.Semaphore(0)
 
@@ -105,7 +101,6 @@ def test_each_callback_runs_once(timers: Timers) -> None:
 
 
 def test_batches_and_reserved_ids_are_whole(timers: Timers) -> None:
-    """No id is given twice, and each cancel is of one thread."""
     ids: list[np.ndarray] = []
     cancelled: list[int] = []
 
@@ -126,7 +121,6 @@ def test_batches_and_reserved_ids_are_whole(timers: Timers) -> None:
 
 
 def test_a_pool_is_whole(timers: Timers) -> None:
-    """What threads took of it they have given back, to the byte."""
     pool = MemoryPool(timers, "p")
 
     def work() -> None:
@@ -142,7 +136,6 @@ def test_a_pool_is_whole(timers: Timers) -> None:
 
 
 def test_a_close_ends_each_thread(timers: Timers) -> None:
-    """They are told, whatever they were doing."""
     begun = threading.Barrier(THREADS + 2)
     told: list[str] = []
 

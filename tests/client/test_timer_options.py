@@ -25,7 +25,6 @@ ALL = ONE | MANY
 
 @pytest.mark.parametrize("call", ALL)
 def test_each_call_takes_each_option(call: str) -> None:
-    """It ticks, and another worker gets the ticks."""
     with LocalWheel(64) as wheel:
         timers, other = wheel.worker(0), wheel.worker(1, "other")
         given: dict[str, Any] = {"interval": 1.0, "to": "other", "block": False}
@@ -40,7 +39,6 @@ def test_each_call_takes_each_option(call: str) -> None:
 
 @pytest.mark.parametrize("call", ONE)
 def test_calls_of_one_timer_take_a_payload(call: str) -> None:
-    """It comes back."""
     with LocalWheel(64, payload_bytes=8) as wheel:
         timers = wheel.worker(0)
         assert get_type_hints(TimerOptions).keys() - get_type_hints(SharedOptions) == {"payload"}
@@ -52,7 +50,6 @@ def test_calls_of_one_timer_take_a_payload(call: str) -> None:
 
 @pytest.mark.parametrize("call", ALL)
 def test_wrong_options_are_named_by_the_public_call(call: str) -> None:
-    """An option that there is not, or whose value is wrong: nothing is armed."""
     with LocalWheel(64) as wheel:
         timers = wheel.worker(0)
         arm = ALL[call](timers)

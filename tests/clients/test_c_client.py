@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import c_client
-import sanitize
 import wheeld
 from c_client import (
     FOREIGN,
@@ -33,6 +32,7 @@ from c_client import (
 from common_fixtures import daemon_process, embedded
 from daemons import Daemon, status_of, until
 from programs import ROOT
+from proofs import sanitize
 from seeds import SEED
 from wheeld_client import connect
 
@@ -48,7 +48,6 @@ real_daemon = daemon_process()
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where `make install` put it."""
     place = tmp_path_factory.mktemp("c")
     c_client.make(f"BUILD={place}/build", f"PREFIX={place}/usr", "all", "install")
     return place
@@ -56,26 +55,22 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def library(installed: Path) -> Path:
-    """The shared library."""
     return installed / "usr/lib/libwheeld.so.0"
 
 
 @pytest.fixture
 def timers(library: Path, wheel_daemon: str) -> Iterator[CTimers]:
-    """A worker in C."""
     with CTimers(library, wheel_daemon) as timers:
         yield timers
 
 
 def refusal(call: Callable[[], object]) -> tuple[int, str]:
-    """What a call that must fail returns and says."""
     with pytest.raises(Refused) as refused:
         call()
     return refused.value.result, str(refused.value)
 
 
 def built(installed: Path, source: Path) -> Path:
-    """A program, built with the flags that pkg-config gives."""
     found = {**os.environ, "PKG_CONFIG_PATH": str(installed / "usr/lib/pkgconfig")}
     command = ["pkg-config", "--cflags", "--libs", "wheeld"]
     flags = subprocess.run(command, env=found, check=True, capture_output=True, text=True).stdout
@@ -89,7 +84,6 @@ def built(installed: Path, source: Path) -> Path:
 
 
 def test_account_beside_python(installed: Path, wheel_daemon: str) -> None:
-    """Of each worker, scheduled = fired + cancelled, each cookie once, none early."""
     print(f"seed {SEED}")
     program = built(installed, Path(__file__).parent / "player.c")
     rng = np.random.default_rng(SEED)
@@ -116,7 +110,6 @@ def test_account_beside_python(installed: Path, wheel_daemon: str) -> None:
 
 
 def test_example(installed: Path, wheel_daemon: str) -> None:
-    """The example of the manual: the moved timer comes last, the cancelled one never."""
     words = [str(installed / "build/example"), wheel_daemon]
     done = subprocess.run(words, capture_output=True, text=True, timeout=LONG)
     assert done.returncode == 0, done.stderr
@@ -124,7 +117,6 @@ def test_example(installed: Path, wheel_daemon: str) -> None:
 
 
 def test_program_of_the_page(installed: Path, wheel_daemon: str) -> None:
-    """What docs/how-to/other-languages.md shows compiles and receives its timer."""
     page = (ROOT / "docs/how-to/other-languages.md").read_text()
     (shown,) = re.findall(r"```c\n(.*?)```", page, re.S)
     source = installed / "shown.c"
@@ -134,7 +126,6 @@ def test_program_of_the_page(installed: Path, wheel_daemon: str) -> None:
 
 
 def test_periodic_with_payload(timers: CTimers) -> None:
-    """It comes again and again, with its payload, until it is cancelled."""
     made = timers.schedule(0, 5, interval_ns=SECOND // 100, payload=b"tick", payload_size=4)
     for _ in range(3):
         (event,) = timers.poll(LONG, 1)
@@ -144,7 +135,6 @@ def test_periodic_with_payload(timers: CTimers) -> None:
 
 
 def test_event_loop(timers: CTimers) -> None:
-    """The descriptor is readable when there is something, also what one poll left over."""
     fd = timers.fileno()
     assert select.select([fd], [], [], 0)[0] == []
     for cookie in range(3):
@@ -159,7 +149,6 @@ def test_event_loop(timers: CTimers) -> None:
 
 
 def test_bad_input(timers: CTimers, wheel_daemon: str) -> None:
-    """Each is refused with its reason, and nothing is armed."""
     before = status_of(wheel_daemon)["pending"]
     assert refusal(lambda: timers.schedule(-1)) == (
         INVALID,
@@ -180,7 +169,6 @@ def test_bad_input(timers: CTimers, wheel_daemon: str) -> None:
 
 
 def test_only_the_owner_moves(timers: CTimers, wheel_daemon: str) -> None:
-    """A timer of another worker is refused, and is as it was."""
     with connect(wheel_daemon) as other:
         foreign = other.schedule(LONG)
         assert refusal(lambda: timers.reschedule(foreign, 1))[0] == FOREIGN
@@ -200,13 +188,11 @@ def test_only_the_owner_moves(timers: CTimers, wheel_daemon: str) -> None:
 def test_bad_options(
     library: Path, wheel_daemon: str, options: dict[str, str], result: int, word: str
 ) -> None:
-    """Refused here, or by the daemon with its words."""
     got, said = refusal(lambda: CTimers(library, wheel_daemon, **options))
     assert (got, word in said) == (result, True), said
 
 
 def test_names_arrive(library: Path, wheel_daemon: str) -> None:
-    """Quotes, backslashes and other alphabets are the name that others see."""
     name = 'ünï "q" \\ 時'
     with CTimers(library, wheel_daemon, worker=name):
         assert name in [worker["name"] for worker in status_of(wheel_daemon)["workers"]]
@@ -214,7 +200,6 @@ def test_names_arrive(library: Path, wheel_daemon: str) -> None:
 
 
 def test_full_wheel(library: Path, small_daemon: str) -> None:
-    """It is an error that loses nothing, and over with the first slot that is free."""
     with CTimers(library, small_daemon) as timers:
         ids = [timers.schedule(60 * SECOND, cookie) for cookie in range(64)]
         assert refusal(lambda: timers.schedule(60 * SECOND))[0] == FULL
@@ -224,7 +209,6 @@ def test_full_wheel(library: Path, small_daemon: str) -> None:
 
 
 def test_forked_child(timers: CTimers) -> None:
-    """A child is refused, may close what it has, and does its parent no harm."""
     made = timers.schedule(60 * SECOND)
     child = os.fork()
     if child == 0:
@@ -240,8 +224,6 @@ def test_forked_child(timers: CTimers) -> None:
 
 
 def test_nothing_stays(library: Path, wheel_daemon: str) -> None:
-    """Descriptors and mappings are given back by close, and by a connect that fails."""
-
     def held() -> tuple[int, int]:
         maps = Path("/proc/self/maps").read_text()
         return len(os.listdir("/proc/self/fd")), maps.count("/dev/shm/wheeld-")
@@ -255,7 +237,6 @@ def test_nothing_stays(library: Path, wheel_daemon: str) -> None:
 
 
 def test_no_daemon(library: Path, tmp_path: Path) -> None:
-    """The message says where it looked, and what to do."""
     for name in (str(tmp_path / "none"), "no-such-daemon"):
         result, said = refusal(lambda name=name: CTimers(library, name))
         assert (result, "wheeld start" in said) == (NOT_RUNNING, True), said
@@ -263,7 +244,6 @@ def test_no_daemon(library: Path, tmp_path: Path) -> None:
 
 
 def test_directory_of_others(library: Path, tmp_path: Path) -> None:
-    """A directory that others can write is not believed."""
     place = tmp_path / "open"
     place.mkdir()
     place.chmod(0o777)
@@ -272,21 +252,19 @@ def test_directory_of_others(library: Path, tmp_path: Path) -> None:
 
 
 def test_another_version(tmp_path: Path, wheel_daemon: str) -> None:
-    """A client that was built for another layout is told so by the daemon."""
-    for part in ("clients/c", "core/include"):
+    for part in ("client/c", "core/include"):
         shutil.copytree(ROOT / part, tmp_path / part)
     header = tmp_path / "core/include/wheeld/shared/layout.h"
     text, changed = re.subn(r"(WH_LAYOUT_VERSION) \d+u", r"\1 999u", header.read_text())
     assert changed == 1
     header.write_text(text)
-    c_client.make(f"BUILD={tmp_path}/build", sources=tmp_path / "clients/c")
+    c_client.make(f"BUILD={tmp_path}/build", sources=tmp_path / "client/c")
     other = tmp_path / "build/libwheeld.so.0"
     result, said = refusal(lambda: CTimers(other, wheel_daemon))
     assert (result, "version 999" in said) == (MISMATCH, True), said
 
 
 def test_restarted_supervisor(library: Path, real_daemon: Daemon) -> None:
-    """The supervisor is killed and started again: nothing is lost, and its worker is the same."""
     with CTimers(library, str(real_daemon.directory), worker="survivor") as timers:
         timers.schedule(SECOND // 2, 1)
         kept = timers.schedule(60 * SECOND, 2)
@@ -305,7 +283,6 @@ def test_restarted_supervisor(library: Path, real_daemon: Daemon) -> None:
 
 
 def test_close_after_a_restart(library: Path, real_daemon: Daemon) -> None:
-    """A client that has not noticed the restart says good-bye to the new supervisor."""
     timers = CTimers(library, str(real_daemon.directory))
     assert real_daemon.process is not None
     real_daemon.process.kill()
@@ -316,7 +293,6 @@ def test_close_after_a_restart(library: Path, real_daemon: Daemon) -> None:
 
 
 def test_stopped_daemon(library: Path, wheel_server: wheeld.ForkServer) -> None:
-    """Calls of a client whose daemon has stopped say so."""
     with wheel_server.embedded(capacity=1024) as daemon:
         timers = CTimers(library, daemon)
     assert refusal(lambda: timers.schedule(1))[0] == NOT_RUNNING
@@ -326,7 +302,6 @@ def test_stopped_daemon(library: Path, wheel_server: wheeld.ForkServer) -> None:
 
 
 def test_messages(library: Path) -> None:
-    """Each result has a text."""
     texts = [c_client.load(library).wheeld_result_text(result) for result in range(12)]
     assert len(set(texts)) == 12
     assert c_client.load(library).wheeld_result_text(12) == b"no such result"

@@ -16,21 +16,19 @@ from seeds import SEED
 from wheeld_client import connect
 
 PAGE = (ROOT / "shm_layout.md").read_text()
-SOURCE = ROOT / "clients/rust/worker.rs"
+SOURCE = ROOT / "examples/rust/worker.rs"
 LONG = 60.0
 
 daemon = embedded(capacity=8192, max_workers=8)
 
 
 def constant(name: str) -> str:
-    """What the page's first table has under a name."""
     found = re.search(rf"^\| `{name}` \| (\w+) \|$", PAGE, re.M)
     assert found, name
     return found[1]
 
 
 def stated(place: str) -> int:
-    """The offset of `table.field`, or the bytes of `table`, as the page says."""
     table, _, field = place.partition(".")
     (body,) = re.findall(rf"<!-- table {table} -->\n(.*?)<!-- end -->", PAGE, re.S)
     pattern = rf"^\| (\d+) \| `{field}` \|" if field else rf"^`{table}`, (\d+) bytes$"
@@ -39,7 +37,6 @@ def stated(place: str) -> int:
 
 
 def test_its_offsets_are_those_of_the_page() -> None:
-    """Each constant that names a place of the layout."""
     named = re.findall(r"const \w+: usize = (\d+); // ([\w.]+)", SOURCE.read_text())
     assert len(named) == 39
     for number, place in named:
@@ -48,7 +45,6 @@ def test_its_offsets_are_those_of_the_page() -> None:
 
 @pytest.mark.skipif(shutil.which("rustc") is None, reason="no rustc")
 def test_account_beside_python(tmp_path: Path, daemon: str) -> None:
-    """Of each worker, scheduled = fired + cancelled, each cookie once, none early."""
     print(f"seed {SEED}")
     program = tmp_path / "worker"
     build = ["rustc", "--edition", "2021", "-D", "warnings", "-O", str(SOURCE), "-o", str(program)]

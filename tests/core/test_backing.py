@@ -30,17 +30,14 @@ CAPACITY = 32 * SLAB
 
 
 def a_wheel(backed: int = 2) -> LocalWheel:
-    """32 slabs for everybody and one for each of four rows."""
     return LocalWheel(CAPACITY, 4, payload_bytes=PAYLOAD, homes=True, backed=backed)
 
 
 def backed(wheel: LocalWheel) -> int:
-    """How many of the first slabs have memory."""
     return int(wheel.view.header["backed"])
 
 
 def untouched(wheel: LocalWheel) -> bool:
-    """Has nothing been written or read where there is no memory?"""
     for fd, spans in zip(
         wheel.growing, _native.spans(backed(wheel), CAPACITY // SLAB, **wheel.config), strict=True
     ):
@@ -57,7 +54,6 @@ def untouched(wheel: LocalWheel) -> bool:
 
 
 def submit(wheel: LocalWheel, row: int, word: int) -> None:
-    """Put a word into a worker's submission ring that its client would not."""
     memory = wheel.worker_memories[row]
     tail, begin = sub_tail(wheel, row), int(record(memory, "worker")["sub_off"])
     np.frombuffer(memory, "u8", offset=begin)[int(tail[0]) % (1 << wheel.sizes["sub_bits"])] = word
@@ -65,13 +61,11 @@ def submit(wheel: LocalWheel, row: int, word: int) -> None:
 
 
 def schedule(wheel: LocalWheel, timers: LocalTimers, count: int) -> list[int]:
-    """So many timers, one by one; the clock runs meanwhile."""
     with clock_beside(wheel, timers):
         return [timers.schedule(3600.0, number) for number in range(count)]
 
 
 def test_one_by_one() -> None:
-    """Each step comes when it is needed, up to the capacity; what is there is used first."""
     with a_wheel() as wheel:
         timers = wheel.worker(0)
         assert wheel.slots.owners[backed(wheel) : CAPACITY // SLAB].any() == 0
@@ -94,7 +88,6 @@ def test_one_by_one() -> None:
 
 
 def test_a_batch() -> None:
-    """As much as it needs, in steps; not more."""
     with a_wheel() as wheel:
         timers = wheel.worker(0)
         with clock_beside(wheel, timers):
@@ -107,7 +100,6 @@ def test_a_batch() -> None:
 
 
 def test_whoever_looks_leaves_the_hole_alone() -> None:
-    """A death, a new clock, what is kept, fsck, and who counts what is held."""
     with a_wheel() as wheel:
         dead, heir, other = wheel.worker(0), wheel.worker(1), wheel.worker(2)
         schedule(wheel, dead, 5 * SLAB)
@@ -128,7 +120,6 @@ def test_whoever_looks_leaves_the_hole_alone() -> None:
 
 
 def test_a_slot_without_memory_is_nobodys() -> None:
-    """A worker that names one, and even writes itself into its slab's owner word."""
     with a_wheel() as wheel:
         bad = wheel.worker(0)
         schedule(wheel, bad, 1)
@@ -146,7 +137,6 @@ def test_a_slot_without_memory_is_nobodys() -> None:
 
 
 def test_no_room() -> None:
-    """The wheel is full at what there is; it says why, and goes on when there is room again."""
     with a_wheel() as wheel:
         timers = wheel.worker(0)
         there = wheel.growing
@@ -168,7 +158,6 @@ def test_no_room() -> None:
 
 
 def test_no_room_without_waiting() -> None:
-    """Who never waits is told what is short, as soon as the clock has looked."""
     with a_wheel() as wheel:
         timers = wheel.worker(0)
         closed = os.open("/dev/null", os.O_RDONLY)
@@ -184,7 +173,6 @@ def test_no_room_without_waiting() -> None:
 
 
 def test_a_clock_that_has_not_answered() -> None:
-    """A call that may not wait does not blame /dev/shm for what the clock has not looked at yet."""
     with a_wheel() as wheel:
         timers = wheel.worker(0)
         wait = re.escape("has not answered yet; try again")
@@ -197,7 +185,6 @@ def test_a_clock_that_has_not_answered() -> None:
 
 
 def test_killed_before_it_is_said() -> None:
-    """A clock that reserved memory and died: the next one does it again."""
     with a_wheel() as wheel:
         timers = wheel.worker(0)
         for fd, spans in zip(wheel.growing, _native.spans(2, 4, **wheel.config), strict=True):
@@ -246,7 +233,6 @@ with wheeld.embedded(capacity=1_000_000) as name, connect(name) as timers:
 
 
 def test_dev_shm_that_fills(tmp_path: Path) -> None:
-    """Nobody is ended by SIGBUS: WheelFull says what is short, and the rest goes on."""
     program = tmp_path / "fills.py"
     program.write_text(IN_SMALL)
     command = ["unshare", "-m", "sh", "-c", SMALL, sys.executable, str(program)]
@@ -259,7 +245,6 @@ def test_dev_shm_that_fills(tmp_path: Path) -> None:
 
 
 def test_a_start_is_not_a_full_one(daemon: Daemon) -> None:
-    """A daemon for a million timers takes a third of what it may come to; with --reserve all."""
     for options, least, most in ((), 0.0, 0.5), (("--reserve",), 1.0, 1.0):
         daemon.start(*options, capacity=1_000_000)
         status = daemon.status()
@@ -270,7 +255,6 @@ def test_a_start_is_not_a_full_one(daemon: Daemon) -> None:
 
 
 def test_reserved_when_it_is_taken_over(daemon: Daemon) -> None:
-    """A start with --reserve over living memory has its clock reserve the rest."""
     daemon.start(capacity=1_000_000)
     with connect(str(daemon.directory), reconnect_for=20.0) as timers:
         timers.schedule(3600.0)
@@ -282,7 +266,6 @@ def test_reserved_when_it_is_taken_over(daemon: Daemon) -> None:
 
 
 def test_restored_where_it_stood(tmp_path: Path, daemon: Daemon) -> None:
-    """A snapshot's timers keep their slots, also those beyond what has memory at a start."""
     states = ("--state-dir", str(tmp_path / "states"))
     daemon.start(*states, capacity=1_000_000)
     with connect(str(daemon.directory), worker="kept", on_death="keep") as timers:

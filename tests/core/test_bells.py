@@ -34,7 +34,6 @@ for path in sys.argv[1:]:
 
 
 def test_members_ring_and_take_nothing(daemon: Daemon) -> None:
-    """They can open no bell to read it, and get on: each has its own from the daemon."""
     member = run_as_stranger()
     daemon.start(group=grp.getgrgid(NOBODY).gr_name)
     with connect(str(daemon.directory)) as timers:
@@ -63,7 +62,6 @@ class Waits(DelayedOperation):
 
 
 def test_members_ring_each_other(daemon: Daemon) -> None:
-    """A check in one member's process wakes another one that sleeps."""
     member = run_as_stranger()
     daemon.start(group=grp.getgrgid(NOBODY).gr_name)
     with Remote(daemon, member) as watcher, Remote(daemon, member) as other:
@@ -109,7 +107,6 @@ with LocalWheel() as wheel:
 
 
 def test_a_bell_that_nobody_reads(tmp_path: Path) -> None:
-    """While clock and supervisor are both away, ringing ends nobody's process; other writes may."""
     here = {**os.environ, "PYTHONPATH": ":".join([str(SUPPORT), *sys.path])}
     command = [sys.executable, "-c", ALONE, str(tmp_path / "bell")]
     done = subprocess.run(command, env=here, capture_output=True, text=True, timeout=60)
@@ -117,13 +114,11 @@ def test_a_bell_that_nobody_reads(tmp_path: Path) -> None:
 
 
 def doorbell(daemon: Daemon) -> doctor.Finding:
-    """What doctor says of it."""
     found = doctor.run(str(daemon.directory)).findings
     return next(finding for finding in found if finding.name == "doorbell")
 
 
 def test_an_alarm_wakes_the_clock(daemon: Daemon) -> None:
-    """Whoever took the byte, as the same user may: what was submitted is not forgotten."""
     daemon.start()
     with connect(str(daemon.directory)) as timers:
         bell = os.open(daemon.directory / "clock.fifo", os.O_RDWR | os.O_NONBLOCK)

@@ -11,17 +11,14 @@ SIZES = [(1, 1), (MS, 1), (MS, 3), (1000, 6), (MS, 6), (MS, 8), (10 * MS, 12), (
 
 
 def at_ns(timers: LocalTimers, deadline: int, cookie: int = 0) -> int:
-    """Schedule for an exact nanosecond of the base clock."""
     return timers._schedule_ns(deadline, 0, cookie)
 
 
 def spans_of(tick: int, bits: int) -> list[int]:
-    """The span of each level's bucket, ns, as far as time reaches."""
     return [tick << bits * k for k in range(64) if tick << bits * k < 2**61]
 
 
 def due_tick(deadline: int, tick: int) -> int:
-    """Where it fires: the first tick that does not begin before it."""
     return -(-deadline // tick) * tick
 
 
@@ -55,7 +52,6 @@ def test_fires_in_its_tick_around_every_boundary(tick: int, bits: int, rng_seed:
 
 @pytest.mark.parametrize(("tick", "bits"), SIZES)
 def test_jump_over_empty_time_is_short(tick: int, bits: int) -> None:
-    """A jump of years with one timer costs a look per level, not per bucket."""
     with LocalWheel(256, 1, tick, bits) as wheel:
         timers = wheel.worker(0)
         target = 90 * YEAR
@@ -72,7 +68,6 @@ def test_jump_over_empty_time_is_short(tick: int, bits: int) -> None:
 
 
 def test_each_timer_cascades_at_most_once_per_level(rng_seed: int) -> None:
-    """The amortised cost of a timer is bounded by the levels, whatever else is pending."""
     rng = random.Random(rng_seed)
     with LocalWheel(2048, 1, MS, 4) as wheel:
         timers = wheel.worker(0)
@@ -85,7 +80,6 @@ def test_each_timer_cascades_at_most_once_per_level(rng_seed: int) -> None:
 
 @pytest.mark.parametrize(("tick", "bits"), SIZES)
 def test_far_timer_never_hides_a_near_one(tick: int, bits: int) -> None:
-    """Whatever is parked on upper levels, a nearer timer fires in its own tick."""
     with LocalWheel(1024, 1, tick, bits, start_ns=12_345_678_901) as wheel:
         timers = wheel.worker(0)
         spans = spans_of(tick, bits)
@@ -104,7 +98,6 @@ def test_far_timer_never_hides_a_near_one(tick: int, bits: int) -> None:
 
 @pytest.mark.parametrize("now", [0, 1, MS - 1, MS, 10 * SECOND + 1])
 def test_zero_and_past_deadlines_go_to_the_next_pass(now: int) -> None:
-    """What is due already fires at the very next look of the clock, at the time of that look."""
     with LocalWheel(start_ns=now) as wheel:
         timers = wheel.worker(0)
         timers.schedule(0, 1)
@@ -119,7 +112,6 @@ def test_zero_and_past_deadlines_go_to_the_next_pass(now: int) -> None:
 
 
 def test_deadline_within_the_current_tick_waits_for_the_next() -> None:
-    """Deadlines round up to a tick: one that lies in the current tick is not early."""
     with LocalWheel(start_ns=1_500_000) as wheel:
         timers = wheel.worker(0)
         at_ns(timers, 1_500_001)
@@ -130,7 +122,6 @@ def test_deadline_within_the_current_tick_waits_for_the_next() -> None:
 
 
 def test_rearm_from_a_callback_runs_in_the_next_dispatch() -> None:
-    """A callback that arms itself again with delay 0 runs once per dispatch: no livelock."""
     with LocalWheel() as wheel:
         timers = wheel.worker(0)
         ran: list[int] = []
@@ -150,7 +141,6 @@ def test_rearm_from_a_callback_runs_in_the_next_dispatch() -> None:
 
 @pytest.mark.parametrize("delay", [9.2e9, 9.3e9, 1e12, 1e18, 1.7e308, 5e-324])
 def test_huge_and_tiny_delays(delay: float) -> None:
-    """Any finite delay is taken; one beyond int64 parks at the end of time and fires only there."""
     with LocalWheel(start_ns=SECOND, tick_ns=MS) as wheel:
         timers = wheel.worker(0)
         id = timers.schedule(delay)
@@ -167,7 +157,6 @@ def test_huge_and_tiny_delays(delay: float) -> None:
 
 @pytest.mark.parametrize(("tick", "bits"), [(1, 6), (7, 3), (7, 1), (49, 12)])
 def test_timer_at_the_end_of_time(tick: int, bits: int) -> None:
-    """INT64_MAX is a deadline like any other where it falls on a tick."""
     assert FOREVER % tick == 0
     with LocalWheel(256, 1, tick, bits, start_ns=FOREVER - 5 * tick) as wheel:
         timers = wheel.worker(0)
@@ -185,7 +174,6 @@ def test_timer_at_the_end_of_time(tick: int, bits: int) -> None:
 
 
 def test_end_of_time_off_a_tick_never_fires() -> None:
-    """Where INT64_MAX lies within a tick, what is due there stays parked: late is never early."""
     with LocalWheel(tick_ns=MS, start_ns=FOREVER - 3 * MS) as wheel:
         timers = wheel.worker(0)
         id = timers.schedule(1e15)
@@ -197,7 +185,6 @@ def test_end_of_time_off_a_tick_never_fires() -> None:
 
 
 def test_a_periodic_timer_comes_back_from_the_end_of_time() -> None:
-    """Armed for past all time it stands in no bucket; moved, it ticks like any other."""
     with LocalWheel(64) as wheel:
         timers = wheel.worker()
         id = timers.schedule(1e10, 5, interval=1.0)
@@ -210,7 +197,6 @@ def test_a_periodic_timer_comes_back_from_the_end_of_time() -> None:
 
 @pytest.mark.parametrize("interval", [1e-9, 1e-6, 0.5, 1e9, 1e15])
 def test_periods_of_any_length(interval: float) -> None:
-    """A period below a tick is reported as missed, one beyond time fires once."""
     with LocalWheel(start_ns=5 * SECOND) as wheel:
         timers = wheel.worker(0)
         timers.schedule(0, interval=interval)
@@ -228,7 +214,6 @@ def test_periods_of_any_length(interval: float) -> None:
 
 
 def test_many_timers_in_one_tick() -> None:
-    """A herd in one bucket is delivered whole, over several passes of bounded work."""
     with LocalWheel(16384, 1) as wheel:
         timers = wheel.worker(0)
         for _ in range(20):
@@ -245,7 +230,6 @@ def test_many_timers_in_one_tick() -> None:
 
 
 def test_configuration_outside_the_range_is_refused() -> None:
-    """geometry: what the layout cannot hold is a ValueError, not a wrong wheel."""
     good = {"capacity": 64, "max_workers": 1, "tick_ns": 1, "wheel_bits": 1}
     assert _native.geometry(**good)["levels"] == 63
     bad = [

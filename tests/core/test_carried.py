@@ -46,7 +46,6 @@ EXCUSED = {
 
 
 def test_each_field_is_in_the_table() -> None:
-    """With each carrier, or with the reason why not."""
     fields = {
         f"{struct}.{name}"
         for struct in ("slot", "state", "owner", "link")
@@ -62,7 +61,6 @@ def test_each_field_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("carrier", ["recovery", "heir"])
 def test_what_is_carried_is_as_it_was(carrier: str, rng_seed: int) -> None:
-    """A timer whose fields have values that no default has, before and after."""
     rng = np.random.default_rng(rng_seed)
     with LocalWheel(payload_bytes=65528, capacity=128) as wheel:
         first = wheel.worker(0, "first", group="team")
@@ -92,7 +90,6 @@ def test_what_is_carried_is_as_it_was(carrier: str, rng_seed: int) -> None:
 
 
 def carried(wheel: LocalWheel, slot: int) -> dict[str, Any]:
-    """All that there is of a timer, by the names of the table."""
     found = {"state.state": wheel.slots.states[slot], "owner.owner": wheel.slots.owners[slot // 64]}
     found |= {
         f"slot.{name}": wheel.slots.slots[name][slot] for name in dtype_of("slot").names or ()

@@ -24,7 +24,6 @@ def test_messages_of_c(file: str, op: str) -> None:
 
 
 def test_a_name_stands_for_its_text() -> None:
-    """What is declared is sent, compared and shown as the plain string that it is."""
     said = control.decode(control.encode({"op": Request.STATUS}))
     assert said == {"op": "status"} == {"op": Request.STATUS}
     assert f"{Request.STOP}" == "stop"

@@ -18,7 +18,6 @@ ROUNDS = {"rings": 150, "all": 400}
 
 @pytest.mark.parametrize("how", ["rings", "all"])
 def test_garbage(how: str, rng_seed: int) -> None:
-    """Random words for a while: no crash, no hang, no event of nobody's; the rest comes."""
     script = str(SUPPORT / "distrust.py")
     command = [sys.executable, script, how, str(rng_seed), str(ROUNDS[how])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=150)
@@ -30,7 +29,6 @@ wheel = local_wheel(256, payload_bytes=8)
 
 
 def doubted(timers: LocalTimers) -> int:
-    """What it has passed over."""
     return int(timers._counters()["disbelieved"])
 
 
@@ -52,7 +50,6 @@ RECORDS = {
 @pytest.mark.parametrize("hold", [False, True])
 @pytest.mark.parametrize("what", RECORDS)
 def test_a_record_that_cannot_be(wheel: LocalWheel, what: str, hold: bool) -> None:
-    """It is passed over and counted; those before and behind it are events."""
     timers, other = wheel.worker(0), wheel.worker(1)
     ids = {"armed": timers.schedule(100.0, 9), "cancelled": timers.schedule(100.0)}
     timers.cancel(ids["cancelled"])
@@ -75,7 +72,6 @@ def test_a_record_that_cannot_be(wheel: LocalWheel, what: str, hold: bool) -> No
 
 @pytest.mark.parametrize("size", [9, 2**15, 2**16 - 1])
 def test_a_payload_that_is_too_long(wheel: LocalWheel, size: int) -> None:
-    """The event says how much of it there is."""
     timers = wheel.worker(0)
     timers.schedule(0.001, 1, payload=b"12345678")
     wheel.advance(2 * MS)
@@ -87,7 +83,6 @@ def test_a_payload_that_is_too_long(wheel: LocalWheel, size: int) -> None:
 
 
 def test_held_records_that_are_overwritten(wheel: LocalWheel) -> None:
-    """What is acknowledged is looked at again: no slot is given back that has a timer."""
     timers = wheel.worker(0)
     armed = timers.schedule(100.0)
     for _ in range(3):
@@ -105,7 +100,6 @@ def test_held_records_that_are_overwritten(wheel: LocalWheel) -> None:
 
 @pytest.mark.parametrize("slot", ["armed", 256, 2**30, 2**32 - 1])
 def test_a_return_that_cannot_be(wheel: LocalWheel, slot: Any) -> None:
-    """A slot with a timer, or that is none, is not given out."""
     timers = wheel.worker(0)
     armed, cancelled = timers.schedule(100.0, 1), timers.schedule(100.0)
     timers.cancel(cancelled)
@@ -123,7 +117,6 @@ def test_a_return_that_cannot_be(wheel: LocalWheel, slot: Any) -> None:
 @pytest.mark.parametrize("word", ["sub_tail", "comp_head", "ret_head"])
 @pytest.mark.parametrize("value", [0, 2**63, 2**64 - 1, "far behind", "far ahead"])
 def test_positions_that_a_successor_finds(wheel: LocalWheel, word: str, value: Any) -> None:
-    """One that cannot be stands where the clock does: no endless loop, no call that is refused."""
     wheel.start_rings_at(0, 2**40)
     timers = wheel.worker(0)
     timers.schedule(0.001, 1)
@@ -147,7 +140,6 @@ def test_positions_that_a_successor_finds(wheel: LocalWheel, word: str, value: A
 
 
 def test_what_is_right_is_believed(wheel: LocalWheel) -> None:
-    """Over loans, split slabs, deaths of the clock and successors: nothing is passed over."""
     rng = np.random.default_rng(1)
     made = [wheel.worker(0), wheel.worker(1, "b")]
     count = came = 0

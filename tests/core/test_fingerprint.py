@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import agreed
-import sanitize
+from proofs import sanitize
 from wheeld_core import _native
 
 pytestmark = pytest.mark.skipif(
@@ -57,7 +57,6 @@ WORDS = {
 
 
 def fingerprint(directory: Path, headers: dict[str, str]) -> str | None:
-    """That of a build with these headers; None: it does not compile."""
     for name, text in headers.items():
         copy = directory / FILES[name].relative_to(sanitize.INCLUDE)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +76,6 @@ def fingerprint(directory: Path, headers: dict[str, str]) -> str | None:
 
 
 def changed(name: str) -> list[dict[str, str]]:
-    """The headers with another value of a constant, in ways of which at least one compiles."""
     header = next(h for h, text in HEADERS.items() if name in agreed.constants(text))
     text = HEADERS[header]
     define = re.compile(rf"^(#define {name} +)(.+?)( */\*.*)?$", re.MULTILINE)
@@ -91,13 +89,11 @@ def changed(name: str) -> list[dict[str, str]]:
 
 
 def test_the_build_is_that_of_the_headers(tmp_path: Path) -> None:
-    """What is compared is what processes compare."""
     assert fingerprint(tmp_path / "same", HEADERS) == _native.FINGERPRINT
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_constant(name: str, tmp_path: Path) -> None:
-    """Another value is another fingerprint."""
     found = (fingerprint(tmp_path / str(n), way) for n, way in enumerate(changed(name)))
     other = next((each for each in found if each is not None), None)
     assert other is not None, f"no change of {name} compiles"
@@ -106,7 +102,6 @@ def test_a_constant(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", list(WORDS))
 def test_a_word(what: str, tmp_path: Path) -> None:
-    """Another packing is another fingerprint."""
     header, text, old, new = WORDS[what]
     whole = HEADERS[header]
     assert whole.count(text) == 1
@@ -120,7 +115,6 @@ def test_a_word(what: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("word", "part", "at", "bits"), PARTS)
 def test_a_part(word: str, part: str, at: str, bits: str, tmp_path: Path) -> None:
-    """Another place, or another width, is another fingerprint."""
     assert len(PARTS) == len(_native.packing())
     whole, old = HEADERS["packing.h"], f"P({word}, {part}, {at}, {bits},"
     assert whole.count(old) == 1
@@ -131,7 +125,6 @@ def test_a_part(word: str, part: str, at: str, bits: str, tmp_path: Path) -> Non
 
 
 def test_places_change_and_a_stage_is_inserted(tmp_path: Path) -> None:
-    """The same names, in another order or one more."""
     states = HEADERS["states.h"]
     phases = states.replace("WH_ARMED = 1,", "WH_ARMED = 3,").replace(
         "WH_FIRED = 3,", "WH_FIRED = 1,"
@@ -144,7 +137,6 @@ def test_places_change_and_a_stage_is_inserted(tmp_path: Path) -> None:
 
 
 def test_a_field(tmp_path: Path) -> None:
-    """A field more, or two that change places."""
     more = '    F(wh_au64, another, "new", "owner", "clock", "before arm")'
     text = HEADERS["layout.h"]
     flags = text.index("F(wh_au16, flags")
@@ -168,7 +160,6 @@ def test_a_field(tmp_path: Path) -> None:
     ],
 )
 def test_a_constant_that_nobody_listed(header: str, text: str) -> None:
-    """It is found, wherever it is declared."""
     assert agreed.lapses(HEADERS) == []
     found = agreed.lapses({**HEADERS, header: text + HEADERS[header]})
     assert found
@@ -176,7 +167,6 @@ def test_a_constant_that_nobody_listed(header: str, text: str) -> None:
 
 
 def test_an_excuse_that_is_out_of_date() -> None:
-    """What is gone, or listed, needs no excuse."""
     gone = HEADERS["drain.h"].replace("#define WH_DRAIN_AHEAD", "#define WHEELD_AHEAD")
     assert agreed.lapses({**HEADERS, "drain.h": gone}) == [
         ("agreed.h", "WH_DRAIN_AHEAD is excused but not defined")

@@ -13,7 +13,6 @@ timers = pytest.fixture(two_timers)
 
 
 def fill(timers: LocalTimers) -> list[int]:
-    """Take every slot that is left."""
     ids = []
     with pytest.raises(WheelFull):  # noqa: PT012
         while True:
@@ -22,7 +21,6 @@ def fill(timers: LocalTimers) -> list[int]:
 
 
 def test_full_wheel_refuses_whole_calls(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """WheelFull names the capacity; a batch goes in whole or not at all; a cancel makes room."""
     ids = fill(timers)
     assert timers.pending == 128
     with pytest.raises(WheelFull, match="128"):
@@ -41,7 +39,6 @@ def test_full_wheel_refuses_whole_calls(wheel: LocalWheel, timers: LocalTimers) 
 
 
 def test_batch_larger_than_the_wheel(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """A batch that can never fit is refused, and leaves all slots as they were."""
     with pytest.raises(WheelFull):
         timers.schedule_many(np.ones(10_000))
     assert timers.pending == 2
@@ -51,7 +48,6 @@ def test_batch_larger_than_the_wheel(wheel: LocalWheel, timers: LocalTimers) -> 
 
 
 def test_other_workers_room(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """A worker that was refused gets slots when another one leaves."""
     other = wheel.worker(1)
     other.schedule(1.0)
     fill(timers)
@@ -61,7 +57,6 @@ def test_other_workers_room(wheel: LocalWheel, timers: LocalTimers) -> None:
 
 
 def test_a_refused_call_walks_once(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """The slabs are looked at again when one was given back since, and not before."""
     other = wheel.worker(1)
     fill(timers)
     for owner in (timers, other):
@@ -77,7 +72,6 @@ def test_a_refused_call_walks_once(wheel: LocalWheel, timers: LocalTimers) -> No
 
 
 def test_what_another_worker_gives_back(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """A worker that was refused finds slabs that another one, who lives, has no use for."""
     other = wheel.worker(1)
     ids = fill(timers)
     with pytest.raises(WheelFull):
@@ -89,7 +83,6 @@ def test_what_another_worker_gives_back(wheel: LocalWheel, timers: LocalTimers) 
 
 
 def test_given_back_by_one_who_died_then(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """It gave a slab back and died before it counted it: its sweep does."""
     other = wheel.worker(1)
     ids = fill(timers)
     with pytest.raises(WheelFull):
@@ -105,7 +98,6 @@ def test_given_back_by_one_who_died_then(wheel: LocalWheel, timers: LocalTimers)
 
 
 def test_stale_and_made_up_ids_touch_no_one(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """Ids of earlier tenants of a slot, or of nobody: False, and the slot's tenant stays."""
     old = timers.schedule(0)
     wheel.settle()
     assert len(timers.poll()) == 1
@@ -130,7 +122,6 @@ def test_stale_and_made_up_ids_touch_no_one(wheel: LocalWheel, timers: LocalTime
 
 
 def test_moving_someone_elses_timer(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """reschedule of another worker's timer: ValueError while it is armed, False afterwards."""
     other = wheel.worker(1)
     id = timers.schedule(0.001)
     own = other.schedule(5.0)

@@ -22,19 +22,16 @@ daemon = daemon_process(max_workers=_native.GROUPS + 8, keep_for="1h")
 
 
 def join(daemon: Daemon, group: str | None = None, **options: str) -> Timers:
-    """Connect a worker that receives, in that group."""
     timers = connect(str(daemon.directory), group=group, **options)
     assert len(timers.poll(0)) == 0
     return timers
 
 
 def table(wheel: LocalWheel) -> RegistryView:
-    """Its worker table, writable."""
     return RegistryView(wheel.registry_memory)
 
 
 def pass_through(daemon: Daemon) -> None:
-    """Use up more names than there are numbers; each group works while it is there."""
     for number in range(MANY):
         with join(daemon, f"passing-{number}") as timers:
             timers.schedule(0.0, number, to=f"group:passing-{number}")
@@ -42,7 +39,6 @@ def pass_through(daemon: Daemon) -> None:
 
 
 def test_one_after_the_other(daemon: Daemon) -> None:
-    """A number that nobody needs gets the next name; the old one is unknown then."""
     with join(daemon) as sender:
         pass_through(daemon)
         with pytest.raises(ValueError, match="no worker has joined"):
@@ -50,7 +46,6 @@ def test_one_after_the_other(daemon: Daemon) -> None:
 
 
 def test_all_at_once(daemon: Daemon) -> None:
-    """The 65th is refused while the others are there, and comes in when one of them has left."""
     with contextlib.ExitStack() as stack:
         members = [stack.enter_context(join(daemon, f"g{number}")) for number in range(64)]
         with pytest.raises(WheelError, match="all 64 groups have workers or pending timers: g0, g"):
@@ -64,7 +59,6 @@ def test_all_at_once(daemon: Daemon) -> None:
 
 
 def test_timers_that_are_pending_for_a_group_keep_its_name(daemon: Daemon) -> None:
-    """It has no member for a while; who joins then gets them."""
     with join(daemon) as sender:
         join(daemon, "empty").close()
         id = sender.schedule(1000.0, 5, to="group:empty")
@@ -75,7 +69,6 @@ def test_timers_that_are_pending_for_a_group_keep_its_name(daemon: Daemon) -> No
 
 
 def test_a_kept_member_keeps_its_group(daemon: Daemon) -> None:
-    """What the last member left waits for the next one of that name."""
     last = join(daemon, "kept", on_death="reroute", worker="last")
     last.schedule(1000.0, 6)
     last.close()
@@ -86,7 +79,6 @@ def test_a_kept_member_keeps_its_group(daemon: Daemon) -> None:
 
 
 def test_what_is_offered_keeps_the_name_of_its_group(daemon: Daemon) -> None:
-    """The one to whom it was offered has come back in no group: it has not been delivered."""
     with join(daemon) as sender:
         member = join(daemon, "left", on_death="keep", worker="who")
         sender.schedule(0.0, 7, to="group:left")
@@ -102,12 +94,10 @@ def test_what_is_offered_keeps_the_name_of_its_group(daemon: Daemon) -> None:
 
 
 def in_use(wheel: LocalWheel) -> bool:
-    """Is something for group 0 armed, or not delivered?"""
     return table(wheel).group_target(0) in outstanding.targets(wheel.view, wheel.slots)
 
 
 def test_until_it_is_delivered() -> None:
-    """Armed, offered, in a member's hands; then no more."""
     with LocalWheel() as wheel:
         sender, member = wheel.worker(0), wheel.worker(1, group="g")
         assert not in_use(wheel)
@@ -126,7 +116,6 @@ def test_until_it_is_delivered() -> None:
 
 
 def test_while_it_waits_behind_a_full_ring() -> None:
-    """Also when it was not offered yet; what its owner got is not for the group any more."""
     with LocalWheel(capacity=1 << 13) as wheel:
         sender = wheel.worker(0)
         wheel.worker(1, "member", group="g")
@@ -148,7 +137,6 @@ def test_while_it_waits_behind_a_full_ring() -> None:
 
 
 def test_restarts_know_the_names(daemon: Daemon) -> None:
-    """Neither the next clock nor the next daemon takes a new name for an old one."""
     pass_through(daemon)
     name = f"passing-{MANY - 1}"
     with join(daemon, name) as member, join(daemon) as sender:
@@ -167,7 +155,6 @@ def test_restarts_know_the_names(daemon: Daemon) -> None:
 
 
 def member_of_another_name(wheel: LocalWheel) -> LocalTimers:
-    """The only member leaves, its group's number gets another name, and a member comes to that."""
     wheel.depart(1)
     wheel.settle()
     _native.name_group(wheel.registry_memory, 0, "new")
@@ -177,7 +164,6 @@ def member_of_another_name(wheel: LocalWheel) -> LocalTimers:
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_sender_that_had_looked_before(restart: bool) -> None:
-    """Its timer goes to nobody who has come into the group of another name since: to itself."""
     with LocalWheel() as wheel:
         sender, member = wheel.worker(0), wheel.worker(1, group="old")
         sender.schedule(0.002, 1, to="group:old")
@@ -191,7 +177,6 @@ def test_a_sender_that_had_looked_before(restart: bool) -> None:
 
 
 def test_a_sender_that_is_in_the_next_group() -> None:
-    """What it gets because the name is over is its own for good, and offered to no member."""
     with LocalWheel() as wheel:
         sender = wheel.worker(0)
         wheel.worker(1, group="old")
@@ -206,7 +191,6 @@ def test_a_sender_that_is_in_the_next_group() -> None:
 
 
 def test_a_name_half_written() -> None:
-    """A supervisor that was killed while it gave a number a new name left neither to be found."""
     with LocalWheel() as wheel:
         sender, _ = wheel.worker(0), wheel.worker(1, group="old")
         sender.schedule(0.002, 1, to="group:old")
@@ -224,7 +208,6 @@ def test_a_name_half_written() -> None:
 
 
 def test_the_number_of_names_goes_round() -> None:
-    """It has 14 bits in a target."""
     with LocalWheel() as wheel:
         sender, member = wheel.worker(0), wheel.worker(1, group="old")
         table(wheel).groups[0]["used"] = 0x3FFF << 1 | 1

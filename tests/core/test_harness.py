@@ -1,11 +1,11 @@
 """The C harness: the lock-free core between threads, without Python; see tests/c/harness/harness.h.
 
-Small counts here; `make sanitize` runs more of the same, and `tools/sanitize.py --plain` millions.
+Small counts here; `make sanitize` runs more of the same, and `proofs/sanitize.py --plain` millions.
 """
 
 import pytest
 
-import sanitize
+from proofs import sanitize
 from seeds import SEED
 
 pytestmark = [
@@ -26,12 +26,10 @@ same."""
 
 @pytest.mark.parametrize(("program", "kind"), RUNS)
 def test_program(program: str, kind: str) -> None:
-    """Every account balances, nothing hangs, no sanitizer has a word to say."""
     outcome = sanitize.run(sanitize.build(program, kind), scale=1, seed=SEED)
     assert outcome.passed, outcome.output[-4000:]
 
 
 def test_threads_are_seen() -> None:
-    """Whoever starts some is run under ThreadSanitizer here."""
     threaded = [program for program, kind in RUNS if kind == "thread"]
     assert threaded == ["duel", "handoffs", "hostile", "rings", "sharing", "trace", "wakes"]

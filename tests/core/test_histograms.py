@@ -12,14 +12,12 @@ from wheeld_core.histograms import Histogram, uppers
 
 
 def with_values(values: list[int]) -> Histogram:
-    """What a histogram of these values is, by the bounds of the buckets."""
     at = np.searchsorted(uppers()[:-1], values)
     counts = np.bincount(at, minlength=_native.HISTOGRAM_BUCKETS).astype(np.uint64)
     return Histogram(counts, sum(values), max(values, default=0))
 
 
 def test_buckets_are_an_eighth_wide() -> None:
-    """No value is reported as more than an eighth above what it was."""
     high = uppers()
     low = np.concatenate([[0], high[:-1] + 1])
     assert (np.diff(high) > 0).all()
@@ -28,7 +26,6 @@ def test_buckets_are_an_eighth_wide() -> None:
 
 
 def test_the_core_counts_into_these_buckets() -> None:
-    """What is late by so much stands in the bucket whose bounds say so."""
     late = sorted({*range(40), *(2**n + d for n in range(6, 48) for d in (-1, 0, 1)), 2**48 + 5})
     with LocalWheel(start_ns=2**49) as wheel:
         a = wheel.worker(0)
@@ -43,7 +40,6 @@ def test_the_core_counts_into_these_buckets() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 10, 1000])
 def test_percentiles_hold(count: int, rng_seed: int) -> None:
-    """Percentiles are those of the values, or at most an eighth above."""
     values = sorted(np.random.default_rng(rng_seed).lognormal(12, 3, count).astype(int).tolist())
     found = with_values(values)
     assert found.count == count
@@ -54,21 +50,18 @@ def test_percentiles_hold(count: int, rng_seed: int) -> None:
 
 
 def test_nothing_counted() -> None:
-    """An empty histogram has zeros, and no buckets."""
     found = with_values([]).whole()
     assert found["buckets"] == []
     assert {value for key, value in found.items() if key != "buckets"} == {0}
 
 
 def test_scribbled_counts_are_only_wrong() -> None:
-    """A worker may write anything there: whoever reads gets numbers."""
     counts = np.full(_native.HISTOGRAM_BUCKETS, 2**64 - 1, np.uint64)
     found = Histogram(counts, 2**64 - 1, 2**64 - 1).whole()
     assert found["count"] > 0
 
 
 def test_schedule_to_fire_and_to_poll(wheel: LocalWheel) -> None:
-    """The life of what a worker receives, whoever scheduled it, and how long it lay there."""
     a, b = wheel.worker(0), wheel.worker(1)
     a.schedule(1.0)
     a.schedule_many([2.0, 2.0])
@@ -88,7 +81,6 @@ def test_schedule_to_fire_and_to_poll(wheel: LocalWheel) -> None:
 
 
 def test_a_slot_used_again(wheel: LocalWheel) -> None:
-    """A cancelled timer's beginning is not its successor's; ticks count to poll, not to fire."""
     a = wheel.worker(0)
     a.cancel(a.schedule(9.0))
     wheel.advance(SECOND)
@@ -106,7 +98,6 @@ def test_a_slot_used_again(wheel: LocalWheel) -> None:
 
 
 def test_other_clocks(wheel: LocalWheel) -> None:
-    """A timer of the wall clock is measured by it."""
     a = wheel.worker(0)
     a.schedule_at(3.0, clock="realtime")
     wheel.advance(4 * SECOND)
@@ -116,7 +107,6 @@ def test_other_clocks(wheel: LocalWheel) -> None:
 
 
 def test_held_events_count_once(wheel: LocalWheel) -> None:
-    """What is held is counted when it is read, not when it is acknowledged."""
     a = wheel.worker(0)
     a.schedule_many([0.1] * 5)
     wheel.advance(SECOND)
@@ -126,7 +116,6 @@ def test_held_events_count_once(wheel: LocalWheel) -> None:
 
 
 def test_batches_of_passes(wheel: LocalWheel) -> None:
-    """What passes took in and handed out, by the number of them that did."""
     a = wheel.worker(0)
     a.schedule_many([0.1] * 10 + [0.2] * 3)
     wheel.advance(SECOND)
@@ -136,7 +125,6 @@ def test_batches_of_passes(wheel: LocalWheel) -> None:
 
 
 def test_the_next_worker_begins_at_zero(wheel: LocalWheel) -> None:
-    """A row's lateness is its tenant's; the wheel's goes on."""
     a = wheel.worker(0)
     a.schedule(0.1)
     wheel.advance(SECOND)
@@ -148,7 +136,6 @@ def test_the_next_worker_begins_at_zero(wheel: LocalWheel) -> None:
 
 
 def test_the_first_moment_of_a_virtual_clock() -> None:
-    """At 0 ns, too, a timer is known to have been scheduled."""
     with LocalWheel(start_ns=0) as wheel:
         a = wheel.worker(0)
         a.schedule(1.0)
@@ -158,7 +145,6 @@ def test_the_first_moment_of_a_virtual_clock() -> None:
 
 
 def test_unknown_beginning(wheel: LocalWheel) -> None:
-    """A slot need not say when its timer was scheduled."""
     a = wheel.worker(0)
     id = a.schedule(1.0)
     fields = wheel.slots.slots
@@ -169,7 +155,6 @@ def test_unknown_beginning(wheel: LocalWheel) -> None:
 
 
 def test_a_beginning_of_another_timer() -> None:
-    """A slot of ours that went to another worker: what it sends us did not begin when ours did."""
     with LocalWheel(128) as wheel:
         a, b = wheel.worker(0), wheel.worker(1)
         ids = a.schedule_many(np.full(128, 90.0))

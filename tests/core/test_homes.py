@@ -30,7 +30,6 @@ def test_who_has_none_gets_its_own(wheel: LocalWheel) -> None:
 
 
 def test_beside_events_that_nobody_reads(wheel: LocalWheel) -> None:
-    """The same when all of it is events."""
     a, b = wheel.worker(0), wheel.worker(1)
     a.schedule_many(np.full(CAPACITY, 0.001))
     wheel.advance(2 * MS)
@@ -42,7 +41,6 @@ def test_beside_events_that_nobody_reads(wheel: LocalWheel) -> None:
 
 
 def test_it_stays_when_it_is_used_up(wheel: LocalWheel) -> None:
-    """Who has it uses it again and again, with others or alone."""
     a, b = wheel.worker(0), wheel.worker(1)
     ids = hoard(wheel, a)
     for _ in range(3):
@@ -55,7 +53,6 @@ def test_it_stays_when_it_is_used_up(wheel: LocalWheel) -> None:
 
 
 def test_it_is_not_taken_over(wheel: LocalWheel) -> None:
-    """Its free slots stay its worker's, however short others are."""
     a, b = wheel.worker(0), wheel.worker(1)
     hoard(wheel, a)
     theirs = b.schedule_many(np.full(SLAB, 3600.0))
@@ -66,7 +63,6 @@ def test_it_is_not_taken_over(wheel: LocalWheel) -> None:
 
 
 def test_idle_slots_that_others_took_are_none(wheel: LocalWheel) -> None:
-    """All that a worker held was taken over while it slept: it has its own slab again."""
     a, b = wheel.worker(0), wheel.worker(1)
     b.cancel_many(b.schedule_many(np.full(2 * SLAB, 3600.0)))
     wheel.settle()
@@ -79,7 +75,6 @@ def test_idle_slots_that_others_took_are_none(wheel: LocalWheel) -> None:
 
 @pytest.mark.parametrize("leave", [DROP, KEEP, REROUTE])
 def test_its_worker_dies(wheel: LocalWheel, leave: int) -> None:
-    """The next one in its row has it again, at once or when the heirs are done with it."""
     a, c = wheel.worker(0), wheel.worker(2, group="g")
     c.poll()
     b = wheel.worker(1, group="g")
@@ -98,7 +93,6 @@ def test_its_worker_dies(wheel: LocalWheel, leave: int) -> None:
 
 
 def test_unread_of_its_last_tenant(wheel: LocalWheel) -> None:
-    """What others have still to read of it keeps a part of it; nobody else gets the rest."""
     a, c = wheel.worker(0), wheel.worker(2, "reader")
     hoard(wheel, a)
     wheel.worker(1).schedule_many(np.full(8, 0.001), to="reader")
@@ -113,7 +107,6 @@ def test_unread_of_its_last_tenant(wheel: LocalWheel) -> None:
 
 
 def test_an_heir_is_done_with_it() -> None:
-    """However many empty slabs a worker may keep: not one that is kept for another row."""
     with LocalWheel(8192, 4, homes=True) as wheel:
         a, b, c = wheel.worker(0), wheel.worker(1, group="g"), wheel.worker(2, group="g")
         c.poll()
@@ -129,7 +122,6 @@ def test_an_heir_is_done_with_it() -> None:
 
 
 def test_a_new_clock(wheel: LocalWheel) -> None:
-    """What is pending there is so for the next clock, too."""
     a, b = wheel.worker(0), wheel.worker(1)
     hoard(wheel, a)
     ids = b.schedule_many(np.full(SLAB, 5.0))
@@ -142,14 +134,12 @@ def test_a_new_clock(wheel: LocalWheel) -> None:
     ("capacity", "workers", "homes"), [(1024, 16, 16), (1024, 17, 0), (64, 1, 1)]
 )
 def test_no_more_than_the_capacity(capacity: int, workers: int, homes: int) -> None:
-    """Where there would be more slabs for one worker each than for all, there are none."""
     config = Config(capacity=capacity, max_workers=workers)
     assert config.homes == homes
     assert config.native()["capacity"] == capacity + homes * SLAB
 
 
 def test_a_daemon(runtime_dir: Path, daemon_name: str) -> None:
-    """`status` and `stats()` count the capacity without them."""
     with (
         Daemon(runtime_dir, daemon_name, capacity=CAPACITY, max_workers=4) as daemon,
         connect(str(daemon.start().directory), worker="greedy") as greedy,

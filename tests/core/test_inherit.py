@@ -10,7 +10,6 @@ from wheeld_client import WheelFull
 
 
 def a_life(wheel: LocalWheel, timers: LocalTimers) -> dict[str, list[int]]:
-    """Timers in every state that a worker can leave; cookies by what has to become of them."""
     armed = [timers.schedule(5.0, 10 + n) for n in range(3)]
     timers.schedule(0.001, 20)
     timers.schedule(0.002, 21)
@@ -27,7 +26,6 @@ def a_life(wheel: LocalWheel, timers: LocalTimers) -> dict[str, list[int]]:
 
 
 def test_a_successor_has_everything() -> None:
-    """The same ids, the undelivered, every slot: as if the worker had never been away."""
     with LocalWheel(256) as wheel:
         first = wheel.worker(0)
         left = a_life(wheel, first)
@@ -48,7 +46,6 @@ def test_a_successor_has_everything() -> None:
 
 
 def test_kept_twice() -> None:
-    """A successor that dies before it did anything leaves the same to its own."""
     with LocalWheel(128) as wheel:
         a_life(wheel, wheel.worker(0))
         for _ in range(3):
@@ -60,7 +57,6 @@ def test_kept_twice() -> None:
 
 
 def test_kept_and_then_dropped() -> None:
-    """Nobody came: its timers are dropped and counted, its slots are free."""
     with LocalWheel(256) as wheel:
         a_life(wheel, wheel.worker(0))
         wheel.depart(0, KEEP)
@@ -74,7 +70,6 @@ def test_kept_and_then_dropped() -> None:
 
 
 def test_others_go_on_sending_to_a_kept_worker() -> None:
-    """Events for it wait in its ring and are read by the successor."""
     with LocalWheel(256) as wheel:
         wheel.worker(0)
         other = wheel.worker(1)
@@ -88,7 +83,6 @@ def test_others_go_on_sending_to_a_kept_worker() -> None:
 
 
 def test_members_inherit() -> None:
-    """Members of the group get the pending and the undelivered, each once; the row is free."""
     with LocalWheel(64 * 8) as wheel:
         dying = wheel.worker(0, group="web")
         heirs = [wheel.worker(row, group="web") for row in (1, 2)]
@@ -113,7 +107,6 @@ def test_members_inherit() -> None:
 
 
 def test_the_last_member_is_kept() -> None:
-    """Without a member nothing moves; the next one inherits."""
     with LocalWheel(256) as wheel:
         last = wheel.worker(0, group="web")
         last.schedule(2.0, 1)
@@ -130,7 +123,6 @@ def test_the_last_member_is_kept() -> None:
 
 
 def test_what_a_member_had_not_read_goes_to_another() -> None:
-    """An expiration for the group that stood in a dead member's ring is delivered to the next."""
     with LocalWheel(256) as wheel:
         owner = wheel.worker(0)
         members = [wheel.worker(row, group="web") for row in (1, 2)]
@@ -147,7 +139,6 @@ def test_what_a_member_had_not_read_goes_to_another() -> None:
 
 @pytest.mark.parametrize("policy", [KEEP, REROUTE])
 def test_a_clock_that_dies_in_the_sweep(policy: int) -> None:
-    """The next clock takes the departure up again: no slot is handed twice, none is lost."""
     with LocalWheel(64 * 150) as wheel:
         dying, heir = wheel.worker(0, group="web"), wheel.worker(1, group="web")
         for begin in range(0, 9000, 1000):
@@ -167,7 +158,6 @@ def test_a_clock_that_dies_in_the_sweep(policy: int) -> None:
 
 
 def test_a_loan_to_the_heir_ends_once() -> None:
-    """What a dead worker lent to its heir is the heir's once, not by reading it and once more."""
     with LocalWheel(128) as wheel:
         dying, heir = wheel.worker(0, group="web"), wheel.worker(1, group="web")
         for number in range(64):
@@ -240,7 +230,6 @@ def test_the_end_of_a_sender_waits_for_no_reader(
 
 
 def test_a_member_and_sender_end() -> None:
-    """What a group was sent by one that is gone goes on to its other member."""
     with LocalWheel(256, max_workers=3) as wheel:
         sender = wheel.worker(0)
         wheel.worker(1, group="web")
@@ -258,7 +247,6 @@ def test_a_member_and_sender_end() -> None:
 @pytest.mark.parametrize("leave", [KEEP, REROUTE])
 @pytest.mark.parametrize("split", [False, True])
 def test_a_kept_worker_has_no_idle_slot_in_hand(leave: int, split: bool) -> None:
-    """A departure leaves armed slots: all others are anybody's, also those it never took up."""
     with LocalWheel(512, max_workers=3, payload_bytes=8) as wheel:
         if split:  # each slab has an armed slot: what others get, they get one by one
             owner = wheel.worker(2)

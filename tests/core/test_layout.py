@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import layout_tables
-import sanitize
 from local_wheel import LocalWheel
+from proofs import sanitize
 from shared_words import STEPS, Shared
 from wheeld_core import _native, views
 from wheeld_core.views import Field, dtype_of, layout
@@ -50,24 +50,20 @@ SHARED = BY_COMPARE_AND_SWAP | BY_READ_MODIFY_WRITE
 
 
 def all_fields() -> list[tuple[str, Field]]:
-    """Every field of every struct."""
     return [(struct, field) for struct, (_, fields) in layout().items() for field in fields]
 
 
 def size_of(field: Field) -> int:
-    """Bytes of a field."""
     return field.itemsize * field[4]  # `count` is also a tuple's method
 
 
 @pytest.mark.parametrize(("struct", "size"), SIZES.items())
 def test_sizes_by_hand(struct: str, size: int) -> None:
-    """Sizes computed by hand: one line per worker, small records packed."""
     assert layout()[struct][0] == size
     assert dtype_of(struct).itemsize == size
 
 
 def test_fields_by_hand() -> None:
-    """A few offsets, counted by hand, so that the export cannot be wrong as a whole."""
     fields = {(struct, field.name): field for struct, field in all_fields()}
     wanted = {
         ("head", "magic"): (0, 8), ("head", "layout_version"): (8, 4),
@@ -89,7 +85,6 @@ def test_fields_by_hand() -> None:
 
 @pytest.mark.parametrize("struct", layout())
 def test_fields_do_not_overlap(struct: str) -> None:
-    """Fields stand in order, aligned, inside their struct; the dtype says the same."""
     size, fields = layout()[struct]
     end = 0
     for field in fields:
@@ -103,7 +98,6 @@ def test_fields_do_not_overlap(struct: str) -> None:
 
 @NEEDS_COMPILER
 def test_each_field_has_one_writer() -> None:
-    """Words with several writers change by compare-and-swap or the like, and say so."""
     assert list(layout_tables.fields_in_words()) == [
         (struct, field.name) for struct, field in all_fields()
     ]
@@ -124,7 +118,6 @@ def test_each_field_has_one_writer() -> None:
 @NEEDS_COMPILER
 @pytest.mark.parametrize("struct", [name for name in layout() if name not in RECORDS])
 def test_writers_do_not_share_a_line(struct: str) -> None:
-    """Words of different writers are 128 bytes apart: two adjacent cache lines come together."""
     size, fields = layout()[struct]
     assert size % LINE == 0 or struct == "head"
     lines: dict[int, set[str]] = {}
@@ -137,7 +130,6 @@ def test_writers_do_not_share_a_line(struct: str) -> None:
 
 
 def test_arrays_of_different_writers_do_not_share_a_line() -> None:
-    """Parts of a segment begin on lines of their own, for odd configurations too."""
     for capacity, workers, bits in ((64, 1, 1), (1024, 7, 6), (64 * 33, 63, 3), (2**20, 64, 8)):
         sizes = _native.geometry(
             capacity=capacity, max_workers=workers, tick_ns=1, wheel_bits=bits, payload_bytes=24
@@ -174,14 +166,12 @@ def test_parts_of_the_shared_segments(workers: int, count: int) -> None:
 
 
 def assert_apart(offsets: list[int], sizes: list[int]) -> None:
-    """Each part begins on a line of its own, where the one before it has ended."""
     assert all(offset % LINE == 0 for offset in offsets)
     for offset, size, after in zip(offsets, sizes, offsets[1:], strict=False):
         assert offset + size <= after
 
 
 def test_views_of_the_shared_segments() -> None:
-    """What the core writes there is what the views read: tenants, names, sizes."""
     with LocalWheel(
         max_workers=70, pools=(("a", 100, 20, True), ("\u00e9", 50, 50, False))
     ) as wheel:
@@ -202,7 +192,6 @@ def test_views_of_the_shared_segments() -> None:
 
 
 def test_watched_buckets_are_counted(rng_seed: int) -> None:
-    """Per row, as counted bit by bit."""
     rng = np.random.default_rng(rng_seed)
     memory = mmap.mmap(-1, _native.watch_bytes(130))
     _native.create_watch(memory, 130, 7)
@@ -243,7 +232,6 @@ def test_bytes_of_a_ledger_are_what_the_core_returns(rng_seed: int) -> None:
 
 @NEEDS_COMPILER
 def test_orders_name_their_pairs() -> None:
-    """An order with a partner names a tag that the code uses on both sides."""
     sources = [
         *(ROOT / "core/include/wheeld").glob("*/*.h"),
         *(ROOT / "core/wheeld_core/native").glob("**/*.[ch]"),
@@ -256,7 +244,6 @@ def test_orders_name_their_pairs() -> None:
 
 
 def test_views_read_what_the_core_wrote() -> None:
-    """The numpy views and the native code agree on where things are."""
     with LocalWheel(192, 2, payload_bytes=24, tick_ns=777, wheel_bits=3, start_ns=10**6) as wheel:
         header = wheel.view.header
         names = (
@@ -293,7 +280,6 @@ def test_views_read_what_the_core_wrote() -> None:
 
 
 def test_read_only_memory_gives_read_only_views() -> None:
-    """A view of memory that is mapped read-only cannot be written through."""
     with LocalWheel() as wheel:
         frozen = memoryview(bytes(wheel.wheel_memory))
         view = views.record(frozen, "wheel")  # type: ignore[arg-type]
@@ -303,14 +289,12 @@ def test_read_only_memory_gives_read_only_views() -> None:
 
 @NEEDS_COMPILER
 def test_tables_of_the_document_are_up_to_date() -> None:
-    """shm_layout.md is made from the code."""
-    command = [sys.executable, str(ROOT / "tools/layout_tables.py"), "--check"]
+    command = [sys.executable, "-m", "tools.layout_tables", "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_gathered_items_are_copies(rng_seed: int) -> None:
-    """Items of one word or many, any index in any order; what does not fit is refused."""
     rng = np.random.default_rng(rng_seed)
     words = rng.integers(0, 2**63, (50, 4))
     for array in (words, words[:, 0].copy(), words.view(dtype_of("slot")).reshape(50)):

@@ -24,7 +24,6 @@ class Group:
         self.got: list[list[int]] = [[] for _ in self.members]
 
     def send(self, count: int) -> None:
-        """Timers that fire now."""
         for first in range(0, count, 500):
             part = np.arange(first, min(first + 500, count))
             self.sender.schedule_many(np.full(len(part), 0.0), part, to="group:g")
@@ -32,7 +31,6 @@ class Group:
         self.wheel.advance(MS)
 
     def look(self, *members: int) -> int:
-        """Have these members look, as with poll(0), and the clock; how many events there were."""
         count = 0
         for i in members:
             events = self.members[i].poll()
@@ -42,42 +40,34 @@ class Group:
         return count
 
     def drain(self, *members: int) -> None:
-        """Until these members find nothing twice."""
         quiet = 0
         while quiet < 2:
             quiet = 0 if self.look(*members) else quiet + 1
 
     def all_got(self) -> list[int]:
-        """What all members got, in order."""
         return sorted(number for got in self.got for number in got)
 
     def all_once(self, count: int) -> bool:
-        """Did each event reach one member, and all come? The sender got none."""
         return self.all_got() == list(range(count)) and not self.returned()
 
     def returned(self) -> list[int]:
-        """What came back to the sender."""
         if self.wheel.row(0)["state"] != 2:  # it has left
             return []
         return sorted(self.sender.poll()["cookie"].tolist())
 
     def told(self) -> bool:
-        """Are members asked to ring before they sleep?"""
         return self.wheel.counter("offered") != 0
 
     def bells(self, member: int) -> int:
-        """How often it rang the clock."""
         return int(record(self.wheel.worker_memories[1 + member], "worker")["bells"])
 
 
 @pytest.fixture
 def group() -> Group:
-    """Three members."""
     return Group()
 
 
 def test_a_busy_member_holds_nothing_up(group: Group) -> None:
-    """What was dealt to a member that does not look goes to those that do."""
     group.send(300)
     group.drain(1, 2)
     assert group.got[0] == []
@@ -86,7 +76,6 @@ def test_a_busy_member_holds_nothing_up(group: Group) -> None:
 
 
 def test_a_burst_of_more_than_all_rings(group: Group) -> None:
-    """Also what waits behind a full ring: with the busy one nothing stays."""
     group = Group(2, capacity=1 << 13)
     group.send(5000)
     group.drain(1)
@@ -96,7 +85,6 @@ def test_a_burst_of_more_than_all_rings(group: Group) -> None:
 
 
 def test_one_that_waits_and_does_not_look(group: Group) -> None:
-    """A member waits by its descriptor, and is busy: after a while another one has its event."""
     stuck, idle = group.members[0], group.members[1]
     stuck.fileno()
     idle.fileno()
@@ -111,7 +99,6 @@ def test_one_that_waits_and_does_not_look(group: Group) -> None:
 
 
 def test_virtual_time_of_what_moves() -> None:
-    """Under a virtual clock an event has its own time, however late another member took it over."""
     group = Group(2)
     for member in group.members:
         member.fileno()
@@ -129,7 +116,6 @@ def test_virtual_time_of_what_moves() -> None:
 
 
 def test_a_woken_member_has_time(group: Group) -> None:
-    """What a member was woken for is not taken from it at once, though others are ready."""
     group.members[0].fileno()
     group.members[1].fileno()
     group.send(3)  # the last one is for the member that does not wait
@@ -141,7 +127,6 @@ def test_a_woken_member_has_time(group: Group) -> None:
 
 
 def test_taken_by_an_old_record(group: Group) -> None:
-    """One takes what was offered to another since, and dies: its successor does not have it."""
     first, second = group.members[0], group.members[1]
     first.fileno()
     second.fileno()
@@ -162,7 +147,6 @@ def test_taken_by_an_old_record(group: Group) -> None:
 
 
 def test_equal_shares_in_one_pass(group: Group) -> None:
-    """Who waits is served first, once; the rest goes round."""
     group.members[1].fileno()
     group.send(1)
     assert [len(member.poll()) for member in group.members] == [0, 1, 0]
@@ -171,7 +155,6 @@ def test_equal_shares_in_one_pass(group: Group) -> None:
 
 
 def test_nobody_is_rung_for_nothing(group: Group) -> None:
-    """With nothing outstanding no member rings, and no pass is asked for."""
     group.send(30)
     group.look(1)
     assert group.told()
@@ -184,7 +167,6 @@ def test_nobody_is_rung_for_nothing(group: Group) -> None:
 
 
 def test_slots_come_back() -> None:
-    """The sender has its slots again though the member that was offered them first never looks."""
     group = Group(2, capacity=256)
     for turn in range(20):
         group.got = [[], []]
@@ -194,7 +176,6 @@ def test_slots_come_back() -> None:
 
 
 def test_held_by_one(group: Group) -> None:
-    """What one holds is nobody else's; what it acknowledged comes no more."""
     group.send(30)
     held = group.members[0].poll(hold=True)
     group.drain(1, 2)
@@ -208,7 +189,6 @@ def test_held_by_one(group: Group) -> None:
 
 @pytest.mark.parametrize("leave", [DROP, KEEP, REROUTE])
 def test_the_holder_dies(group: Group, leave: int) -> None:
-    """What a dead member had not acknowledged goes to the others, unread or held."""
     group.send(30)
     held = group.members[0].poll(hold=True, max_events=5)["cookie"].tolist()
     group.wheel.depart(1, leave)
@@ -219,7 +199,6 @@ def test_the_holder_dies(group: Group, leave: int) -> None:
 
 
 def test_the_last_member_is_kept() -> None:
-    """With nobody else there its successor has all, once, also what it held."""
     group = Group(1)
     group.send(10)
     assert len(group.members[0].poll(hold=True, max_events=4)) == 4
@@ -231,7 +210,6 @@ def test_the_last_member_is_kept() -> None:
 
 
 def test_a_successor_that_left_the_group() -> None:
-    """What it held when it died goes back to the sender; its records of that are none."""
     group = Group(1)
     group.send(10)
     group.wheel.depart(1, KEEP)
@@ -248,7 +226,6 @@ def test_a_successor_that_left_the_group() -> None:
 
 @pytest.mark.parametrize("others", [0, 1])
 def test_the_sender_dies_before_a_kept_member_is_back(others: int) -> None:
-    """What was offered is still delivered: to another member, or to the successor."""
     group = Group(1 + others)
     group.send(10)
     group.wheel.depart(1, KEEP)
@@ -265,7 +242,6 @@ def test_the_sender_dies_before_a_kept_member_is_back(others: int) -> None:
 
 
 def test_a_new_member_takes_what_a_kept_one_had() -> None:
-    """It does not have to wait for the successor."""
     group = Group(2)
     group.wheel.depart(2, DROP)
     group.wheel.settle()
@@ -281,7 +257,6 @@ def test_a_new_member_takes_what_a_kept_one_had() -> None:
 
 @pytest.mark.parametrize("dies", ["sender", "clock", "both"])
 def test_sender_or_clock_die(group: Group, dies: str) -> None:
-    """What was offered is delivered once, to those that are ready; what was in hand stays there."""
     group.send(60)
     held = group.members[2].poll(hold=True, max_events=3)["cookie"].tolist()
     if dies != "sender":
@@ -300,7 +275,6 @@ def test_sender_or_clock_die(group: Group, dies: str) -> None:
 
 
 def fill(member: LocalTimers, wheel: LocalWheel) -> int:
-    """Fill a member's completion ring with what it does not read."""
     count = 1 << int(wheel.view.header["comp_bits"])
     member.schedule_many(np.full(count, 0.0), np.full(count, 1 << 40, np.uint64))
     wheel.advance(MS)
@@ -308,7 +282,6 @@ def fill(member: LocalTimers, wheel: LocalWheel) -> int:
 
 
 def test_a_tick_behind_a_full_ring() -> None:
-    """A member that comes later has it: a periodic timer does not stop with a busy one."""
     group = Group(2, capacity=1 << 12)
     group.wheel.depart(2)
     group.wheel.settle()
@@ -325,7 +298,6 @@ def test_a_tick_behind_a_full_ring() -> None:
 
 
 def test_cancel_after_it_was_taken(group: Group) -> None:
-    """What has fired cannot be cancelled, in whosever hands it is."""
     number = group.sender.schedule(0.0, 5, to="group:g")
     group.wheel.advance(MS)
     group.members[0].poll(hold=True)
@@ -335,7 +307,6 @@ def test_cancel_after_it_was_taken(group: Group) -> None:
 
 
 def test_fsck_and_snapshot_of_offers() -> None:
-    """Unread, moved, held and done: nothing is wrong with any, and all but the done are owed."""
     group = Group(3)
     group.wheel.row(0)["named"] = 1
     group.send(30)
@@ -356,7 +327,6 @@ def test_fsck_and_snapshot_of_offers() -> None:
 
 
 def test_fsck_finds_a_taken_slot_that_is_not_offered(group: Group) -> None:
-    """TAKEN goes with an offer only."""
     group.send(1)
     group.drain(0)
     slots = group.wheel.slots

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import sanitize
+from proofs import sanitize
 from wheeld_core import _native, packing
 from wheeld_core.packing import PARTS
 
@@ -59,7 +59,6 @@ N = 200
 
 
 def of_c(directory: Path, columns: dict[str, list[list[int]]]) -> list[list[int]]:
-    """What the core makes of each row of each call's arguments."""
     lines = ["#include <stdio.h>", '#include "wheeld/shared/packing.h"', "int main(void) {"]
     for call, rows in columns.items():
         for row in rows:
@@ -78,7 +77,6 @@ def of_c(directory: Path, columns: dict[str, list[list[int]]]) -> list[list[int]
 
 @pytest.mark.skipif(sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC")
 def test_python_packs_as_the_core_does(tmp_path: Path, rng_seed: int) -> None:
-    """Each function, of single words and of arrays, with values at the ends of their ranges."""
     rng = random.Random(rng_seed)
     columns = {
         call: [[0 for _ in bits], [2**b - 1 for b in bits]]
@@ -95,7 +93,6 @@ def test_python_packs_as_the_core_does(tmp_path: Path, rng_seed: int) -> None:
 
 
 def test_parts_of_a_word_lie_beside_one_another() -> None:
-    """No bit is in two parts, but where another part says which counts; none is beyond its word."""
     for word in {word for word, _ in PARTS}:
         parts = {name: part for (of, name), part in PARTS.items() if of == word}
         parts.pop({"TARGET": "INCARNATION", "STATE": "TAKER"}.get(word, ""), None)
@@ -108,7 +105,6 @@ def test_parts_of_a_word_lie_beside_one_another() -> None:
 
 
 def test_a_value_that_does_not_fit_is_cut() -> None:
-    """It never reaches the next part; one word and arrays alike."""
     for part in PARTS.values():
         values = np.array([part.most + 1, 2**64 - 1], np.uint64)
         assert part.put(values).tolist() == [0, part.mask]

@@ -10,7 +10,6 @@ CLOCKS = {None: 0, "realtime": 1, "boottime": 2}
 
 
 def fill_ring(wheel: LocalWheel, timers: LocalTimers) -> int:
-    """Let expirations fill the ring of `timers`; returns how many they are."""
     size = 1 << int(wheel.view.header["comp_bits"])
     for _ in range(0, size, 64):
         timers.schedule_many(np.zeros(64))
@@ -20,7 +19,6 @@ def fill_ring(wheel: LocalWheel, timers: LocalTimers) -> int:
 
 
 def test_a_periodic_timer_whose_tick_waited_can_be_moved_earlier() -> None:
-    """It waited behind a full ring, was moved to later, and is moved to earlier again."""
     with LocalWheel(4096) as wheel:
         timers = wheel.worker()
         periodic = timers.schedule(0.3, 77, interval=0.3)
@@ -93,7 +91,6 @@ def test_a_move_that_the_clock_was_not_told_of(
 
 
 def test_a_move_that_died_before_its_version() -> None:
-    """The deadline is stored and the version is not: the timer fires for the one or the other."""
     with LocalWheel(256) as wheel:
         dying = wheel.worker(0)
         id = dying.schedule(12.0, 1)
@@ -130,5 +127,4 @@ def test_a_cancel_that_comes_late_is_not_the_next_tenants() -> None:
 
 @pytest.mark.parametrize("number", range(6))
 def test_random_calls(number: int, rng_seed: int) -> None:
-    """Full rings, moves, deaths within a call, clocks that start anew: nothing is overdue."""
     Calls(rng_seed + number).play(500)

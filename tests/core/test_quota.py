@@ -21,14 +21,12 @@ wheel = local_wheel(CAPACITY, 4, payload_bytes=8)
 
 
 def capped(wheel: LocalWheel, row: int) -> LocalTimers:
-    """A worker that may hold a quarter of the wheel."""
     timers = wheel.worker(row)
     timers._set_quota(MOST)
     return timers
 
 
 def test_the_others_have_their_share(wheel: LocalWheel) -> None:
-    """One at a time or in batches: what is beyond the cap is refused, and there for others."""
     a, b = capped(wheel, 0), wheel.worker(1)
     a.schedule_many(np.full(MOST - SLAB, 50.0))
     with pytest.raises(WheelFull, match=r"holds 192 slots, and a worker may hold 256"):
@@ -41,7 +39,6 @@ def test_the_others_have_their_share(wheel: LocalWheel) -> None:
 
 
 def test_what_it_frees_it_may_use_again(wheel: LocalWheel) -> None:
-    """At its cap it goes on with its own slots, without end."""
     a = capped(wheel, 0)
     for _ in range(5):
         ids = a.schedule_many(np.full(MOST, 0.001))
@@ -51,7 +48,6 @@ def test_what_it_frees_it_may_use_again(wheel: LocalWheel) -> None:
 
 
 def test_what_the_clock_took_counts_no_more(wheel: LocalWheel) -> None:
-    """Its idle slots went to others that asked: it may hold as many others instead."""
     a, b, c = named(wheel, 0, "a"), wheel.worker(1), wheel.worker(2)
     a._set_quota(MOST)
     ids = a.schedule_many(np.full(MOST, 3600.0))
@@ -67,7 +63,6 @@ def test_what_the_clock_took_counts_no_more(wheel: LocalWheel) -> None:
 
 
 def test_slots_of_split_slabs_count(wheel: LocalWheel) -> None:
-    """What the clock hands over one by one is held, too."""
     a, b = wheel.worker(0), capped(wheel, 1)
     ids = a.schedule_many(np.full(CAPACITY, 3600.0))
     wheel.settle()
@@ -77,7 +72,6 @@ def test_slots_of_split_slabs_count(wheel: LocalWheel) -> None:
 
 
 def test_unread_events_count(wheel: LocalWheel) -> None:
-    """Who does not read has no room for more."""
     a = capped(wheel, 0)
     cookies = np.arange(MOST, dtype=np.uint64)
     a.schedule_many(np.full(MOST, 0.001), cookies, payloads=cookies.view("V8"))
@@ -89,7 +83,6 @@ def test_unread_events_count(wheel: LocalWheel) -> None:
 
 
 def test_what_is_inherited_counts_and_is_not_refused(wheel: LocalWheel) -> None:
-    """A member dies; its heir has more than its cap, and gets no more before that is over."""
     a, b = wheel.worker(0, group="g"), wheel.worker(1, group="g")
     b.poll()
     a.schedule_many(np.full(2 * MOST, 5.0))
@@ -105,7 +98,6 @@ def test_what_is_inherited_counts_and_is_not_refused(wheel: LocalWheel) -> None:
 
 
 def test_who_holds_what(wheel: LocalWheel) -> None:
-    """By name, and what is nobody's; split slabs, too."""
     a, b = named(wheel, 0, "a"), named(wheel, 1, "b")
     ids = a.schedule_many(np.full(CAPACITY - SLAB, 3600.0))
     wheel.settle()
@@ -120,7 +112,6 @@ def test_who_holds_what(wheel: LocalWheel) -> None:
 
 
 def test_a_daemon_with_a_cap() -> None:
-    """--max-per-worker, in whole slabs; `status` says so, and a forked or new client keeps it."""
     with (
         wheeld.embedded(capacity=CAPACITY, max_workers=4, max_per_worker=100) as daemon,
         connect(daemon, worker="greedy") as greedy,

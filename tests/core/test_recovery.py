@@ -13,7 +13,6 @@ ROOM = 1 << 10
 
 
 def schedule(wheel: LocalWheel, timers: LocalTimers, delay: float, count: int) -> list[int]:
-    """`count` timers with the cookies 0, 1, 2 ..., in pieces that fit into the ring."""
     ids: list[int] = []
     for begin in range(0, count, 500):
         numbers = np.arange(begin, min(begin + 500, count))
@@ -23,7 +22,6 @@ def schedule(wheel: LocalWheel, timers: LocalTimers, delay: float, count: int) -
 
 
 def test_pending_timers_stay(rng_seed: int) -> None:
-    """Every timer fires once, at its time, however often the clock dies; others stay armed."""
     rng = np.random.default_rng(rng_seed)
     with LocalWheel(ROOM) as wheel:
         timers = wheel.worker()
@@ -42,7 +40,6 @@ def test_pending_timers_stay(rng_seed: int) -> None:
 
 
 def test_late_ones_keep_their_order() -> None:
-    """A clock that was away for long fires in the order of the deadlines, tick by tick."""
     with LocalWheel(ROOM) as wheel:
         timers = wheel.worker()
         for number in (5, 3, 9, 1, 7):
@@ -55,7 +52,6 @@ def test_late_ones_keep_their_order() -> None:
 
 
 def test_what_was_never_submitted_is_found() -> None:
-    """Armed timers whose submissions still stand in the ring are linked once, not twice."""
     with LocalWheel(ROOM) as wheel:
         timers = wheel.worker()
         ids = [timers.schedule(1.0, number) for number in range(10)]
@@ -69,7 +65,6 @@ def test_what_was_never_submitted_is_found() -> None:
 
 
 def test_backlog_and_returns_come_again() -> None:
-    """Events behind a full completion ring and slots behind a full return ring are not lost."""
     with LocalWheel(4096) as wheel:
         timers = wheel.worker()
         schedule(wheel, timers, 1.0, 2000)
@@ -89,7 +84,6 @@ def test_backlog_and_returns_come_again() -> None:
 
 
 def test_loans_stay_loans() -> None:
-    """A slot whose expiration another worker has yet to read is not its owner's again."""
     with LocalWheel(64, payload_bytes=8) as wheel:
         owner, reader = wheel.worker(0), wheel.worker(1)
         for number in range(64):
@@ -108,7 +102,6 @@ def test_loans_stay_loans() -> None:
 
 
 def test_ticks_go_on() -> None:
-    """A periodic timer keeps its grid; no tick is lost or doubled over restarts."""
     with LocalWheel(64) as wheel:
         timers = wheel.worker()
         timers.schedule(0.010, 7, interval=0.010)
@@ -124,7 +117,6 @@ def test_ticks_go_on() -> None:
 
 
 def test_a_departure_is_taken_up_again() -> None:
-    """A worker whose sweep had begun is swept by the next clock."""
     with LocalWheel(64 * 200) as wheel:
         leaving, staying = wheel.worker(0), wheel.worker(1)
         schedule(wheel, leaving, 5.0, 64 * 190)
@@ -135,7 +127,6 @@ def test_a_departure_is_taken_up_again() -> None:
 
 
 def test_slabs_of_nobody_are_free() -> None:
-    """A slab whose owner word names no worker is reclaimed, its timers dropped."""
     with LocalWheel(256) as wheel:
         gone = wheel.worker(0)
         gone.schedule_many(np.full(100, 5.0))
@@ -165,12 +156,10 @@ def test_a_timer_that_was_about_to_fire_and_was_moved() -> None:
 @pytest.mark.parametrize("policies", [(DROP,), (KEEP,), (REROUTE,), (DROP, KEEP, REROUTE)])
 @pytest.mark.parametrize("restarts", [0.0, 0.05])
 def test_random_lives(policies: tuple[int, ...], restarts: float, rng_seed: int) -> None:
-    """Workers and clocks die at random between calls; the account is exact in the end."""
     Lives(rng_seed, policies, restarts).play(3000)
 
 
 def test_scribbled_slabs_are_free_when_the_last_worker_left() -> None:
-    """Owner words that name nobody cost their slabs only while somebody may hold slots of them."""
     with LocalWheel(256) as wheel:
         ruined, other = wheel.worker(0), wheel.worker(1)
         schedule(wheel, ruined, 5.0, 100)

@@ -14,7 +14,6 @@ BELL_BYTES = 512
 
 
 def bytes_in(fd: int) -> int:
-    """How much can be read from a pipe."""
     count = array.array("i", [0])
     fcntl.ioctl(fd, termios.FIONREAD, count)
     return count[0]
@@ -50,7 +49,6 @@ def test_the_doorbell_is_emptied_before_the_next_sleep_begins() -> None:
 
 
 def test_a_new_clock_knows_what_time_it_is() -> None:
-    """It places timers of the wall clock by the difference of the clocks as they stand then."""
     with LocalWheel(64) as wheel:
         wheel.view.header["virtual_clock"] = 0
         timers = wheel.worker()

@@ -27,7 +27,6 @@ with wheeld.embedded(capacity=1024) as daemon, connect(daemon) as timers:
 
 @pytest.fixture(params=["posix_ipc", "wheeld_core"])
 def provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Who makes segments here."""
     if request.param == "posix_ipc" and shm.PROVIDER != "posix_ipc":
         pytest.skip("posix_ipc is not installed, or would enable the GIL")
     monkeypatch.setattr(shm, "PROVIDER", request.param)
@@ -36,7 +35,6 @@ def provider(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def name() -> Iterator[str]:
-    """Of a segment that is gone after the test."""
     name = f"wheeld-test-{secrets.token_hex(8)}"
     yield name
     Path("/dev/shm", name).unlink(missing_ok=True)
@@ -44,7 +42,6 @@ def name() -> Iterator[str]:
 
 @pytest.mark.usefixtures("provider")
 def test_a_segment(name: str) -> None:
-    """It is made once, and removed; what is mapped stays."""
     with segments.create(name, 8192, mode=0o640) as memory:
         found = os.stat(f"/dev/shm/{name}")
         assert (found.st_size, found.st_mode & 0o777) == (8192, 0o640)
@@ -59,7 +56,6 @@ def test_a_segment(name: str) -> None:
 
 @pytest.mark.usefixtures("provider")
 def test_each_error_is_its_own(name: str) -> None:
-    """As the callers tell them apart."""
     with pytest.raises(FileNotFoundError):
         shm.unlink(name)
     os.close(shm.make(name, 0o600))
@@ -68,7 +64,6 @@ def test_each_error_is_its_own(name: str) -> None:
 
 
 def test_a_daemon_without_posix_ipc(tmp_path: Path) -> None:
-    """Supervisor, clock and client do without it, and leave nothing."""
     (tmp_path / "posix_ipc.py").write_text("raise ImportError('not for this Python')\n")
     environment = of_checkout()
     environment["PYTHONPATH"] = f"{tmp_path}:{environment['PYTHONPATH']}"

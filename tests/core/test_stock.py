@@ -24,7 +24,6 @@ wheel = local_wheel(CAPACITY, 4, payload_bytes=8)
 
 @contextmanager
 def clock_beside(wheel: LocalWheel, *workers: LocalTimers) -> Iterator[None]:
-    """The clock runs in a thread meanwhile, and `workers` wait for its answers."""
     over = threading.Event()
 
     def run() -> None:
@@ -46,7 +45,6 @@ def clock_beside(wheel: LocalWheel, *workers: LocalTimers) -> Iterator[None]:
 
 
 def fill(wheel: LocalWheel, timers: LocalTimers) -> list[int]:
-    """All that this worker can get while the clock runs."""
     ids: list[int] = []
     with clock_beside(wheel, timers), pytest.raises(WheelFull):  # noqa: PT012
         while True:
@@ -55,14 +53,12 @@ def fill(wheel: LocalWheel, timers: LocalTimers) -> list[int]:
 
 
 def hoard(wheel: LocalWheel, timers: LocalTimers) -> np.ndarray:
-    """Take all that there is for everybody."""
     ids = timers.schedule_many(np.full(CAPACITY, 3600.0))
     wheel.settle()
     return ids
 
 
 def test_fragments_are_used_by_others(wheel: LocalWheel) -> None:
-    """One far timer in each slab, and 63 free slots beside it that its owner has taken up."""
     a, b = wheel.worker(0), wheel.worker(1)
     ids = hoard(wheel, a)
     a.cancel_many(ids[ids % SLAB != 0])
@@ -80,14 +76,12 @@ def test_fragments_are_used_by_others(wheel: LocalWheel) -> None:
 
 
 def test_an_idle_worker_keeps_nothing_that_it_cancelled(wheel: LocalWheel) -> None:
-    """It cancelled all, and makes no call."""
     a, b = wheel.worker(0), wheel.worker(1)
     a.cancel_many(hoard(wheel, a))
     assert len(fill(wheel, b)) >= CAPACITY - IDLE
 
 
 def test_an_idle_worker_keeps_nothing_that_it_read(wheel: LocalWheel) -> None:
-    """All but one timer of each slab have fired; it has read of it, and makes no call."""
     a, b = wheel.worker(0), wheel.worker(1)
     delays = np.where(np.arange(CAPACITY) % SLAB, 0.001, 3600.0)
     a.schedule_many(np.random.default_rng(1).permutation(delays))
@@ -101,7 +95,6 @@ def test_an_idle_worker_keeps_nothing_that_it_read(wheel: LocalWheel) -> None:
 
 
 def test_what_is_unread_keeps_its_slots_and_no_others(wheel: LocalWheel) -> None:
-    """In each slab one timer has fired, and nobody reads of it; the others were cancelled."""
     a, b = wheel.worker(0), wheel.worker(1)
     near = np.arange(CAPACITY) % SLAB == 5
     cookies = np.arange(CAPACITY, dtype=np.uint64)
@@ -117,7 +110,6 @@ def test_what_is_unread_keeps_its_slots_and_no_others(wheel: LocalWheel) -> None
 
 
 def test_both_go_on_in_split_slabs(wheel: LocalWheel, rng_seed: int) -> None:
-    """Timers of two workers side by side in one slab fire, move and end for whoever armed them."""
     rng = np.random.default_rng(rng_seed)
     a, b = wheel.worker(0), wheel.worker(1)
     ids = hoard(wheel, a)
@@ -147,7 +139,6 @@ def test_both_go_on_in_split_slabs(wheel: LocalWheel, rng_seed: int) -> None:
 
 
 def test_a_batch_is_handed_over_whole_or_not_at_all(wheel: LocalWheel) -> None:
-    """What a refused batch would have needed stays for those who need less."""
     a, b, c = wheel.worker(0), wheel.worker(1), wheel.worker(2)
     ids = hoard(wheel, a)
     free = ids[ids % SLAB < 32]
@@ -159,7 +150,6 @@ def test_a_batch_is_handed_over_whole_or_not_at_all(wheel: LocalWheel) -> None:
 
 
 def test_whole_slabs_are_anybodys_again(wheel: LocalWheel) -> None:
-    """When all 64 slots of a split slab have come home, the slab is as it was."""
     a, b = wheel.worker(0), wheel.worker(1)
     ids = hoard(wheel, a)
     a.cancel_many(ids[ids % 2 != 0])
@@ -174,7 +164,6 @@ def test_whole_slabs_are_anybodys_again(wheel: LocalWheel) -> None:
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("leave", [DROP, KEEP, REROUTE])
 def test_a_holder_of_parts_of_slabs_dies(wheel: LocalWheel, leave: int, restart: bool) -> None:
-    """Its timers go where its policy says; its slots, and those beside them, are not lost."""
     a = wheel.worker(0, "a")
     b, c = wheel.worker(1, "b", group="g"), wheel.worker(2, "c", group="g")
     ids = hoard(wheel, a)
@@ -195,7 +184,6 @@ def test_a_holder_of_parts_of_slabs_dies(wheel: LocalWheel, leave: int, restart:
 
 
 def test_a_new_clock_finds_the_stock(wheel: LocalWheel) -> None:
-    """Free slots in the old clock's hands are in the new one's."""
     a, b = wheel.worker(0), wheel.worker(1)
     ids = hoard(wheel, a)
     a.cancel_many(ids[ids % SLAB != 0])
@@ -209,7 +197,6 @@ def test_a_new_clock_finds_the_stock(wheel: LocalWheel) -> None:
 
 @pytest.mark.parametrize("step", ["split", "handed", "over"])
 def test_fsck_of_split_slabs(wheel: LocalWheel, step: str) -> None:
-    """Nothing is wrong with slabs of which several workers hold slots."""
     a, b = wheel.worker(0), wheel.worker(1)
     near = np.arange(CAPACITY) % SLAB == 5
     ids = a.schedule_many(np.where(near, 0.001, 3600.0))
@@ -226,13 +213,11 @@ def test_fsck_of_split_slabs(wheel: LocalWheel, step: str) -> None:
 
 
 def damage_holder(wheel: LocalWheel) -> None:
-    """A slot is held by a row where nobody is."""
     wheel.view.holders.setflags(write=True)
     wheel.view.holders[int(np.flatnonzero(wheel.slots.phases() == 1)[0])] = 3
 
 
 def damage_stock(wheel: LocalWheel) -> None:
-    """An armed slot is in stock."""
     wheel.view.holders.setflags(write=True)
     wheel.view.holders[int(np.flatnonzero(wheel.slots.phases() == 1)[0])] = 0
 
@@ -244,7 +229,6 @@ def damage_stock(wheel: LocalWheel) -> None:
 def test_fsck_finds_holders_that_are_wrong(
     wheel: LocalWheel, spoil: Callable[[LocalWheel], None], text: str
 ) -> None:
-    """A slot of a split slab is held by a worker that is there, or free."""
     a, b = wheel.worker(0), wheel.worker(1)
     ids = hoard(wheel, a)
     a.cancel_many(ids[ids % 2 != 0])
@@ -255,7 +239,6 @@ def test_fsck_finds_holders_that_are_wrong(
 
 
 def test_a_snapshot_of_split_slabs(wheel: LocalWheel) -> None:
-    """Each timer comes back for the worker that armed it, though they share slabs."""
     a, b = named(wheel, 0, "a"), named(wheel, 1, "b")
     ids = hoard(wheel, a)
     a.cancel_many(ids[ids % 2 != 0])
@@ -274,7 +257,6 @@ def test_a_snapshot_of_split_slabs(wheel: LocalWheel) -> None:
 
 
 def test_reserved_slots_are_not_taken(wheel: LocalWheel) -> None:
-    """What reserve() gave stays its caller's, however idle."""
     a, b = wheel.worker(0), wheel.worker(1)
     ids = a.reserve(300)
     a.schedule_many([100.0] * 3)  # a call that parks what is not in hand
@@ -287,7 +269,6 @@ def test_reserved_slots_are_not_taken(wheel: LocalWheel) -> None:
 
 
 def test_a_refused_call_asks_for_no_more(wheel: LocalWheel) -> None:
-    """Who gave up waiting for the clock is handed nothing later."""
     a, b = wheel.worker(0), wheel.worker(1)
     ids = hoard(wheel, a)
     with pytest.raises(WheelFull):

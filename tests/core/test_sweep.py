@@ -1,7 +1,7 @@
 """The sweeps of tests/c/sweep in a short form: every path, but only some of its instructions.
 
-`python tools/sweep.py` takes all of them, for as long as it is given. Here it is also seen that the
-sweeps can fail: the core is broken in one place, and they say so.
+`python -m proofs.sweep` takes all of them, for as long as it is given. Here it is also seen that
+the sweeps can fail: the core is broken in one place, and they say so.
 """
 
 import shutil
@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-import sanitize
-import sweep
+from proofs import sanitize, sweep
 from seeds import SEED
 
 pytestmark = [
@@ -147,7 +146,6 @@ BROKEN = {
 
 
 def swept(program: str, stride: int, **options: Any) -> int:
-    """How many stops that were; none may have failed."""
     tally = sweep.sweep([program], seed=SEED % 2**31, stride=stride, quiet=True, **options)[program]
     assert not tally.failures, "\n".join(tally.failures)
     return tally.stops
@@ -155,7 +153,6 @@ def swept(program: str, stride: int, **options: Any) -> int:
 
 @pytest.mark.parametrize("program", list(sweep.PROGRAMS))
 def test_program(program: str) -> None:
-    """Whatever died, stopped or was spoiled: the account is exact, and nothing hangs."""
     stride, by_points = STRIDES[program], {"optimise": sweep.BY_POINTS}
     if program == "kill_pairs":
         stops = swept(program, stride, **by_points)
@@ -169,7 +166,6 @@ def test_program(program: str) -> None:
 
 @pytest.mark.parametrize("what", list(BROKEN))
 def test_broken_core(what: str, tmp_path: Path) -> None:
-    """A sweep over a broken core fails, and says how to repeat it."""
     program, path, name, text, instead = BROKEN[what]
     include = tmp_path / "include"
     shutil.copytree(sanitize.INCLUDE, include)

@@ -13,7 +13,6 @@ from wheel_machine import WheelMachine
     [(MS, 6), (MS, 1), (1, 3), (1000, 8), (10 * MS, 12), (7_777_777, 2), (3600 * 10**9, 6)],
 )
 def test_wheel_agrees_with_oracle(tick: int, bits: int) -> None:
-    """Each timer fires once, never early; `pending` is exact; for several ticks and wheel sizes."""
     machine = type(f"Machine{tick}x{bits}", (WheelMachine,), {"tick": tick, "bits": bits})
     run_state_machine_as_test(
         machine,

@@ -21,7 +21,6 @@ class Account:
         self.ended = 0
 
     def schedule(self, row: int) -> None:
-        """One or many, for itself or the other, soon or very soon."""
         worker, rng = self.workers[row], self.rng
         if rng.random() < 0.3:
             delays = [rng.choice([0, rng.random() / 50]) for _ in range(rng.randrange(60))]
@@ -31,7 +30,6 @@ class Account:
             self.open[worker.schedule(rng.random() / 50, to=to)] = row
 
     def touch(self, row: int) -> None:
-        """Cancel or move something that is open, perhaps too late."""
         if not self.open:
             return
         id = self.rng.choice(list(self.open))
@@ -42,19 +40,16 @@ class Account:
             self.workers[self.open[id]].reschedule(id, self.rng.random() / 50)
 
     def end(self, id: int) -> None:
-        """It ended; a second end is a KeyError."""
         del self.open[id]
         self.ended += 1
 
     def receive(self, worker: LocalTimers, most: int | None) -> None:
-        """Poll, and look at each event."""
         events = worker.poll(0, most)
         assert (events["fired"] >= events["deadline"]).all(), "early"
         for id in events["timer_id"].tolist():
             self.end(id)
 
     def run(self, rounds: int) -> None:
-        """Random calls, then everything to its end."""
         for _ in range(rounds):
             row = self.rng.randrange(2)
             self.rng.choice([self.schedule, self.schedule, self.touch, self.touch])(row)
@@ -81,7 +76,6 @@ class Account:
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("before", [1, 700])
 def test_ring_positions(edge: int, before: int, rng_seed: int) -> None:
-    """Submissions, completions, returns and loans go on over each edge of a position."""
     with LocalWheel() as wheel:
         for row in range(2):
             wheel.start_rings_at(row, edge - before)
@@ -96,7 +90,6 @@ def test_ring_positions(edge: int, before: int, rng_seed: int) -> None:
 
 @pytest.mark.parametrize("edge", EDGES)
 def test_ring_positions_with_backlogs(edge: int) -> None:
-    """The same with full rings: nothing is lost, loans come back, in order."""
     with LocalWheel(8192) as wheel:
         wheel.start_rings_at(0, edge - 1500)
         wheel.start_rings_at(1, edge - 1500)
@@ -121,7 +114,6 @@ def test_ring_positions_with_backlogs(edge: int) -> None:
 @pytest.mark.parametrize("edge", [2**31, 2**32, 2**48, 2**52, 2**62, 2**63])
 @pytest.mark.parametrize("bits", [1, 6, 12])
 def test_times(unit: str, edge: int, bits: int, rng_seed: int) -> None:
-    """The wheel begins just before an edge of its ns or of its ticks and goes on over it."""
     tick = 1000 if unit == "tick" and edge < 2**52 else 64
     start = edge * (tick if unit == "tick" else 1)
     if start >= 2**63:
@@ -132,7 +124,6 @@ def test_times(unit: str, edge: int, bits: int, rng_seed: int) -> None:
 
 @pytest.mark.parametrize("left", [0, 1, 2])
 def test_generation(left: int, rng_seed: int) -> None:
-    """Generation 2**32 - 1 is followed by 1: no id is 0, no stale id hits the next tenant."""
     with LocalWheel(64, 1) as wheel:
         timers = wheel.worker(0)
         wheel.slots.states[:] = (2**32 - 1 - left) << 32 | 3
@@ -156,14 +147,12 @@ def test_generation(left: int, rng_seed: int) -> None:
 
 
 def set_version(wheel: LocalWheel, id: int, version: int) -> None:
-    """As if the armed timer had been moved that often."""
     slot = id & 0xFFFFFFFF
     wheel.slots.states[slot] = id >> 32 << 32 | version << 8 | 1
 
 
 @pytest.mark.parametrize("interval", [None, 0.001])
 def test_version(interval: float | None) -> None:
-    """The 2**23rd change of a timer leaves its generation and its phase alone."""
     with LocalWheel() as wheel:
         timers = wheel.worker(0)
         id = timers.schedule(0.001, 7, interval=interval)
@@ -183,7 +172,6 @@ def test_version(interval: float | None) -> None:
 
 
 def test_periodic_ticks_over_the_version_edge() -> None:
-    """A periodic timer ticks on when its version wraps."""
     with LocalWheel() as wheel:
         timers = wheel.worker(0)
         id = timers.schedule(0.001, interval=0.001)
@@ -195,7 +183,6 @@ def test_periodic_ticks_over_the_version_edge() -> None:
 
 @pytest.mark.parametrize("incarnation", [2**20 - 2, 2**20 - 1, 2**32 - 2, 2**44])
 def test_incarnations(incarnation: int, rng_seed: int) -> None:
-    """The millionth worker is addressed like the first, and is not taken for an earlier one."""
     with LocalWheel(max_workers=3) as wheel:
         wheel.incarnations = incarnation
         account = Account(wheel, rng_seed)

@@ -12,19 +12,16 @@ from wheeld_core import segments
 
 @pytest.fixture
 def stranger() -> list[str]:
-    """What runs a program as another user; skips where there is none."""
     return run_as_stranger()
 
 
 @pytest.fixture
 def base(runtime_dir: Path) -> Path:
-    """A directory that everybody may enter."""
     runtime_dir.chmod(0o755)
     return runtime_dir
 
 
 @pytest.fixture
 def config(runtime_dir: Path, daemon_name: str) -> Iterator[Config]:
-    """A small daemon's; what is left of it goes at the end."""
     yield Config(daemon_name, capacity=1024, runtime_dir=str(runtime_dir)).check()
     segments.unlink_all(f"wheeld-{daemon_name}-")

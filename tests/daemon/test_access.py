@@ -24,7 +24,6 @@ daemon = daemon_process(started=False, for_all=True)
 
 
 def modes(daemon: Daemon) -> dict[str, int]:
-    """Permissions of everything that it has made, and what kind of thing it is."""
     found = {".": daemon.directory.stat().st_mode}
     found |= {path.name: path.lstat().st_mode for path in daemon.directory.iterdir()}
     for kind in ("wheel", "slots", "registry", "worker-0"):
@@ -101,13 +100,11 @@ print(*opened, sep="\\n", end="")
 
 
 def paths_of(daemon: Daemon) -> list[str]:
-    """Everything that it has made."""
     shm = [Path("/dev/shm", name) for name in daemon.segments()]
     return [str(path) for path in [*shm, *daemon.directory.iterdir()]]
 
 
 def test_another_user(daemon: Daemon, stranger: list[str]) -> None:
-    """connect() is a PermissionError, and nothing of it can be opened past connect."""
     daemon.start()
     with connect(str(daemon.directory)) as timers:
         with pytest.raises(RemoteError, match=r"PermissionError.*another user"):
@@ -145,7 +142,6 @@ def test_a_socket_that_everybody_can_reach(daemon: Daemon, stranger: list[str]) 
 
 @pytest.mark.parametrize("way", ["its own group", "a supplementary group"])
 def test_a_member_of_the_group(daemon: Daemon, stranger: list[str], way: str) -> None:
-    """It can do everything: schedule, cancel, receive, send, adopt; it cannot write the wheel."""
     name, gid = ("nogroup", NOBODY) if way == "its own group" else ("users", 100)
     with contextlib.suppress(KeyError):
         gid = grp.getgrnam(name).gr_gid
@@ -177,7 +173,6 @@ def test_a_member_of_the_group(daemon: Daemon, stranger: list[str], way: str) ->
 
 @as_root
 def test_not_a_member(daemon: Daemon, stranger: list[str]) -> None:
-    """With --group another user who is not in it stays outside."""
     daemon.start(group="users")
     with pytest.raises(RemoteError, match="PermissionError"):
         Remote(daemon, stranger)

@@ -13,7 +13,7 @@ import pytest
 from scrapes import needs_prometheus
 from wheeld.metrics.declarations import METRICS
 
-RULES = Path(__file__).parents[2] / "share/prometheus/wheeld-alerts.yml"
+RULES = Path(__file__).parents[2] / "systemd/prometheus/wheeld-alerts.yml"
 WELL = {
     "up": "1x60",
     "wheeld_up": "1x60",
@@ -69,7 +69,6 @@ ALERTS = re.findall(r"- alert: (\w+)", RULES.read_text())
 @needs_prometheus
 @pytest.mark.parametrize(("changes", "job", "fire"), CASES)
 def test_alerts(tmp_path: Path, changes: dict[str, str], job: str, fire: list[str]) -> None:
-    """At the end of the hour these fire, and no others."""
     series = []
     for name, samples in (WELL | changes).items():
         metric, _, labels = name.rstrip("}").partition("{")

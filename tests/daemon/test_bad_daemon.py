@@ -36,7 +36,6 @@ daemon = embedded(capacity=1024, max_workers=3)
 
 
 def test_no_daemon(runtime_dir: Path, daemon_name: str) -> None:
-    """DaemonNotRunning names each directory that was looked at, and the command that starts one."""
     with pytest.raises(DaemonNotRunning, match=f"{runtime_dir}/{daemon_name}") as caught:
         connect(daemon_name, runtime_dir=runtime_dir)
     assert f"wheeld start --name {daemon_name}" in str(caught.value)
@@ -49,7 +48,6 @@ def test_no_daemon(runtime_dir: Path, daemon_name: str) -> None:
 
 
 def test_stale_socket(runtime_dir: Path) -> None:
-    """A socket file that nobody serves any more is no daemon."""
     import socket
 
     place = runtime_dir / "stale"
@@ -62,7 +60,6 @@ def test_stale_socket(runtime_dir: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a b", "x" * 49, "ä", "a\0b", "a\n"])
 def test_names_that_no_daemon_has(name: str) -> None:
-    """A name that cannot be one is a ValueError that says what a name is."""
     with pytest.raises(ValueError, match="letters, digits"):
         connect(name)
 
@@ -71,7 +68,6 @@ def test_names_that_no_daemon_has(name: str) -> None:
 
 
 def test_client_of_another_layout(daemon: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """LayoutMismatch names the versions of both sides, and the worker leaves no trace."""
     found = _native.LAYOUT_VERSION
     monkeypatch.setattr(_native, "LAYOUT_VERSION", 77)
     with pytest.raises(LayoutMismatch, match=rf"version {found}\b.*version 77"):
@@ -95,7 +91,6 @@ def test_client_of_another_layout(daemon: str, monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_segment_of_another_kind(field: str, value: int, error: type, words: str) -> None:
-    """segments.check: version, fingerprint, magic and size are each looked at, each named."""
     with LocalWheel() as wheel:
         segments.check(wheel.wheel_memory, _native.KIND_WHEEL, "wheel")
         wheel.view.header.setflags(write=True)
@@ -110,7 +105,6 @@ def test_segment_of_another_kind(field: str, value: int, error: type, words: str
 
 
 def test_segment_too_short_for_its_head() -> None:
-    """A mapping shorter than a head is told, not read."""
     with pytest.raises(WheelError, match="shorter"):
         segments.check(mmap.mmap(-1, 16), _native.KIND_SLOTS, "x")
 
@@ -119,7 +113,6 @@ def test_segment_too_short_for_its_head() -> None:
 
 
 def test_worker_names(daemon: str) -> None:
-    """A name in use, too long or of two lines is a ValueError; a freed one may be taken again."""
     with connect(daemon, worker="twin") as first:
         with pytest.raises(ValueError, match=f"twin.*pid {os.getpid()}"):
             connect(daemon, worker="twin")
@@ -135,7 +128,6 @@ def test_worker_names(daemon: str) -> None:
 
 
 def test_all_rows_taken(daemon: str) -> None:
-    """More workers than rows: refused with the option that helps; a departure makes room."""
     workers = [connect(daemon) for _ in range(3)]
     with pytest.raises(WheelError, match=r"3 rows.*--max-workers"):
         connect(daemon)
@@ -149,13 +141,11 @@ def test_all_rows_taken(daemon: str) -> None:
 
 
 def facts_of(daemon: str) -> dict[str, int]:
-    """What the daemon wrote about itself."""
     facts: dict[str, int] = json.loads((Path(daemon) / "daemon.json").read_text())
     return facts
 
 
 def kill(daemon: str, *who: str) -> None:
-    """SIGKILL, and wait until the kernel has taken them."""
     facts = facts_of(daemon)
     for name in who:
         pidfd = os.pidfd_open(facts[name])
@@ -165,7 +155,6 @@ def kill(daemon: str, *who: str) -> None:
 
 
 def stop_by_command(daemon: str) -> None:
-    """`wheeld stop`."""
     command = [sys.executable, "-m", "wheeld", "stop", "--name", daemon]
     assert subprocess.run(command, capture_output=True).returncode == 0
 
@@ -180,7 +169,6 @@ DEATHS: dict[str, Callable[[str], object]] = {
 
 @pytest.mark.parametrize("death", DEATHS)
 def test_waiting_poll_ends_with_its_daemon(death: str) -> None:
-    """A poll without end raises DaemonNotRunning however the daemon ends; close still works."""
     with wheeld.embedded(capacity=1024) as name, connect(name, reconnect_for=0.5) as waiting:
         caught: list[BaseException] = []
 
@@ -237,7 +225,6 @@ ls -A /dev/shm "$2"
 
 
 def test_small_dev_shm(daemon_name: str, runtime_dir: Path) -> None:
-    """Too little room in /dev/shm: an error at start that names both sizes, and nothing is left."""
     command = ["unshare", "-m", "sh", "-c", SMALL, sys.executable, daemon_name, str(runtime_dir)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 77 or "unshare" in done.stderr:
@@ -249,7 +236,6 @@ def test_small_dev_shm(daemon_name: str, runtime_dir: Path) -> None:
 
 
 def test_second_daemon_of_a_name(runtime_dir: Path, daemon_name: str) -> None:
-    """Refused, naming the directory and how to stop the first, which goes on."""
     with wheeld.embedded(name=daemon_name, runtime_dir=runtime_dir, capacity=64) as name:
         with (
             pytest.raises(WheelError, match=f"already runs in {name}.*wheeld stop"),

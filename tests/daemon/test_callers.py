@@ -15,14 +15,11 @@ CROWD, HONEST = 1001, 1002
 
 
 def dismissals() -> tuple[list[str], Callable[[str], Callable[[], None]]]:
-    """A list, and makes functions that write a name there."""
     gone: list[str] = []
     return gone, lambda name: lambda: gone.append(name)
 
 
 def test_users_take_turns() -> None:
-    """A thousand messages of one user were there before the only one of another."""
-
     async def play() -> list[int]:
         callers, heard = Callers(), list[int]()
 
@@ -51,7 +48,6 @@ async def test_a_turn_that_nobody_waits_for_any_more_is_passed_over() -> None:
 
 
 def test_who_has_most_makes_room() -> None:
-    """The one that is silent for longest, of the user who has most; a message sets it back."""
     callers = Callers()
     gone, dismiss = dismissals()
     with contextlib.ExitStack() as silent:
@@ -68,8 +64,6 @@ def test_who_has_most_makes_room() -> None:
 
 
 def test_one_look_is_for_all_who_ask() -> None:
-    """Of those who ask after it, none gets an older one."""
-
     async def play() -> tuple[list[int], int]:
         looks: list[int] = []
 
@@ -86,8 +80,6 @@ def test_one_look_is_for_all_who_ask() -> None:
 
 
 def test_looks_take_a_part_of_the_time() -> None:
-    """Who asks again and again waits, in which others are served; by the loop's own time."""
-
     async def play() -> list[float]:
         loop, now = asyncio.get_running_loop(), 100.0
         began: list[float] = []
@@ -118,7 +110,6 @@ def test_looks_take_a_part_of_the_time() -> None:
 
 
 def test_an_honest_one_comes_in_among_silent_ones(runtime_dir: Path, daemon_name: str) -> None:
-    """They hold every connection that the daemon may have, and say nothing."""
     with Daemon(runtime_dir, daemon_name, max_workers=4) as daemon:
         daemon.start()
         command = ["prlimit", f"--pid={daemon.pid}", "--nofile=120:120"]

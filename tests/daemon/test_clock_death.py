@@ -25,7 +25,6 @@ own = daemon_process(started=False)
 
 @pytest.fixture
 def daemon(own: Daemon) -> Daemon:
-    """The same, started, with some room."""
     return own.start(capacity=CAPACITY, payload_bytes=16)
 
 
@@ -33,7 +32,6 @@ timers = connected()
 
 
 def room(timers: Timers) -> int:
-    """How many timers fit: nothing was lost on the way."""
     ids: list[int] = []
     until(lambda: timers.pending == 0, "all ended")
     for _ in range(0, CAPACITY, 512):
@@ -46,7 +44,6 @@ def room(timers: Timers) -> int:
 
 
 def test_pending(daemon: Daemon, timers: Timers, rng_seed: int) -> None:
-    """Timers that wait when the clock is killed fire once, on time; cancelled ones do not."""
     rng = np.random.default_rng(rng_seed)
     ids = timers.schedule_many(rng.uniform(0, 1.5, 1000), np.arange(1000))
     won: set[int] = set()
@@ -62,7 +59,6 @@ def test_pending(daemon: Daemon, timers: Timers, rng_seed: int) -> None:
 
 
 def test_in_the_middle_of_firing(daemon: Daemon, timers: Timers) -> None:
-    """A clock that is killed while it hands out thousands of events: none is lost, none doubled."""
     for _ in range(3):
         fired = daemon.header("fired")
         timers.schedule_many(np.full(1000, 0.05), np.arange(1000))
@@ -80,7 +76,6 @@ def _await_more(daemon: Daemon, fired: int) -> None:
 
 
 def test_backlog(daemon: Daemon, timers: Timers) -> None:
-    """What waits behind a full completion ring comes after the clock's death, in order."""
     for begin in range(0, 4000, 1000):
         timers.schedule_many(np.full(1000, 0.001), np.arange(begin, begin + 1000))
     until(lambda: timers.pending == 0 and daemon.status()["workers"][0]["backlog"], "backlog")
@@ -90,7 +85,6 @@ def test_backlog(daemon: Daemon, timers: Timers) -> None:
 
 
 def test_periodic(daemon: Daemon, timers: Timers) -> None:
-    """Ticks stay on their grid: none is lost, none comes twice, what was skipped is counted."""
     ids = timers.schedule_many(np.full(20, 0.005), np.arange(20), interval=0.005)
     last: dict[int, int] = {}
     for _ in range(4):
@@ -111,7 +105,6 @@ def test_periodic(daemon: Daemon, timers: Timers) -> None:
 
 
 def test_lent_with_payloads(daemon: Daemon, timers: Timers) -> None:
-    """Events sent to another worker, some read and some not: whole, once; the slots come back."""
     with connect(str(daemon.directory), worker="reader") as reader:
         for begin in range(0, 2000, 500):
             numbers = np.arange(begin, begin + 500)
@@ -131,7 +124,6 @@ def test_lent_with_payloads(daemon: Daemon, timers: Timers) -> None:
 
 
 def test_calls_go_on_without_a_clock(daemon: Daemon, timers: Timers) -> None:
-    """While no clock runs timers are armed, moved and cancelled; the next clock does it all."""
     keep, move, drop = (timers.schedule(1.0, cookie) for cookie in (1, 2, 3))
     epoch = daemon.header("epoch")
     with stopped(daemon.pid):  # so that there is no other clock yet
@@ -151,7 +143,6 @@ def test_calls_go_on_without_a_clock(daemon: Daemon, timers: Timers) -> None:
 
 
 def test_killed_twenty_times(daemon: Daemon, timers: Timers) -> None:
-    """Twenty deaths in a row: `status` counts them, the client goes on, the account is exact."""
     before = daemon.status()
     ids = timers.schedule_many(np.full(500, 1000.0), np.arange(500))
     timers.schedule_many(np.linspace(0.1, 3.0, 500), np.arange(500, 1000))
@@ -171,7 +162,6 @@ def test_killed_twenty_times(daemon: Daemon, timers: Timers) -> None:
 
 
 def test_killed_as_soon_as_it_is_there(daemon: Daemon, timers: Timers) -> None:
-    """Clocks that are killed before they drive anything are followed by others."""
     timers.schedule(0.01, 7)
     dead = {daemon.clock_pid}
     daemon.signal_clock(signal.SIGKILL)
@@ -184,7 +174,6 @@ def test_killed_as_soon_as_it_is_there(daemon: Daemon, timers: Timers) -> None:
 
 
 def test_killed_before_anybody_watches(daemon: Daemon, timers: Timers) -> None:
-    """A clock that dies between its "ready" and the moment that the supervisor reads it."""
     timers.schedule(0.5, 8)
     epoch = daemon.header("epoch")
     daemon.signal_clock(signal.SIGKILL)
@@ -208,7 +197,6 @@ PATIENCE = "from wheeld.clock import guard; guard.{0} = {1}; from wheeld.cli.app
 
 
 def clocks(daemon: Daemon) -> list[int]:
-    """Its children that run the clock's program; between fork and exec one runs the parent's."""
     found = []
     for child in daemon.children():
         with contextlib.suppress(OSError):
@@ -219,7 +207,6 @@ def clocks(daemon: Daemon) -> list[int]:
 
 
 def test_a_clock_that_hangs_while_it_starts(own: Daemon) -> None:
-    """It is given up, and another one is started."""
     own.program = [sys.executable, "-c", PATIENCE.format("START_SECONDS = guard.LOCK_SECONDS", 1.0)]
     own.start()
     with connect(str(own.directory)) as timers:
@@ -236,7 +223,6 @@ def test_a_clock_that_hangs_while_it_starts(own: Daemon) -> None:
 
 
 def test_stopped_for_a_moment(daemon: Daemon, timers: Timers) -> None:
-    """A clock that was stopped for 300 ms catches up in order, walks no empty ticks, and stays."""
     clock = daemon.clock_pid
     numbers = np.random.default_rng(1).permutation(100)
     timers.schedule_many(0.5 + 0.002 * numbers, numbers)
@@ -252,7 +238,6 @@ def test_stopped_for_a_moment(daemon: Daemon, timers: Timers) -> None:
 
 
 def test_hung_clock_is_replaced(own: Daemon) -> None:
-    """A clock that is stopped for longer than --hang-after is replaced, and nothing is lost."""
     own.start(hang_after="300ms")
     with connect(str(own.directory)) as timers:
         timers.schedule_many(np.linspace(0.0, 0.5, 200), np.arange(200))
@@ -277,7 +262,6 @@ def test_alarm(own: Daemon) -> None:
 
 
 def switches(pid: int) -> int:
-    """How often a process went to sleep."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("voluntary_ctxt_switches"):
             return int(line.split()[1])
@@ -285,7 +269,6 @@ def switches(pid: int) -> int:
 
 
 def test_idle_clock_is_left_alone(own: Daemon) -> None:
-    """A clock that sleeps for longer than --hang-after is no hung one, and costs nobody's sleep."""
     own.start(hang_after="200ms")
     with connect(str(own.directory)) as timers:
         timers.schedule(1000.0)
@@ -300,7 +283,6 @@ def test_idle_clock_is_left_alone(own: Daemon) -> None:
 
 
 def test_a_long_tick_is_no_hang(own: Daemon) -> None:
-    """Timers wait for the end of a tick that is longer than --hang-after."""
     own.start(hang_after="200ms", tick="1s")
     with connect(str(own.directory)) as timers:
         timers.schedule_many(np.full(6, 1.0), np.arange(6))
@@ -318,7 +300,6 @@ def _quiet(pid: int) -> bool:
 
 
 def test_the_lock_is_waited_for(own: Daemon) -> None:
-    """A clock does not touch the memory before the last one's lock is free."""
     own.directory.mkdir(mode=0o700)
     with (own.directory / "clock.lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
@@ -346,7 +327,6 @@ def _waits_for_the_lock(pid: int | None, directory: Path) -> bool:
 
 
 def test_a_lock_that_does_not_come_free(own: Daemon) -> None:
-    """The daemon says which file is held, ends, and leaves the living segments as they are."""
     own.start()
     with connect(str(own.directory), reconnect_for=0.0) as timers:
         timers.schedule(1.0, 3)
@@ -365,7 +345,6 @@ def test_a_lock_that_does_not_come_free(own: Daemon) -> None:
 
 @pytest.mark.parametrize("state", ["running", "stopped"])
 def test_a_clock_goes_with_its_supervisor(own: Daemon, state: str) -> None:
-    """A killed supervisor takes its clock along, also one that is stopped."""
     own.start()
     clock = own.clock_pid
     gone = end_of(clock)

@@ -14,7 +14,6 @@ CLOCKS = {"monotonic": 1, "realtime": 7, "boottime": 11}
 
 
 def test_each_clock_goes_on() -> None:
-    """A new clock places timers by the difference of the clocks as they stand then."""
     reading = {"monotonic": 1, "realtime": 0, "boottime": 7}
     with wheeld.embedded(capacity=1024) as name, connect(name) as timers:
         for clock, cookie in CLOCKS.items():

@@ -25,13 +25,11 @@ with_payloads = started_command("--virtual-clock", "--capacity", "1000", "--payl
 
 
 def test_start_says_what_was_rounded(daemon: Daemon) -> None:
-    """start: capacity and wheel size that were rounded up are named."""
     assert "capacity 1000 rounded up to 1024" in daemon.said
     assert "wheel_size 20 rounded up to 32" in daemon.said
 
 
 def test_runtime_files_are_private(daemon: Daemon) -> None:
-    """The directory is 0700, its files and the segments are 0600."""
     assert daemon.directory.stat().st_mode & 0o777 == 0o700
     with connect(str(daemon.directory)):
         segments = [Path("/dev/shm") / n for n in os.listdir("/dev/shm") if daemon.name in n]
@@ -41,7 +39,6 @@ def test_runtime_files_are_private(daemon: Daemon) -> None:
 
 
 def test_status(daemon: Daemon) -> None:
-    """status: for people, and as JSON with exact counts per worker."""
     with connect(str(daemon.directory), worker="web-1") as timers:
         timers.schedule_many([1.0, 2.0, 3.0])
         text = well("status", *daemon.where)
@@ -70,7 +67,6 @@ def test_status(daemon: Daemon) -> None:
 
 
 def test_advance_hands_out_what_fell_due(daemon: Daemon) -> None:
-    """advance: when it returns, what fell due on the way can be polled without waiting."""
     with connect(daemon.name, runtime_dir=daemon.runtime_dir) as timers:
         timers.schedule_many([0.001, 0.25, 60.0, 3600.0])
         for step, count in (
@@ -89,12 +85,10 @@ def test_advance_hands_out_what_fell_due(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("duration", ["soon", "1 year", "", "ms", "1e3s"])
 def test_advance_by_nonsense(daemon: Daemon, duration: str) -> None:
-    """advance: a duration that is none is refused with the units there are."""
     assert "ns, us, ms" in badly("advance", duration, *daemon.where, code=2)
 
 
 def test_inspect_lists_pending_timers(daemon: Daemon) -> None:
-    """inspect: soonest first, as table, JSON and CSV; by worker; as many as asked for."""
     with (
         connect(str(daemon.directory), worker="a") as one,
         connect(str(daemon.directory), worker="b") as two,
@@ -125,7 +119,6 @@ def test_inspect_lists_pending_timers(daemon: Daemon) -> None:
 
 
 def test_inspect_shows_what_is_asked_for(with_payloads: Daemon) -> None:
-    """inspect: by cookie, receiver and time, all at once; payloads as text and as hex."""
     with (
         connect(str(with_payloads.directory), worker="a") as one,
         connect(str(with_payloads.directory), worker="b", group="mail") as two,
@@ -160,14 +153,12 @@ def test_inspect_shows_what_is_asked_for(with_payloads: Daemon) -> None:
 
 
 def test_inspect_of_nothing(daemon: Daemon) -> None:
-    """inspect: an empty wheel is an empty list."""
     assert json.loads(well("inspect", "--format", "json", *daemon.where)) == []
     assert well("inspect", "--format", "csv", *daemon.where).count("\n") == 1
     assert "0 pending timers" in well("inspect", *daemon.where)
 
 
 def test_every_command_reads_durations_alike(daemon: Daemon) -> None:
-    """What is none is refused under the option's name; a bare number is seconds."""
     for command, option in (
         ("top", "--interval"),
         ("health", "--max-lateness"),
@@ -181,7 +172,6 @@ def test_every_command_reads_durations_alike(daemon: Daemon) -> None:
 
 
 def test_restart_and_stop_as_json(daemon: Daemon) -> None:
-    """What they say otherwise, as objects; progress is on stderr."""
     known = {"name": daemon.name, "pid": daemon.process.pid}
     done = wheeld_command("restart", "--json", *daemon.where)
     found = json.loads(done.stdout)
@@ -191,7 +181,6 @@ def test_restart_and_stop_as_json(daemon: Daemon) -> None:
 
 
 def test_stop_returns_when_all_is_gone(daemon: Daemon) -> None:
-    """stop: names whom it stopped; afterwards nothing is left, and there is nothing to stop."""
     assert well("stop", *daemon.where) == f"stopped {daemon.name} (pid {daemon.process.pid})\n"
     assert not daemon.directory.exists()
     assert daemon.end() == 0
@@ -202,7 +191,6 @@ def test_stop_returns_when_all_is_gone(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_stop_it_in_order(daemon: Daemon, number: int) -> None:
-    """SIGTERM and Ctrl-C: it cleans up and exits with 0."""
     with connect(str(daemon.directory)) as timers:
         timers.schedule(1.0)
         daemon.process.send_signal(number)
@@ -211,7 +199,6 @@ def test_signals_stop_it_in_order(daemon: Daemon, number: int) -> None:
 
 
 def test_a_real_clock_cannot_be_advanced(daemon_name: str, runtime_dir: Path) -> None:
-    """advance: refused on a daemon that runs on the real clock, with the option it lacks."""
     daemon = Daemon(daemon_name, runtime_dir, "--capacity", "64")
     assert "--virtual-clock" in badly("advance", "1s", *daemon.where)
     daemon.process.terminate()
@@ -219,13 +206,11 @@ def test_a_real_clock_cannot_be_advanced(daemon_name: str, runtime_dir: Path) ->
 
 
 def test_environment_names_the_daemon(daemon: Daemon) -> None:
-    """WHEELD_NAME and WHEELD_RUNTIME_DIR stand in for the options."""
     there = {"WHEELD_NAME": daemon.name, "WHEELD_RUNTIME_DIR": str(daemon.runtime_dir)}
     assert json.loads(well("status", "--json", **there))["name"] == daemon.name
 
 
 def test_start_in_a_place_that_cannot_be(tmp_path: Path, daemon_name: str) -> None:
-    """start: a directory that is missing, open to others or too deep is refused in one line."""
     missing = tmp_path / "missing"
     assert str(missing) in badly("start", "--name", daemon_name, "--runtime-dir", str(missing))
     loose = tmp_path / daemon_name
@@ -238,7 +223,6 @@ def test_start_in_a_place_that_cannot_be(tmp_path: Path, daemon_name: str) -> No
 
 
 def test_help_shows_the_defaults() -> None:
-    """Those of the configuration, and in words what holds where there is none."""
     words = {"evict_after": "never", "group": "one user only", "trace_keep": "keep all"}
     command = [sys.executable, "-m", "wheeld", "start", "--help"]
     wide = {**os.environ, "COLUMNS": "300", "TERM": "dumb"}

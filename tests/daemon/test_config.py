@@ -72,7 +72,6 @@ LONG = 60.0
     ],
 )
 def test_bad_configuration(values: dict[str, object], words: tuple[str, ...]) -> None:
-    """ConfigError names the key, the value and what is allowed."""
     with pytest.raises(ConfigError) as caught:
         load(values)
     for word in words:
@@ -95,7 +94,6 @@ def test_bad_configuration(values: dict[str, object], words: tuple[str, ...]) ->
     ],
 )
 def test_bad_file(tmp_path: Path, text: bytes | None, words: tuple[str, ...]) -> None:
-    """Of a file the message also names the file; the command ends with 2 and one line."""
     path = tmp_path / "wheel.toml"
     if text is not None:
         path.write_bytes(text)
@@ -110,7 +108,6 @@ def test_bad_file(tmp_path: Path, text: bytes | None, words: tuple[str, ...]) ->
 
 
 def test_sources_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Command line before environment before file before default."""
     path = tmp_path / "wheel.toml"
     path.write_text("capacity = 64\nmax_workers = 2\ntick = '2ms'")
     monkeypatch.setenv("WHEELD_CAPACITY", "1_28")
@@ -140,7 +137,6 @@ def test_errors_name_the_source(
     given: int | None,
     place: str,
 ) -> None:
-    """That of the value that counts: option, variable, or file and line."""
     path = tmp_path / "wheel.toml"
     path.write_text("# capacity\nmax_workers = 2\n capacity = 0\n")
     if variable is not None:
@@ -151,7 +147,6 @@ def test_errors_name_the_source(
 
 
 def test_a_misspelt_key(tmp_path: Path) -> None:
-    """A suggestion, and the line."""
     path = tmp_path / "wheel.toml"
     path.write_text("tick = '1ms'\nmax_worker = 2\n")
     with pytest.raises(ConfigError, match=r"line 2: unknown key 'max_worker', did you mean"):
@@ -160,7 +155,6 @@ def test_a_misspelt_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", OPTIONS)
 def test_each_option_has_its_variable(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    """WHEELD_ and the key; the value is the one that the command line gives."""
     special = {"name": "x", "runtime_dir": "/x", "group": grp.getgrgid(0).gr_name, "pin_cpu": None}
     option = OPTIONS[key]
     value = special.get(key, option.example or option.default)
@@ -175,8 +169,7 @@ def test_each_option_has_its_variable(monkeypatch: pytest.MonkeyPatch, key: str)
 
 
 def test_documents_of_options() -> None:
-    """The tables and the example are those of the declarations."""
-    command = [sys.executable, str(Path(__file__).parents[2] / "tools/option_tables.py"), "--check"]
+    command = [sys.executable, "-m", "tools.option_tables", "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
 
@@ -197,7 +190,6 @@ def test_documents_of_options() -> None:
     ],
 )
 def test_a_pool(text: str, pool: Pool) -> None:
-    """Name, size, largest and strictness; its text means the same pool again."""
     assert load({"pools": [text]}).memory_pools == [pool]
     assert load({"pools": [pool.text()]}).memory_pools == [pool]
 
@@ -218,7 +210,6 @@ def test_sources_of_pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_embedded_options() -> None:
-    """Of an embedded daemon: texts, as in the environment, but for pools and switches."""
     given = {"pools": ["a=1", "b=2,strict"], "capacity": 64, "virtual_clock": True, "group": None}
     options = json.loads(_options("x", "/y", given))
     assert options.pop("parent_pid") == os.getpid()
@@ -230,7 +221,6 @@ def test_embedded_options() -> None:
 
 
 def test_an_embedded_daemon_with_a_wrong_option() -> None:
-    """Says so as the command does."""
     with pytest.raises(WheelError, match="unknown key 'capacities'"), wheeld.embedded(capacities=1):
         pass
     with pytest.raises(WheelError, match="capacity = 0"), wheeld.embedded(capacity=0):

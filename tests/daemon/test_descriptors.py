@@ -20,7 +20,6 @@ daemon = daemon_process(started=False, max_workers=WORKERS)
 
 
 def limit(daemon: Daemon, files: int) -> None:
-    """From its next start on, it may open so many."""
     code = (
         f"import resource as r; r.setrlimit(r.RLIMIT_NOFILE, ({files}, {files}))\n"
         "from wheeld.cli.app import app; app()"
@@ -30,7 +29,6 @@ def limit(daemon: Daemon, files: int) -> None:
 
 @pytest.mark.parametrize("files", [12, 20, 32, 64, descriptors.needed(WORKERS) - 1])
 def test_too_few(daemon: Daemon, files: int) -> None:
-    """What was got, what is expected and what to try; and nothing is made."""
     limit(daemon, files)
     said = daemon.refused()
     needed = descriptors.needed(WORKERS)
@@ -40,7 +38,6 @@ def test_too_few(daemon: Daemon, files: int) -> None:
 
 
 def test_the_fewest(daemon: Daemon) -> None:
-    """With all its workers there, commands are answered, and a dead clock is replaced."""
     limit(daemon, descriptors.needed(WORKERS))
     daemon.start()
     with contextlib.ExitStack() as stack:

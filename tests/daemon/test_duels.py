@@ -20,7 +20,6 @@ processes = multiprocessing.get_context("spawn")
 
 
 def cancel_for(name: str, channel: Connection) -> None:
-    """The other process: cancel the ids that come, answer who won; nothing ends it."""
     with connect(name) as timers:
         channel.send_bytes(b"ready")
         while ids := channel.recv_bytes():
@@ -29,7 +28,6 @@ def cancel_for(name: str, channel: Connection) -> None:
 
 @contextmanager
 def rival(name: str) -> Iterator[tuple[Callable[[Ids], None], Callable[[], Any]]]:
-    """Another process that cancels: (give it ids, ask which it won)."""
     ours, theirs = processes.Pipe()
     process = processes.Process(target=cancel_for, args=(name, theirs))
     process.start()
@@ -55,7 +53,6 @@ timers = connected()
 
 
 def receive(timers: Timers, count: int, first: Any = None) -> Any:
-    """Exactly `count` events, not one more; `first`: those that came already."""
     parts = [timers.poll(0) if first is None else first]
     while (missing := count - sum(map(len, parts))) > 0:
         part = timers.poll(LONG)
@@ -67,14 +64,12 @@ def receive(timers: Timers, count: int, first: Any = None) -> Any:
 
 
 def settle_accounts(timers: Timers, ids: Ids, won: Any, first: Any = None) -> Any:
-    """Each id was either won by a cancel or is delivered once; returns the events."""
     events = receive(timers, len(ids) - int(won.sum()), first)
     assert np.array_equal(np.sort(events["timer_id"]), np.sort(ids[~won]))
     return events
 
 
 def test_cancel_against_fire(daemon: str, timers: Timers, rng_seed: int) -> None:
-    """cancel by another process while the clock fires: True or one event, never both or neither."""
     rng = np.random.default_rng(rng_seed)
     wins = 0
     rounds = 400
@@ -93,7 +88,6 @@ def test_cancel_against_fire(daemon: str, timers: Timers, rng_seed: int) -> None
 
 
 def test_cancel_against_cancel(daemon: str, timers: Timers, rng_seed: int) -> None:
-    """Two processes cancel the same ids at once: one wins each, and nothing is delivered."""
     rng = np.random.default_rng(rng_seed)
     ours = 0
     with rival(daemon) as (give, take):
@@ -111,7 +105,6 @@ def test_cancel_against_cancel(daemon: str, timers: Timers, rng_seed: int) -> No
 
 
 def test_cancel_against_cancel_against_fire(daemon: str, timers: Timers, rng_seed: int) -> None:
-    """Two cancels and the clock: at most one cancel wins, else it is delivered once."""
     rng = np.random.default_rng(rng_seed)
     with rival(daemon) as (give, take):
         for _ in range(150):
@@ -129,7 +122,6 @@ MOST = 0.002
 
 
 def move_all(timers: Timers, ids: Ids, delay: float) -> tuple[Any, Any, Any]:
-    """Reschedule each; returns who won, and the times before and after each call, ns."""
     won, times = np.zeros(len(ids), np.bool_), np.zeros((2, len(ids)), np.int64)
     for i, id in enumerate(ids.tolist()):
         times[0, i] = timers.now_ns()
@@ -155,7 +147,6 @@ def check_moved(events: Any, ids: Ids, moves: tuple[Any, Any, Any], delay: float
 
 @pytest.mark.parametrize("delay", [MOST, 0.0])
 def test_reschedule_against_fire(timers: Timers, rng_seed: int, delay: float) -> None:
-    """reschedule while the clock fires: True means the new deadline, False the old; once each."""
     rng = np.random.default_rng(rng_seed)
     wins = 0
     for _ in range(150):
@@ -170,7 +161,6 @@ def test_reschedule_against_fire(timers: Timers, rng_seed: int, delay: float) ->
 
 
 def test_reschedule_against_cancel_against_fire(daemon: str, timers: Timers, rng_seed: int) -> None:
-    """A moved timer that another process cancels: the cancel's answer holds, whatever moved."""
     rng = np.random.default_rng(rng_seed)
     with rival(daemon) as (give, take):
         for turn in range(120):
@@ -184,7 +174,6 @@ def test_reschedule_against_cancel_against_fire(daemon: str, timers: Timers, rng
 
 
 def test_cancel_against_periodic_ticks(daemon: str, timers: Timers) -> None:
-    """A cancel of a periodic timer that won is followed by no tick, not even one that waited."""
     with rival(daemon) as (give, take):
         for _ in range(150):
             ids = timers.schedule_many(np.full(200, 0.0001), interval=0.0001)

@@ -23,7 +23,6 @@ from wheeld_core.views import expiration_dtype, record
 
 @pytest.fixture
 def place(runtime_dir: Path) -> Path:
-    """This user's runtime directory "default", with files that a daemon has."""
     runtime_dir.chmod(0o755)
     directory = runtime_dir / "default"
     directory.mkdir(mode=0o700)
@@ -33,7 +32,6 @@ def place(runtime_dir: Path) -> Path:
 
 
 def refused(directory: Path, words: str) -> None:
-    """By name and by path, by each command, by what looks into a daemon."""
     for name, base in (("default", directory.parent), (str(directory), None)):
         for use in (connect, Observer, runtime.find, fsck_source.find):
             with pytest.raises(PermissionError, match=words):
@@ -43,7 +41,6 @@ def refused(directory: Path, words: str) -> None:
 
 
 def test_ones_own(place: Path) -> None:
-    """What this user's daemon makes is found: in a place like /tmp, too, and through own links."""
     for mode in (0o700, 0o755, 0o1777):
         place.parent.chmod(mode)
         assert runtime.find("default", place.parent) == place
@@ -57,13 +54,11 @@ def test_ones_own(place: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770, 0o722, 0o702])
 def test_a_directory_that_others_may_write(place: Path, mode: int) -> None:
-    """Others than its owner have a hand in what is there."""
     place.chmod(mode)
     refused(place, "written by users other")
 
 
 def test_a_base_that_all_may_write(place: Path) -> None:
-    """Anybody can put a directory there in place of ours."""
     place.parent.chmod(0o777)
     refused(place, f"{place.parent} can be written by all")
 
@@ -71,7 +66,6 @@ def test_a_base_that_all_may_write(place: Path) -> None:
 @as_root
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o777])
 def test_a_directory_of_another_user(place: Path, mode: int) -> None:
-    """Root believes its own only."""
     os.chown(place, NOBODY, NOBODY)
     place.chmod(mode)
     refused(place, "another user|written by users other")
@@ -80,7 +74,6 @@ def test_a_directory_of_another_user(place: Path, mode: int) -> None:
 @as_root
 @pytest.mark.parametrize("mode", [0o755, 0o1777])
 def test_a_base_of_another_user(place: Path, mode: int) -> None:
-    """As /tmp/wheeld-0 that a stranger was the first to make."""
     os.chown(place.parent, NOBODY, NOBODY)
     place.parent.chmod(mode)
     refused(place, "another user")
@@ -89,7 +82,6 @@ def test_a_base_of_another_user(place: Path, mode: int) -> None:
 @as_root
 @pytest.mark.parametrize("which", ["base", "directory"])
 def test_a_link_of_another_user(place: Path, which: str) -> None:
-    """Also where it leads to what is ours."""
     place.parent.chmod(0o1777)
     link = place.parent / "link"
     link.symlink_to(place.parent if which == "base" else place)
@@ -128,7 +120,6 @@ except PermissionError as error:
 def test_a_daemon_for_a_group(
     place: Path, groups: tuple[int, ...], mode: int, base_owner: int, base_mode: int, found: bool
 ) -> None:
-    """Another user's is believed by its group, where only he and root can have put it."""
     stranger = run_as_stranger()
     assert stranger
     above = place.parent / "above"
@@ -159,7 +150,6 @@ sys.stdin.read()
 
 
 def test_another_user_at_the_socket(place: Path) -> None:
-    """Whoever answers is the directory's owner, or root: the kernel says so."""
     stranger = run_as_stranger()
     path = place / runtime.CONTROL_SOCKET
     path.unlink()
@@ -192,14 +182,12 @@ class Liar(StandIn):
 
 @pytest.fixture
 def liar(runtime_dir: Path) -> Iterator[Liar]:
-    """A daemon whose clock sleeps for ever: it would be rung at once."""
     with Liar(runtime_dir) as liar:
         yield liar
 
 
 @pytest.fixture
 def victim(runtime_dir: Path) -> Iterator[Path]:
-    """A private file of this user."""
     path = runtime_dir / "victim"
     path.write_text("precious")
     path.chmod(0o600)
@@ -208,7 +196,6 @@ def victim(runtime_dir: Path) -> Iterator[Path]:
 
 
 def lie(liar: Liar, error: type[Exception], words: str, **lies: Any) -> None:
-    """It is not believed."""
     liar.lies = lies
     with pytest.raises(error, match=words):
         connect(liar.name, timeout=5).schedule(0.0)
@@ -216,7 +203,6 @@ def lie(liar: Liar, error: type[Exception], words: str, **lies: Any) -> None:
 
 @pytest.mark.parametrize("bell", ["clock_fifo", "worker_fifo"])
 def test_a_bell_elsewhere(liar: Liar, victim: Path, bell: str) -> None:
-    """A path, a link, a file, a device: nothing of it is a bell in the daemon's directory."""
     for name in (str(victim), "../victim", "", ".", "..", "a\0b", 7, None):
         lie(liar, PermissionError, "not a plain file name", **{bell: name})
     (liar.directory / "link").symlink_to(victim)
@@ -227,7 +213,6 @@ def test_a_bell_elsewhere(liar: Liar, victim: Path, bell: str) -> None:
 
 @as_root
 def test_a_bell_of_another_user(liar: Liar) -> None:
-    """A FIFO, but not the daemon's."""
     path = liar.directory / "theirs"
     os.mkfifo(path, 0o600)
     os.chown(path, NOBODY, NOBODY)
@@ -236,13 +221,11 @@ def test_a_bell_of_another_user(liar: Liar) -> None:
 
 @pytest.mark.parametrize("kind", ["wheel", "slots", "registry", "worker"])
 def test_a_segment_elsewhere(liar: Liar, victim: Path, kind: str) -> None:
-    """As with bells."""
     for name in (str(victim), f"../..{victim}", "..", 7):
         lie(liar, PermissionError, "not a plain file name", segments={kind: name})
 
 
 def test_a_segment_that_is_open_to_all(liar: Liar) -> None:
-    """What others can write is not a daemon's."""
     with connect(liar.name) as timers:
         name = timers._segment_names["slots"]
         os.chmod(f"/dev/shm/{name}", 0o666)
@@ -262,7 +245,6 @@ LIES = {
 
 @pytest.mark.parametrize("field", LIES)
 def test_sizes_that_are_not_the_segments(field: str) -> None:
-    """A head that says more than is there binds no worker, and nobody divides by nothing."""
     with LocalWheel() as wheel:
         worker = wheel.worker()
         bell = wheel.bells[0]
@@ -282,7 +264,6 @@ def test_sizes_that_are_not_the_segments(field: str) -> None:
 
 
 def test_events_of_another_size() -> None:
-    """Python reads the size of a payload for itself: poll() would write past its end."""
     with LocalWheel(payload_bytes=64) as wheel:
         wheel.worker()
         memories = (wheel.wheel_memory, wheel.slots_memory, wheel.registry_memory)
@@ -294,7 +275,6 @@ def test_events_of_another_size() -> None:
 
 
 def test_sizes_are_read_once() -> None:
-    """What a daemon writes into the heads after a worker has bound moves nothing."""
     with LocalWheel() as wheel:
         worker, other = wheel.worker(), wheel.worker(1, "other")
         for memory, kind in (
@@ -316,7 +296,6 @@ def test_sizes_are_read_once() -> None:
 
 
 def test_plain_names() -> None:
-    """What names a file in a directory, and nothing else."""
     assert trust.plain("worker-0.fifo") == "worker-0.fifo"
     with pytest.raises(PermissionError, match="not a plain file name"):
         segments.attach_bare("../etc/passwd", _native.KIND_SLOTS, writable=True)

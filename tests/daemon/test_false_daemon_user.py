@@ -37,12 +37,10 @@ class False_:
         self.directory = Path(self.line())
 
     def line(self) -> str:
-        """What it says next."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().decode().rstrip("\n")
 
     def order(self, **orders: Any) -> None:
-        """For the next hello."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(orders).encode() + b"\n")
         self.process.stdin.flush()
@@ -50,7 +48,6 @@ class False_:
             pass
 
     def caught(self, words: str, **orders: Any) -> None:
-        """A client that it lies to says so, and is none of its."""
         self.order(**orders)
         with pytest.raises(RemoteError, match=words):
             Remote(self.directory, as_user(), timeout=1.0)
@@ -58,7 +55,6 @@ class False_:
 
 @pytest.fixture(scope="module")
 def false() -> Iterator[False_]:
-    """One that everybody can reach."""
     with tempfile.TemporaryDirectory(prefix="wt-") as base:
         Path(base).chmod(0o755)
         daemon = False_(Path(base) / "theirs")
@@ -70,7 +66,6 @@ def false() -> Iterator[False_]:
 
 @pytest.fixture
 def victim(runtime_dir: Path) -> Iterator[Path]:
-    """A private file of the client's user."""
     path = runtime_dir / "victim"
     path.write_text("precious")
     path.chmod(0o600)
@@ -80,7 +75,6 @@ def victim(runtime_dir: Path) -> Iterator[Path]:
 
 
 def test_it_is_believed(false: False_) -> None:
-    """The control for what follows: while it does not lie, it has clients."""
     false.order(how="pass", kind="a bell")
     with Remote(false.directory, as_user()) as worker:
         assert worker.ask("timers.schedule(1000.0) > 0") is True
@@ -88,7 +82,6 @@ def test_it_is_believed(false: False_) -> None:
 
 @pytest.mark.parametrize("bell", ["clock_fifo", "worker_fifo"])
 def test_files(false: False_, victim: Path, bell: str) -> None:
-    """A private file of the client's in place of a bell: by its path, by links, by a descriptor."""
     for name in (str(victim), "..", 7):
         false.caught("PermissionError.*not a plain file name", lies={bell: name})
     link, hard = false.directory / f"link-{bell}", false.directory / f"hard-{bell}"
@@ -100,7 +93,6 @@ def test_files(false: False_, victim: Path, bell: str) -> None:
 
 @pytest.mark.parametrize("kind", ["wheel", "slots", "registry", "worker"])
 def test_segments(false: False_, victim: Path, kind: str, daemon_name: str) -> None:
-    """The client's own, and what is none."""
     for name in (f"../..{victim}", 7):
         false.caught("PermissionError.*not a plain file name", lies={"segments": {kind: name}})
     name = f"wheeld-{daemon_name}-theirs"
@@ -117,7 +109,6 @@ def test_segments(false: False_, victim: Path, kind: str, daemon_name: str) -> N
     "head", [{"capacity": 1 << 20}, {"max_workers": 4093}, {"payload_bytes": 65528}, {"tick_ns": 0}]
 )
 def test_sizes(false: False_, head: dict[str, int]) -> None:
-    """More than there is."""
     false.caught(r"ValueError.*(out of range|too short|events of|smaller than)", head=head)
 
 
@@ -127,12 +118,10 @@ KINDS = ["a FIFO to write", "a FIFO to read", "a pipe", "a file", "a memory file
 
 @pytest.mark.parametrize("kind", [*KINDS, "a FIFO to look at"])
 def test_bells(false: False_, kind: str) -> None:
-    """A descriptor that is no bell, or that cannot be slept on, or rung."""
     false.caught("PermissionError.*(is not a FIFO|without read and write)", how="pass", kind=kind)
 
 
 def test_a_bell_of_the_clients_own(false: False_) -> None:
-    """Whatever else it might wake with it."""
     path = false.directory / "theirs"
     os.mkfifo(path, 0o600)
     os.chown(path, NOBODY, NOBODY)
@@ -141,19 +130,16 @@ def test_a_bell_of_the_clients_own(false: False_) -> None:
 
 
 def test_more_descriptors_than_anybody_needs(false: False_) -> None:
-    """They are closed as they come: a client that may have few gets on."""
     false.order(how="descriptors")
     with Remote(false.directory, ["prlimit", "--nofile=64:64", *as_user()]) as worker:
         assert worker.ask("len(os.listdir('/proc/self/fd'))") < 20
 
 
 def test_an_answer_that_drips(false: False_) -> None:
-    """A byte now and then, with an answer in the end: the client's time is over before."""
     false.caught("DaemonNotRunning.*timed out", how="drip")
 
 
 def test_an_answer_without_an_end(false: False_) -> None:
-    """Nobody keeps all of it."""
     false.order(how="flood")
     with pytest.raises(RemoteError, match=r"DaemonNotRunning.*(too long|timed out)"):
         Remote(false.directory, as_user(), timeout=60.0)
@@ -173,7 +159,6 @@ WRONG: dict[str, Any] = {
 
 @pytest.mark.parametrize("field", WRONG)
 def test_values_of_other_types(false: False_, field: str) -> None:
-    """An error with words, not one of the client's own."""
     for value in WRONG[field]:
         words = "WheelError: .*not a compatible|PermissionError|ValueError|no longer serves"
         false.caught(words, lies={field: value}, how="pass", kind="a bell")
@@ -198,7 +183,6 @@ except BlockingIOError:
 
 
 def test_one_that_came_first(runtime_dir: Path) -> None:
-    """In a place like /tmp, where the client looks for its own: refused, and told nothing."""
     runtime_dir.chmod(0o1777)
     base = runtime_dir / f"wheeld-{NOBODY}"
     place = base / "default"

@@ -25,11 +25,9 @@ class Clock:
         self._ready = asyncio.Event()
 
     def damage(self) -> str | None:
-        """Of the segments."""
         return self._damage
 
     async def start(self, hello: Any) -> Message:
-        """The clock's first word."""
         try:
             await self._ready.wait()
         except asyncio.CancelledError:
@@ -38,7 +36,6 @@ class Clock:
         return READY
 
     async def wait(self, tasks: Any, **patience: float) -> None:
-        """As long as the guard's patience lasts."""
         assert patience["timeout"] == clock_guard.START_SECONDS + clock_guard.LOCK_SECONDS
         await asyncio.sleep(0)
         self.waits += 1
@@ -50,7 +47,6 @@ class Clock:
 
 
 def first_word(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Message:
-    """What a guard hears of it."""
     guard = clock_guard.ClockGuard.__new__(clock_guard.ClockGuard)
     guard._resources = guard._link = clock  # type: ignore[assignment]
 
@@ -66,14 +62,12 @@ def first_word(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Message:
 
 
 def test_a_long_recovery_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred times the patience."""
     clock = Clock(100)
     assert first_word(monkeypatch, clock) == READY
     assert clock.waits == 100
 
 
 def test_one_that_does_not_get_on_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No heartbeat in all of the patience."""
     clock = Clock(None)
     with pytest.raises(TimeoutError):
         first_word(monkeypatch, clock)
@@ -82,7 +76,6 @@ def test_one_that_does_not_get_on_is_not(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_damage_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A truncated segment is not looked at."""
     clock = Clock(100, damage="the segment has 0 bytes")
     with pytest.raises(WheelError, match="0 bytes"):
         first_word(monkeypatch, clock)

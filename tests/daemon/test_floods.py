@@ -40,7 +40,6 @@ class Peak:
         self.files = max(self.files, len(os.listdir(f"/proc/{self.pid}/fd")))
 
     def megabytes(self) -> int:
-        """By the kernel's own high-water mark."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split("VmHWM:")[1].split()[0]) >> 10
 
@@ -57,7 +56,6 @@ KINDS: dict[str, Callable[[bytes], bytes]] = {
 
 @contextlib.contextmanager
 def reach(daemon: Daemon, where: str) -> Iterator[tuple[Callable[[], socket.socket], int]]:
-    """How to connect, and the process behind it."""
     if where == CONTROL:
 
         def control() -> socket.socket:
@@ -73,7 +71,6 @@ def reach(daemon: Daemon, where: str) -> Iterator[tuple[Callable[[], socket.sock
 
 
 def flood(dial: Callable[[], socket.socket], said: bytes, stop: threading.Event) -> None:
-    """Connect again and again, say this, and read nothing; stays open for as long as it may."""
     with contextlib.ExitStack() as stack:
         ends: list[socket.socket] = []
         for _ in range(PEERS):
@@ -90,7 +87,6 @@ def flood(dial: Callable[[], socket.socket], said: bytes, stop: threading.Event)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("where", REQUESTS)
 def test_a_flood(daemon: Daemon, where: str, kind: str) -> None:
-    """While it lasts honest ones are served; threads, descriptors and memory have a bound."""
     with contextlib.ExitStack() as stack, reach(daemon, where) as (dial, pid):
         for _ in range(60):  # so that a status is large
             stack.enter_context(connect(str(daemon.directory)))
@@ -113,7 +109,6 @@ def test_a_flood(daemon: Daemon, where: str, kind: str) -> None:
 
 
 def honest(daemon: Daemon, where: str) -> Any:
-    """Ask as anybody would, and again if there was no room."""
     if where == METRICS:
         address = daemon.status()["metrics"]["address"]
         return until(lambda: _scraped(address), "a scrape")

@@ -21,7 +21,6 @@ HIDDEN = ["unshare", "--mount", "sh", "-c", HIDE, "sh"]
 
 @pytest.fixture
 def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon of nobody, not started, to which the processes of others are hidden."""
     before = member(OTHER)
     if subprocess.run([*HIDDEN, "true"], capture_output=True).returncode:
         pytest.skip("/proc cannot be mounted here")
@@ -39,7 +38,6 @@ def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
 
 
 def states(daemon: Daemon) -> dict[str, int]:
-    """States of its workers: it is asked for nothing, as this process is nobody that it knows."""
     rows = daemon.registry().rows
     return {
         bytes(row["name"]).decode(): int(row["state"])
@@ -50,7 +48,6 @@ def states(daemon: Daemon) -> dict[str, int]:
 
 @as_root
 def test_a_hidden_worker_outlives_the_supervisor(daemon: Daemon) -> None:
-    """It lives, so nobody takes what it holds; when it dies the next supervisor hears of it."""
     daemon.start()
     with Remote(daemon, member(OTHER), worker="w") as worker:
         worker.ask("timers.schedule_many([1000.0] * 70).tolist()")
@@ -72,7 +69,6 @@ def test_a_hidden_worker_outlives_the_supervisor(daemon: Daemon) -> None:
 
 @as_root
 def test_one_that_died_meanwhile_is_dead(daemon: Daemon) -> None:
-    """Hidden or not."""
     daemon.start()
     with Remote(daemon, member(OTHER), worker="w") as worker:
         daemon.kill()
@@ -82,7 +78,6 @@ def test_one_that_died_meanwhile_is_dead(daemon: Daemon) -> None:
 
 
 def test_what_a_process_is_known_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its start time, its pidfd's inode, or nothing; another process of that number is none."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     pid, namespace = process.pid, identity.pid_namespace(process.pid)
     seen = identity.of_pid(pid)

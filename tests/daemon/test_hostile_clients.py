@@ -77,7 +77,6 @@ daemon = daemon_process(started=False, capacity=65_536, hang_after="1s")
 
 
 def offences(daemon: Daemon) -> dict[str, int]:
-    """What the clock has counted, by worker."""
     return {name: worker["offences"] for name, worker in daemon.workers().items()}
 
 
@@ -86,7 +85,6 @@ def offences(daemon: Daemon) -> dict[str, int]:
 
 @pytest.mark.parametrize("how", ["rings", "own"])
 def test_one_that_ruins_what_is_its_own(daemon: Daemon, how: str, rng_seed: int) -> None:
-    """Two honest workers beside it lose nothing; its offences are counted, theirs are none."""
     daemon.start()
     with Remote(daemon, worker="left") as left, Remote(daemon, worker="right") as right:
         for worker in (left, right):
@@ -108,7 +106,6 @@ def test_one_that_ruins_what_is_its_own(daemon: Daemon, how: str, rng_seed: int)
 
 
 def test_one_that_ruins_all_it_can(daemon: Daemon, rng_seed: int) -> None:
-    """The daemon's processes neither die nor hang; requests are answered; offences are counted."""
     daemon.start()
     with Hostile(daemon, "all", rng_seed):
         end = time.monotonic() + SECONDS
@@ -145,7 +142,6 @@ def _await_beat(daemon: Daemon) -> None:
 
 
 def test_evict_after(daemon: Daemon, rng_seed: int) -> None:
-    """--evict-after: the offender is killed, nobody else is."""
     daemon.start(evict_after=10)
     with Remote(daemon, worker="honest") as honest, Hostile(daemon, "rings", rng_seed) as hostile:
         honest.ask(ACCOUNT)
@@ -162,7 +158,6 @@ def test_evict_after(daemon: Daemon, rng_seed: int) -> None:
 
 @contextlib.contextmanager
 def caller(daemon: Daemon) -> Iterator[socket.socket]:
-    """A bare connection."""
     with socket.socket(socket.AF_UNIX) as end:
         end.connect(str(daemon.directory / "control.sock"))  # waits while the backlog is full
         end.settimeout(60)
@@ -170,13 +165,11 @@ def caller(daemon: Daemon) -> Iterator[socket.socket]:
 
 
 def hello(**fields: Any) -> bytes:
-    """A hello, as a line."""
     layout = {"layout": _native.LAYOUT_VERSION, "fingerprint": _native.FINGERPRINT}
     return control.encode({"op": "hello", "worker": None, **layout, **fields})
 
 
 def say(daemon: Daemon, text: bytes) -> bytes:
-    """Send it, half-close, and read all that comes."""
     answer = b""
     with caller(daemon) as end, contextlib.suppress(ConnectionError):
         with contextlib.suppress(ConnectionError):
@@ -236,7 +229,6 @@ def test_garbage(daemon: Daemon) -> None:
 
 
 def test_stop_while_alarms_come_in(daemon: Daemon) -> None:
-    """Callers that keep the supervisor busy do not keep it from stopping."""
     daemon.start(hang_after="100ms")
     with caller(daemon) as end:
         over = threading.Event()
@@ -258,7 +250,6 @@ def test_stop_while_alarms_come_in(daemon: Daemon) -> None:
 
 
 def test_a_byte_a_second(daemon: Daemon) -> None:
-    """Slow callers keep nobody waiting: not the others, and not the daemon's stop."""
     daemon.start()
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(caller(daemon)) for _ in range(200)]
@@ -274,7 +265,6 @@ def test_a_byte_a_second(daemon: Daemon) -> None:
 
 
 def test_thousands_of_connections(daemon: Daemon) -> None:
-    """Connects that hang up at once, or stay: an honest worker goes on, new ones come in."""
     daemon.start()
     with Remote(daemon, worker="honest") as honest:
         honest.ask(ACCOUNT)
@@ -293,7 +283,6 @@ def test_thousands_of_connections(daemon: Daemon) -> None:
 
 
 def test_callers_that_do_not_listen(daemon: Daemon) -> None:
-    """Requests whose answers nobody reads pile up nowhere but with who sent them."""
     daemon.start()
     with caller(daemon) as deaf:
         deaf.settimeout(2)
@@ -338,7 +327,6 @@ def test_out_of_descriptors(daemon: Daemon, limit: int) -> None:
 
 
 def _refused(silent: list[socket.socket]) -> str:
-    """What one of those who say nothing was told."""
     for end in silent:
         with contextlib.suppress(OSError):
             if said := end.recv(4096):
@@ -353,7 +341,6 @@ def _connect(daemon: Daemon) -> Any:
 
 
 def test_many_at_once(daemon: Daemon) -> None:
-    """Workers that come and go in eight threads at once: nothing of them is left."""
     daemon.start(max_workers=8)
     errors: list[BaseException] = []
 

@@ -32,7 +32,6 @@ CONNECTS = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys
 def called(
     request: pytest.FixtureRequest, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[subprocess.Popen[bytes], access.Caller]]:
-    """A process that has connected, and what is known of it."""
     if request.param == "no handle":
         monkeypatch.setattr(access, "_SO_PEERPIDFD", 9999)
     path = str(runtime_dir / "s")
@@ -177,7 +176,6 @@ def move_away(directory: Path) -> None:
 def test_a_runtime_directory_that_leads_nowhere(
     daemon: Daemon, change: Callable[[Path], None]
 ) -> None:
-    """The daemon makes it again; nothing is lost, and no second one of that name starts."""
     with connect(str(daemon.directory), worker="old", reconnect_for=LONG) as old:
         old.schedule_many([3600.0] * 100)
         change(daemon.directory)
@@ -200,7 +198,6 @@ def test_a_runtime_directory_that_leads_nowhere(
 
 
 def test_a_copy_of_a_runtime_directory(daemon: Daemon) -> None:
-    """Its daemon.json names a wheel that is held."""
     away = daemon.directory.with_name("away")
     daemon.directory.rename(away)
     daemon.directory.mkdir(mode=0o700)
@@ -212,8 +209,6 @@ def test_a_copy_of_a_runtime_directory(daemon: Daemon) -> None:
 
 @contextlib.contextmanager
 def connected(daemon: Daemon, **options: Any) -> Iterator[Timers]:
-    """A client, as soon as there is a socket."""
-
     def tried() -> Timers | None:
         with contextlib.suppress(DaemonNotRunning):
             return connect(str(daemon.directory), **options)

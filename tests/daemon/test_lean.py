@@ -13,7 +13,6 @@ daemon = daemon_process(forked=False, capacity=64)
 
 @pytest.mark.parametrize("who", ["supervisor", "clock"])
 def test_no_library_of_cryptography(daemon: Daemon, who: str) -> None:
-    """OpenSSL alone is 2 MB in each; `asyncio`, `hashlib` and `secrets` load it by themselves."""
     with connect(str(daemon.directory)) as timers:
         timers.schedule(0.0)
         assert len(timers.poll(10.0)) == 1

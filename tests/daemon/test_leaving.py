@@ -23,7 +23,6 @@ shared = shared_daemon(payload_bytes=16)
 
 @pytest.fixture
 def daemon(shared: Daemon) -> Iterator[Daemon]:
-    """The shared one; at the end of a test nobody is connected, and nothing is pending."""
     yield shared
     until(lambda: shared.workers() == {}, "all gone")
     assert shared.status()["pending"] == 0
@@ -36,7 +35,6 @@ brief = daemon_process("--keep-for", "300ms")
 
 
 def capacity_of(timers: Timers) -> int:
-    """How many timers this worker can have pending now."""
     before, ids = timers.pending, []
     while True:
         try:
@@ -54,25 +52,21 @@ def capacity_of(timers: Timers) -> int:
 
 
 def join(daemon: Daemon, **options: Any) -> Timers:
-    """A worker in this process."""
     return connect(str(daemon.directory), **options)
 
 
 def state(daemon: Daemon, name: str) -> str | None:
-    """What the worker table says of a worker."""
     found: str | None = daemon.workers().get(name, {}).get("state")
     return found
 
 
 def leave(worker: Remote, how: str) -> None:
-    """By SIGKILL or by close()."""
     if how == "closed":
         worker.ask("timers.close()")
     worker.kill()
 
 
 def drop_kept(daemon: Daemon, name: str) -> None:
-    """Have a kept worker be none."""
     join(daemon, worker=name, on_death="drop").close()
 
 
@@ -122,7 +116,6 @@ def test_successor_finds_everything(daemon: Daemon, how: str) -> None:
 
 
 def test_events_go_on_while_it_is_away(daemon: Daemon) -> None:
-    """What fires, and what others send by name, waits for the successor, past a full ring."""
     with join(daemon) as other:
         with Remote(daemon, worker="away", on_death="keep") as first:
             first.ask("timers.schedule_many(np.full(300, 0.05), np.arange(300)) is None")
@@ -137,7 +130,6 @@ def test_events_go_on_while_it_is_away(daemon: Daemon) -> None:
 
 
 def test_kept_over_deaths_of_the_daemon(brief: Daemon) -> None:
-    """Clock and supervisor die while a worker is kept: the successor finds everything."""
     brief.stop()
     brief.start(keep_for="60s")
     with Remote(brief, worker="kept", on_death="keep") as first:
@@ -173,7 +165,6 @@ def test_not_back_in_time(brief: Daemon) -> None:
 
 
 def test_a_successor_is_the_only_one(daemon: Daemon) -> None:
-    """A second worker of a name that is back is refused; its death is not the first one's."""
     with Remote(daemon, worker="one", on_death="keep") as first:
         first.kill()
     until(lambda: state(daemon, "one") == "kept", "kept")
@@ -189,7 +180,6 @@ def test_a_successor_is_the_only_one(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("how", ["killed", "closed"])
 def test_members_inherit(daemon: Daemon, how: str) -> None:
-    """Pending and unreceived timers of a member go to the living ones, each to one of them."""
     with join(daemon, group="web") as a, join(daemon, group="web") as b, join(daemon) as other:
         with Remote(daemon, on_death="reroute", group="web") as gone:
             gone.ask("timers.schedule_many(np.full(300, 0.5), np.arange(300)).tolist()")
@@ -212,7 +202,6 @@ def _collect(got: list[int], *workers: Timers) -> int:
 
 
 def test_last_member(daemon: Daemon) -> None:
-    """With the last member dead its timers wait for a new one, which gets all."""
     with Remote(daemon, on_death="reroute", group="solo") as gone:
         gone.ask("timers.schedule_many(np.full(100, 0.0), np.arange(100)).tolist()")
         gone.ask("timers.schedule_many(np.full(100, 1000.0), np.arange(100, 200)).tolist()")
@@ -227,7 +216,6 @@ def test_last_member(daemon: Daemon) -> None:
 
 
 def test_nobody_joins_in_time(brief: Daemon) -> None:
-    """After --keep-for they are dropped."""
     with Remote(brief, on_death="reroute", group="g") as gone:
         gone.ask("timers.schedule_many(np.full(100, 1000.0)).tolist()")
         gone.kill()
@@ -239,7 +227,6 @@ def test_nobody_joins_in_time(brief: Daemon) -> None:
 
 
 def test_a_member_that_comes_during_the_sweep(daemon: Daemon) -> None:
-    """However the last death and the next arrival fall together, the new member gets the timers."""
     for turn in range(8):
         with Remote(daemon, on_death="reroute", group="relay") as gone:
             gone.ask(f"timers.schedule_many(np.full(300, 1000.0), np.full(300, {turn})).tolist()")
@@ -253,7 +240,6 @@ def test_a_member_that_comes_during_the_sweep(daemon: Daemon) -> None:
 
 
 def test_a_waiting_member_first(daemon: Daemon) -> None:
-    """What is sent to a group goes to a member that waits in poll, though others had fewer."""
     with (
         Remote(daemon, group="pool") as waiting,
         join(daemon, group="pool") as busy,
@@ -271,7 +257,6 @@ def test_a_waiting_member_first(daemon: Daemon) -> None:
 
 
 def deal(daemon: Daemon, sender: Timers, count: int) -> None:
-    """Send so many to the group, and wait until they are out: who finds nothing takes of others."""
     before = daemon.status()["counters"]["fired"]
     sender.schedule_many(np.full(count, 0.0), np.arange(count), to="group:turns")
     until(lambda: daemon.status()["counters"]["fired"] >= before + count, "dealt")
@@ -280,7 +265,6 @@ def deal(daemon: Daemon, sender: Timers, count: int) -> None:
 
 
 def shares(members: list[Timers], count: int) -> list[list[int]]:
-    """The cookies that each member has received when `count` have come."""
     got: list[list[int]] = [[] for _ in members]
 
     def all_came() -> bool:
@@ -293,7 +277,6 @@ def shares(members: list[Timers], count: int) -> list[list[int]]:
 
 
 def test_in_turn(daemon: Daemon) -> None:
-    """With nobody waiting the members get equal shares, each timer one of them."""
     with join(daemon) as sender:
         members = [join(daemon, group="turns") for _ in range(3)]
         for member in members:
@@ -312,7 +295,6 @@ def test_in_turn(daemon: Daemon) -> None:
 
 
 def test_unknown_group(daemon: Daemon) -> None:
-    """A group that nobody ever joined is a ValueError that names it; nothing is scheduled."""
     with join(daemon) as timers:
         for call in (
             lambda: timers.schedule(1.0, to="group:nobody"),
@@ -340,7 +322,6 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_arguments_of_other_clients(daemon: Daemon, case: str) -> None:
-    """The daemon checks what a client of another make might send; nothing of it stays."""
     fields, words = WRONG[case]
     connection = control.Connection(daemon.directory)
     layout = {"layout": _native.LAYOUT_VERSION, "fingerprint": _native.FINGERPRINT}
@@ -352,7 +333,6 @@ def test_wrong_arguments_of_other_clients(daemon: Daemon, case: str) -> None:
 
 @pytest.mark.parametrize("how", ["killed", "closed"])
 def test_nobody_waits_for_a_reader(daemon: Daemon, how: str) -> None:
-    """Name and row of a sender are free at its end, although what it sent is unread."""
     with join(daemon, worker="reader") as reader:
         for number in range(8):
             sender = Remote(daemon, worker="sender")

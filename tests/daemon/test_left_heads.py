@@ -18,8 +18,6 @@ from wheeld_core.views import PoolsView, dtype_of
 
 
 def scribble(kind: str, size: int) -> Callable[[Resources], None]:
-    """Nonsense over the beginning of a segment."""
-
     def damage(resources: Resources) -> None:
         resources.memories[kind][:size] = b"\xa5" * size
 
@@ -27,7 +25,6 @@ def scribble(kind: str, size: int) -> Callable[[Resources], None]:
 
 
 def cut(kind: str, size: int) -> Callable[[Resources], None]:
-    """A segment with so many bytes only."""
     return lambda left: os.truncate(path_of(left, kind), size)
 
 
@@ -58,7 +55,6 @@ HEADS: dict[str, Callable[[Resources], object]] = {
 
 
 def heads_of(resources: Resources) -> list[object]:
-    """What is fixed in the segments that all workers write, and their sizes; but for times."""
     pools = PoolsView(resources.memories["pools"])
     return [
         *(len(resources.memories[kind]) for kind in SHARED),
@@ -74,7 +70,6 @@ def heads_of(resources: Resources) -> list[object]:
 def test_heads_that_workers_overwrote(
     config: Config, caplog: pytest.LogCaptureFixture, case: str, pools: tuple[str, ...]
 ) -> None:
-    """All that is fixed follows from what they cannot write: what is pending goes on."""
     config = replace(config, pools=pools)
     left = Resources(config)
     left.slots.states[0] = 1
@@ -92,7 +87,6 @@ def test_heads_that_workers_overwrote(
 
 
 def test_heads_that_are_overwritten_while_they_are_looked_at(config: Config) -> None:
-    """What a supervisor mends them to is not what it found there."""
     leave_with_a_timer(config)
     resources = Resources(config)
     wanted = heads_of(resources)
@@ -139,7 +133,6 @@ def test_pools_that_no_file_tells_of(
 def test_memory_that_cannot_be_mended_stays(
     config: Config, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """The start is refused and says why; once that is put right, all goes on."""
     leave_with_a_timer(config)
     facts = json.loads((place_of(config) / "daemon.json").read_text())
     path = Path("/dev/shm", facts["segment_prefix"] + "watch")

@@ -21,7 +21,6 @@ KINDS = ["wheel", "slots", "registry", "watch", "pools"]
 
 
 def begins_anew(config: Config, caplog: pytest.LogCaptureFixture, why: str) -> None:
-    """A start does not go on with what is there, says why, and leaves nothing in the end."""
     resources = Resources(config)
     assert resources.taken_over is False
     assert why in caplog.text
@@ -32,7 +31,6 @@ def begins_anew(config: Config, caplog: pytest.LogCaptureFixture, why: str) -> N
 
 
 def test_what_was_just_left_is_taken_over(config: Config) -> None:
-    """The control for what follows: undamaged remains are gone on with."""
     Resources(config).close(discard=False)
     before = sorted(names_of(config))
     resources = Resources(config)
@@ -41,7 +39,6 @@ def test_what_was_just_left_is_taken_over(config: Config) -> None:
 
 
 def test_died_before_it_made_segments(config: Config, caplog: pytest.LogCaptureFixture) -> None:
-    """daemon.json names segments that are not there."""
     write_facts(config, segment_prefix=f"wheeld-{config.name}-0123456789ab-")
     begins_anew(config, caplog, "")
 
@@ -50,7 +47,6 @@ def test_died_before_it_made_segments(config: Config, caplog: pytest.LogCaptureF
 def test_died_while_it_made_segments(
     config: Config, caplog: pytest.LogCaptureFixture, made: list[str]
 ) -> None:
-    """Some of them are there, and none is ready (magic 0)."""
     prefix = f"wheeld-{config.name}-0123456789ab-"
     write_facts(config, segment_prefix=prefix)
     for kind in made:
@@ -59,7 +55,6 @@ def test_died_while_it_made_segments(
 
 
 def set_boot(resources: Resources) -> None:
-    """Another boot."""
     RegistryView(resources.memories["registry"]).header["boot_id"] = b"0" * 36
 
 
@@ -91,7 +86,6 @@ REMAINS: dict[str, tuple[Callable[[Resources], object], str]] = {
 def test_remains_that_cannot_be_used(
     config: Config, caplog: pytest.LogCaptureFixture, case: str
 ) -> None:
-    """They are removed, with the reason, and the daemon begins anew."""
     damage, why = REMAINS[case]
     left = Resources(config)
     left.close(discard=False)
@@ -126,7 +120,6 @@ def test_daemon_file_that_is_garbage(config: Config, case: str) -> None:
 
 
 def plant(kind: str, path: Path, victim: Path) -> None:
-    """Something that is no daemon.json."""
     if kind == "symlink":
         path.symlink_to(victim)
     elif kind == "fifo":
@@ -140,7 +133,6 @@ def plant(kind: str, path: Path, victim: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["symlink", "fifo", "directory", "another user's"])
 def test_daemon_file_that_is_no_file_of_ours(config: Config, kind: str, tmp_path: Path) -> None:
-    """Refused at once, naming the file; what it points to is not touched."""
     if kind == "another user's" and os.getuid() != 0:
         pytest.skip("needs root")
     segment = f"wheeld-{config.name}-0123456789ab-wheel"
@@ -171,7 +163,6 @@ DIFFERENT = {
 
 @pytest.mark.parametrize("key", DIFFERENT)
 def test_each_option_is_named(config: Config, key: str) -> None:
-    """Refused: the message names option and both values; the segments stay."""
     value, words = DIFFERENT[key]
     leave_with_a_timer(config)
     before = sorted(names_of(config))
@@ -196,7 +187,6 @@ OTHER_POOLS = {
 
 @pytest.mark.parametrize("case", OTHER_POOLS)
 def test_each_pool_is_named(config: Config, case: str) -> None:
-    """Refused: the message names what differs and what to do; the segments stay."""
     pools, words = OTHER_POOLS[case]
     config = replace(config, pools=POOLS)
     leave_with_a_timer(config)
@@ -209,7 +199,6 @@ def test_each_pool_is_named(config: Config, case: str) -> None:
 
 
 def test_the_same_pools_in_other_words(config: Config) -> None:
-    """Order and units do not matter; the pools stay where they are."""
     Resources(replace(config, pools=POOLS)).close(discard=False)
     resources = Resources(replace(config, pools=("b=65536,largest=4096,strict", "a=1024K")))
     assert resources.taken_over
@@ -219,7 +208,6 @@ def test_the_same_pools_in_other_words(config: Config) -> None:
 
 
 def test_fresh_pools(config: Config) -> None:
-    """--fresh begins anew with other pools."""
     Resources(replace(config, pools=POOLS)).close(discard=False)
     resources = Resources(replace(config, pools=("c=5",)), fresh=True)
     assert PoolsView(resources.memories["pools"]).names() == ["c"]

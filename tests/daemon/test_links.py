@@ -22,7 +22,6 @@ from wheeld_client.timers.observer import Observer
 
 @pytest.fixture
 def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon, not started, where everybody may look for it; links to it are removed."""
     runtime_dir.chmod(0o755)
     with Daemon(runtime_dir, daemon_name) as daemon:
         yield daemon
@@ -38,7 +37,6 @@ for pair in sys.argv[1:]:
 
 
 def link(before: list[str], pairs: list[tuple[Path, Path]]) -> None:
-    """Have whoever runs `before` make links: (to, name)."""
     words = [f"{to}={name}" for to, name in pairs]
     done = subprocess.run([*before, sys.executable, "-c", LINK, *words], capture_output=True)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -47,7 +45,6 @@ def link(before: list[str], pairs: list[tuple[Path, Path]]) -> None:
 @as_root
 @pytest.mark.parametrize("by", ["a member", "root"])
 def test_links_to_segments(daemon: Daemon, by: str) -> None:
-    """Of those that a member may write, or of all: new workers come, clocks and supervisors too."""
     daemon.start(group=GROUP)
     kinds = ["slots", "watch", "pools", "worker-0"]
     with connect(str(daemon.directory), worker="a") as timers:
@@ -75,7 +72,6 @@ def test_links_to_segments(daemon: Daemon, by: str) -> None:
 
 @as_root
 def test_links_in_place_of_segments(daemon: Daemon) -> None:
-    """Another worker's segment under a name that this one's could have: not taken for it."""
     daemon.start(group=GROUP)
     prefix = f"/dev/shm/{daemon.facts()['segment_prefix']}"
     with connect(str(daemon.directory), worker="a") as first, Remote(daemon, worker="b") as second:
@@ -105,7 +101,6 @@ WRITE = "import sys; open(sys.argv[1], 'r+').write('x')"
 
 @as_root
 def test_members_do_not_write_what_the_daemon_says_of_itself(daemon: Daemon) -> None:
-    """They read it; the wheel that it names is gone on with."""
     daemon.start(group=GROUP)
     path = daemon.directory / "daemon.json"
     before = path.read_bytes()
@@ -118,7 +113,6 @@ def test_members_do_not_write_what_the_daemon_says_of_itself(daemon: Daemon) -> 
 
 @pytest.mark.parametrize("how", ["of a former version", "of another user", "of nobody"])
 def test_a_prefix_that_others_could_have_written(daemon: Daemon, how: str) -> None:
-    """The living wheel is found all the same, and nothing else is removed for it."""
     daemon.start()
     with connect(str(daemon.directory)) as timers:
         timers.schedule(1000.0)
@@ -144,7 +138,6 @@ def test_a_prefix_that_others_could_have_written(daemon: Daemon, how: str) -> No
 
 
 def test_a_file_that_others_may_write_says_nothing(tmp_path: Path) -> None:
-    """Nor one that is no file."""
     path = tmp_path / "daemon.json"
     path.write_text('{"segment_prefix": "x"}')
     path.chmod(0o644)

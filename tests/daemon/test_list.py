@@ -21,14 +21,12 @@ daemon = started_command("--virtual-clock", "--capacity", "1024")
 
 
 def listed(where: Path, *options: str) -> str:
-    """What it prints."""
     done = CliRunner().invoke(app, ["list", "--runtime-dir", str(where), *options])
     assert done.exit_code == 0, done.output
     return done.output
 
 
 def test_daemons_are_listed(daemon: Daemon) -> None:
-    """Those that serve with what they hold; what a killed one left is said to be that."""
     (daemon.runtime_dir / "no-daemon").mkdir()
     with connect(str(daemon.directory)) as timers:
         timers.schedule(5)
@@ -43,13 +41,11 @@ def test_daemons_are_listed(daemon: Daemon) -> None:
 
 
 def test_none(tmp_path: Path) -> None:
-    """No daemons is no error, nor is a place that does not exist."""
     assert json.loads(listed(tmp_path, "--json")) == []
     assert "no daemons" in listed(tmp_path / "nowhere")
 
 
 def test_short_help_and_version() -> None:
-    """-h is --help for each command."""
     for command in ([], ["top"], ["pipeline"]):
         done = CliRunner().invoke(app, [*command, "-h"])
         assert (done.exit_code, "Usage:" in done.output) == (0, True)
@@ -58,7 +54,6 @@ def test_short_help_and_version() -> None:
 
 
 def test_the_options_in_force(daemon: Daemon, tmp_path: Path) -> None:
-    """As TOML that `wheeld start` reads back to the same, and as JSON."""
     where = ["config", *daemon.where]
     printed = CliRunner().invoke(app, where).output
     file = tmp_path / "own.toml"

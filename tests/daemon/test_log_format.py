@@ -55,7 +55,6 @@ def test_each_line_is_an_object(daemon: Daemon) -> None:
 
 
 def test_the_worker_is_no_part_of_the_text() -> None:
-    """The call names it: what the message says does not matter, nor whether it is text."""
     formatter = logs.JsonFormatter("shop")
     said: Any
     for said in ("gone", "worker %s", ValueError("worker %s"), None):
@@ -66,13 +65,13 @@ def test_the_worker_is_no_part_of_the_text() -> None:
 
 
 def test_what_is_no_format() -> None:
-    """It is said before anything starts."""
-    assert "log_format = 'xml': expected 'text' or 'json'" in badly("start", "--log-format", "xml", code=2)
+    assert "log_format = 'xml': expected 'text' or 'json'" in badly(
+        "start", "--log-format", "xml", code=2
+    )
     assert "--log-level: log_level = 'loud'" in badly("start", "--log-level", "loud", code=2)
 
 
 def test_the_level_is_an_option_as_others(quiet: Process, tmp_path: Path) -> None:
-    """Of the file, too, and a reload changes it."""
     assert quiet.said() == ""
     quiet.stop()
     config = tmp_path / "wheeld.toml"
@@ -96,7 +95,6 @@ def test_the_level_is_an_option_as_others(quiet: Process, tmp_path: Path) -> Non
 
 @pytest.fixture
 def listening(runtime_dir: Path) -> Iterator[socket.socket]:
-    """What stands for the journal's socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(runtime_dir / "journal"))
         listening.settimeout(LONG)
@@ -104,7 +102,6 @@ def listening(runtime_dir: Path) -> Iterator[socket.socket]:
 
 
 def received(listening: socket.socket) -> dict[str, str]:
-    """The fields of the next entry."""
     content, ancillary, *_ = listening.recvmsg(1 << 20, 1024)
     for _, _, data in ancillary:
         (file,) = array.array("i", data)
@@ -122,7 +119,6 @@ def received(listening: socket.socket) -> dict[str, str]:
 
 
 def test_entries_of_a_daemon(listening: socket.socket, runtime_dir: Path, daemon_name: str) -> None:
-    """Fields to filter by, from the first message to the last, also across a restart."""
     path = runtime_dir / "journal"
     with Process(runtime_dir, daemon_name, log_format="journald") as daemon:
         said = daemon.refused(log_format="journald")
@@ -157,7 +153,6 @@ def test_what_the_clock_and_the_recorder_say(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """They have no logging of their own, and say it in the same form and place."""
     monkeypatch.setattr(journal.say, "__defaults__", (runtime_dir / "journal",))
     for form in ("journald", "json", "text"):
         monkeypatch.setattr(child_main, "_introduction", {"name": "shop", "log_format": form})
@@ -170,7 +165,6 @@ def test_what_the_clock_and_the_recorder_say(
 
 
 def test_entries_that_are_long_or_find_no_room(listening: socket.socket, runtime_dir: Path) -> None:
-    """Several lines, a megabyte, a full socket: they come whole, or are counted."""
     handler = journal.JournalHandler("shop", runtime_dir / "journal")
     log = logging.getLogger("test_log_format")
     log.setLevel(logging.INFO)
@@ -208,12 +202,10 @@ def test_entries_that_are_long_or_find_no_room(listening: socket.socket, runtime
 
 
 def short_names(pids: list[str]) -> set[str]:
-    """What `ps -o comm` shows."""
     return {Path(f"/proc/{pid}/comm").read_text().strip() for pid in pids}
 
 
 def test_ps_shows_whose_processes_they_are(daemon: Daemon) -> None:
-    """By title; the environment and the short name stay."""
     pytest.importorskip("setproctitle")
     pid = daemon.process.pid
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
@@ -228,7 +220,6 @@ def test_ps_shows_whose_processes_they_are(daemon: Daemon) -> None:
 
 
 def test_titles_fit() -> None:
-    """A long name is cut, not what the process is."""
     assert title("shop", "clock", 40) == "wheeld[shop]: clock"
     assert title("shop" * 10, "clock", 40) == f"wheeld[{('shop' * 10)[:24]}+]: clock"
     assert len(title("shop" * 10, "clock", 40)) == 40

@@ -30,7 +30,6 @@ daemon = daemon_process(started=False)
 
 
 def make_it_talk(directory: Path, prefix: str) -> None:
-    """Have a daemon say as much as fits into no pipe."""
     connection = control.Connection(directory, LONG)
     hello = {"layout": _native.LAYOUT_VERSION, "fingerprint": _native.FINGERPRINT}
     connection.request("hello", **hello, worker="talker")
@@ -45,7 +44,6 @@ def make_it_talk(directory: Path, prefix: str) -> None:
 
 
 def check(directory: Path) -> None:
-    """Does it serve?"""
     with connect(str(directory), timeout=LONG) as timers:
         timers.schedule(0.0, 3)
         assert receive(timers, 1)["cookie"].tolist() == [3]
@@ -55,7 +53,6 @@ def check(directory: Path) -> None:
 
 
 def unread_pipe(keep: list[socket.socket | int]) -> int:
-    """A small pipe; its other end is there, and nobody reads."""
     reader, writer = os.pipe()
     fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
     keep.append(reader)
@@ -63,26 +60,22 @@ def unread_pipe(keep: list[socket.socket | int]) -> int:
 
 
 def unread_socket(keep: list[socket.socket | int]) -> int:
-    """A stream, as that of the journal."""
     ours, theirs = socket.socketpair()
     keep.append(ours)
     return theirs.detach()
 
 
 def broken_pipe(keep: list[socket.socket | int]) -> int:
-    """A pipe whose reader has gone."""
     reader, writer = os.pipe()
     os.close(reader)
     return writer
 
 
 def full_disk(keep: list[socket.socket | int]) -> int:
-    """A file that takes nothing."""
     return os.open("/dev/full", os.O_WRONLY)
 
 
 def nothing(keep: list[socket.socket | int]) -> int:
-    """None at all: see `launch`."""
     return os.open(os.devnull, os.O_WRONLY)
 
 
@@ -90,7 +83,6 @@ MAKES = [unread_pipe, unread_socket, broken_pipe, full_disk, nothing]
 
 
 def launch(daemon: Daemon, stderr: int, closed: bool) -> None:
-    """`wheeld start` with that as its stderr, or with none."""
     shell = ["sh", "-c", 'exec "$0" "$@" 2>&-'] if closed else []
     start = ["start", "--name", daemon.name, "--runtime-dir", str(daemon.base)]
     daemon.process = subprocess.Popen(
@@ -106,7 +98,6 @@ def launch(daemon: Daemon, stderr: int, closed: bool) -> None:
 def test_stderr_that_takes_no_more(
     daemon: Daemon, make: Callable[[list[socket.socket | int]], int]
 ) -> None:
-    """The daemon goes on with more to say than fits; so does a clock that has something to say."""
     keep: list[socket.socket | int] = []
     launch(daemon, make(keep), closed=make is nothing)
     make_it_talk(daemon.directory, daemon.segment(""))
@@ -127,7 +118,6 @@ def test_stderr_that_takes_no_more(
 
 
 def test_embedded_daemon_that_says_much(daemon_name: str) -> None:
-    """Nobody reads what it says once it serves."""
     with wheeld.embedded(capacity=1024) as name:
         facts = json.loads(Path(name, "daemon.json").read_text())
         make_it_talk(Path(name), facts["segment_prefix"])
@@ -138,7 +128,6 @@ def test_embedded_daemon_that_says_much(daemon_name: str) -> None:
 def test_embedded_daemon_that_says_much_and_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end of what it said is in the error: there it says why."""
     says = "import os, sys\nif '{}' not in sys.orig_argv: os.write(2, 200_000 * b'-')".format(
         "wheeld.clock.process"
     )
@@ -168,7 +157,6 @@ log.info("last words")
 
 
 def test_messages_that_are_missing_are_counted() -> None:
-    """Those that come are whole and in order; where there is a gap, its size is said."""
     pipe = subprocess.PIPE
     command = [sys.executable, "-c", TALKER]
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as talker:

@@ -41,7 +41,6 @@ def test_truncated_worker_segment(daemon: Daemon) -> None:
 @pytest.mark.parametrize("kind", ["wheel", "registry"])
 @pytest.mark.parametrize("size", [0, 4096])
 def test_truncated_wheel(daemon: Daemon, kind: str, size: int) -> None:
-    """Without its memory the daemon ends, says which file it was, and leaves nothing."""
     daemon.start()
     with Remote(daemon) as worker:
         worker.ask("timers.schedule(1000.0)")
@@ -58,7 +57,6 @@ def test_truncated_wheel(daemon: Daemon, kind: str, size: int) -> None:
 
 @pytest.mark.parametrize("kind", ["wheel", "registry"])
 def test_truncated_wheel_is_seen_by_a_command(daemon: Daemon, kind: str) -> None:
-    """A supervisor that is asked looks at the sizes first: it does not die of its daemon look."""
     daemon.start()
     path = daemon.segment_path(kind)
     os.truncate(path, 0)
@@ -70,7 +68,6 @@ def test_truncated_wheel_is_seen_by_a_command(daemon: Daemon, kind: str) -> None
 
 
 def test_slots_that_come_back_overwrite_nothing(daemon: Daemon) -> None:
-    """What workers count in the head of the slots is theirs: no damage, and never reset."""
     daemon.start()
     with connect(str(daemon.directory)) as timers:
         timers.schedule_many(np.full(500, 0.0))
@@ -85,7 +82,6 @@ def test_slots_that_come_back_overwrite_nothing(daemon: Daemon) -> None:
 
 
 def test_worker_that_scribbles_over_the_head_of_the_slots(daemon: Daemon) -> None:
-    """It is mended: a new clock and new workers can attach."""
     daemon.start()
     with connect(str(daemon.directory)) as timers:
         timers.schedule(0.5, 4)
@@ -111,7 +107,6 @@ HEADS = [
 def test_garbage_in_what_the_daemon_alone_writes(
     daemon: Daemon, tmp_path: Path, kind: str, offset: int, size: int, what: str
 ) -> None:
-    """It ends and names the segment, whoever asks; by no signal, and without a traceback."""
     if kind == "trace":
         pytest.importorskip("pyarrow")
         daemon.start(trace=tmp_path / "trace")
@@ -135,7 +130,6 @@ def test_garbage_in_what_the_daemon_alone_writes(
 def test_garbage_in_what_a_killed_daemon_left(
     daemon: Daemon, kind: str, offset: int, size: int, what: str
 ) -> None:
-    """The next start is refused and says where; `--fresh` discards it."""
     daemon.start()
     path = daemon.segment_path(kind)
     daemon.kill()

@@ -20,7 +20,6 @@ POOLS = [f"{'long-name' * 6}-{number}=1M" for number in range(_native.POOLS)]
 
 @pytest.fixture
 def room() -> Iterator[None]:
-    """Descriptors enough for the test; the daemon takes as many as it is allowed by itself."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 3 * WORKERS:
         pytest.skip(f"{hard} descriptors are allowed, {3 * WORKERS} are needed")
@@ -30,7 +29,6 @@ def room() -> Iterator[None]:
 
 
 def crowd(stack: contextlib.ExitStack, directory: Path) -> None:
-    """Connect workers that do nothing; they share this process."""
     hello = {"op": "hello", "layout": _native.LAYOUT_VERSION, "fingerprint": _native.FINGERPRINT}
     ends = []
     for _ in range(WORKERS):
@@ -45,7 +43,6 @@ def crowd(stack: contextlib.ExitStack, directory: Path) -> None:
 
 @pytest.mark.usefixtures("room")
 def test_clock_that_dies_among_many_workers(runtime_dir: Path, daemon_name: str) -> None:
-    """The next clock serves all, those that were there and those that come; the status tells."""
     options = [word for pool in POOLS for word in ("--pool", pool)]
     with (
         Daemon(runtime_dir, daemon_name, max_workers=WORKERS + 2) as daemon,

@@ -32,7 +32,6 @@ daemon = daemon_process(started=False, for_all=True)
 
 
 def asked(daemon: Daemon, before: list[str], *command: str) -> tuple[int, str]:
-    """What a command of `wheeld` answers to whoever runs `before`: its exit code, and words."""
     line = [*before, sys.executable, "-m", "wheeld", *command, "--name", str(daemon.directory)]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60)
     assert "Traceback" not in done.stderr
@@ -44,7 +43,6 @@ def asked(daemon: Daemon, before: list[str], *command: str) -> tuple[int, str]:
 
 @as_root
 def test_only_its_owner_ends_a_daemon(daemon: Daemon) -> None:
-    """Members see its status; they do not stop it, move its time or evict others."""
     daemon.start(group=GROUP, virtual_clock=True)
     for before in (run_as_stranger(), member(OTHER), member(OTHER, ADMINS)):
         assert asked(daemon, before, "status")[0] == 0
@@ -61,7 +59,6 @@ def test_only_its_owner_ends_a_daemon(daemon: Daemon) -> None:
 
 @as_root
 def test_members_of_the_admin_group_may(daemon: Daemon) -> None:
-    """With --admin-group, and nobody else."""
     admins = grp.getgrgid(ADMINS).gr_name
     daemon.start(group=GROUP, admin_group=admins, virtual_clock=True)
     code, words = asked(daemon, member(OTHER), "stop")
@@ -74,7 +71,6 @@ def test_members_of_the_admin_group_may(daemon: Daemon) -> None:
 
 @as_root
 def test_administrators_alone_do_not_come_in(daemon: Daemon) -> None:
-    """To be let in takes --group; and there is no --admin-group without one."""
     daemon.start(group=GROUP, admin_group=grp.getgrgid(ADMINS).gr_name)
     outside = ["setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", f"--groups={ADMINS}"]
     code, words = asked(daemon, outside, "stop")
@@ -100,7 +96,6 @@ time.sleep(600)
 
 @as_root
 def test_members_keep_no_daemon_from_starting(daemon: Daemon) -> None:
-    """A lock that they could hold would: of the directory, or of a file in it."""
     daemon.start(group=GROUP)
     paths = [str(path) for path in [daemon.directory, *daemon.directory.iterdir()]]
     paths = [path for path in paths if not path.endswith(".sock")]
@@ -156,7 +151,6 @@ KEEP = {"worker": "mine", "on_death": "keep"}
 
 
 def leave(daemon: Daemon, before: list[str], name: str = "mine") -> None:
-    """A worker of that user arms a timer, and is killed."""
     with Remote(daemon, before, **{**KEEP, "worker": name}) as worker:
         worker.ask("timers.schedule(1000.0, 7) > 0")
     until(lambda: daemon.workers()[name]["state"] == "kept", "kept")
@@ -167,7 +161,6 @@ def leave(daemon: Daemon, before: list[str], name: str = "mine") -> None:
 def test_what_is_kept_is_for_the_user_who_left_it(
     daemon: Daemon, tmp_path: Path, deaths: str
 ) -> None:
-    """Whoever else asks for the name is refused, be it root; also of the daemon's successors."""
     options: dict[str, Any] = {"group": GROUP, "state_dir": tmp_path / "state", "payload_bytes": 8}
     daemon.start(**options)
     leave(daemon, member(OTHER))
@@ -186,7 +179,6 @@ def test_what_is_kept_is_for_the_user_who_left_it(
 
 @as_root
 def test_a_name_is_free_again(daemon: Daemon) -> None:
-    """Once its time is over, or when its worker left nothing, another user may have it."""
     daemon.start(group=GROUP, keep_for="10ms")
     with Remote(daemon, member(OTHER), **KEEP) as worker:
         worker.ask("timers.schedule(1000.0) > 0")
@@ -197,7 +189,6 @@ def test_a_name_is_free_again(daemon: Daemon) -> None:
 
 @as_root
 def test_a_forked_child_passes_over_what_is_anothers(daemon: Daemon) -> None:
-    """The numbers that are put behind names are not taken from other users."""
     daemon.start(group=GROUP)
     leave(daemon, member(OTHER), "mine-1")
     with Remote(daemon, run_as_stranger(), **KEEP, after_fork="reconnect") as parent:
@@ -219,7 +210,6 @@ def child():
 
 
 def test_snapshots_of_before(daemon: Daemon, tmp_path: Path) -> None:
-    """One that says nothing of users is restored for whoever comes under its names."""
     options: dict[str, Any] = {"state_dir": tmp_path / "state"}
     daemon.start(**options)
     leave(daemon, [])
@@ -240,7 +230,6 @@ FORGED = ["a\nwheeld: worker root (pid 1) died", "a\r", "a\x1b[2J", "a\x7f", "a\
 
 @pytest.mark.parametrize("name", FORGED)
 def test_names_that_forge_lines_of_the_log(daemon: Daemon, name: str) -> None:
-    """Of workers and of groups: refused, by the client and by the daemon, and not in its log."""
     daemon.start()
     for option in ({"worker": name}, {"group": name}):
         with pytest.raises(ValueError, match="printable"):
@@ -270,7 +259,6 @@ print("done")
 
 @as_root
 def test_members_forge_no_lines_of_the_log(daemon: Daemon) -> None:
-    """Nor does one whose client lets it say what it likes."""
     daemon.start(group=GROUP)
     command = [*member(OTHER), sys.executable, "-c", HELLO, str(daemon.directory)]
     done = subprocess.run(
@@ -281,7 +269,6 @@ def test_members_forge_no_lines_of_the_log(daemon: Daemon) -> None:
 
 
 def test_logs_escape_what_comes_from_others() -> None:
-    """One message is one line, whatever a registry of former times has for names."""
     record = logging.LogRecord("wheeld", logging.INFO, "", 0, "worker %s died", (FORGED[0],), None)
     assert logs.Formatter().format(record) == (
         "wheeld: worker a\\nwheeld: worker root (pid 1) died died"

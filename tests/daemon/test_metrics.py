@@ -28,7 +28,6 @@ daemon = started_command("--virtual-clock", "--capacity", "1024", "--pool", "req
 
 @contextmanager
 def serving(daemon: Daemon) -> Iterator[str]:
-    """`wheeld metrics` on a free port; its URL. Ctrl-C ends it well."""
     command = [sys.executable, "-m", "wheeld", "metrics", *daemon.where, "--listen", "127.0.0.1:0"]
     ended_by = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **ended_by) as process:  # type: ignore[call-overload]
@@ -43,7 +42,6 @@ def serving(daemon: Daemon) -> Iterator[str]:
 
 
 def a_life(daemon: Daemon, timers: Any) -> None:
-    """Ten timers of a worker that fired and were received, and one that is pending."""
     timers.schedule_many([0.5] * 10 + [50.0])
     well("advance", "1s", *daemon.where)
     assert len(timers.poll(LONG)) == 10
@@ -51,7 +49,6 @@ def a_life(daemon: Daemon, timers: Any) -> None:
 
 @needs_prometheus
 def test_a_real_prometheus_scrapes_it(daemon: Daemon, tmp_path: Path) -> None:
-    """Counters, labels and quantiles of histograms arrive, by its own queries."""
     with connect(str(daemon.directory), worker="web-1") as timers, serving(daemon) as url:
         a_life(daemon, timers)
         with prometheus(tmp_path, url) as at:
@@ -67,7 +64,6 @@ def test_a_real_prometheus_scrapes_it(daemon: Daemon, tmp_path: Path) -> None:
 
 @needs_prometheus
 def test_promtool_has_nothing_to_say(daemon: Daemon) -> None:
-    """Names, units and help are by the conventions; the alert rules are rules."""
     with connect(str(daemon.directory), worker="web-1") as timers:
         a_life(daemon, timers)
         text = well("metrics", "--once", *daemon.where)
@@ -75,18 +71,17 @@ def test_promtool_has_nothing_to_say(daemon: Daemon) -> None:
     done = subprocess.run(check, input=text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert value(text, 'wheeld_worker_events_received_total{worker="web-1"}') == 10
-    rules = ROOT / "share/prometheus/wheeld-alerts.yml"
+    rules = ROOT / "systemd/prometheus/wheeld-alerts.yml"
     subprocess.run(["promtool", "check", "rules", str(rules)], check=True, capture_output=True)
 
 
 def test_each_metric_is_on_the_page() -> None:
-    """docs/metrics.md is the list; rules and dashboard name no metric that there is not."""
     assert table() in (ROOT / "docs/metrics.md").read_text()
     names = {"wheeld_up"}
     for metric in METRICS:
         parts = ("_bucket", "_sum", "_count") if metric.kind == "histogram" else ("",)
         names |= {metric.name + part for part in parts}
-    for file in ("share/prometheus/wheeld-alerts.yml", "share/grafana/wheeld.json"):
+    for file in ("systemd/prometheus/wheeld-alerts.yml", "systemd/grafana/wheeld.json"):
         text = (ROOT / file).read_text()
         used = set(re.findall(r"\bwheeld_\w+", text))
         whole = {metric.name for metric in METRICS if metric.kind == "histogram"}
@@ -94,7 +89,6 @@ def test_each_metric_is_on_the_page() -> None:
 
 
 def test_a_daemon_that_goes(daemon: Daemon) -> None:
-    """The exporter stays, and says that the daemon is down."""
     with serving(daemon) as url:
         assert value(fetch(url), "wheeld_up") == 1
         well("stop", *daemon.where)
@@ -103,7 +97,6 @@ def test_a_daemon_that_goes(daemon: Daemon) -> None:
 
 
 def test_health(daemon: Daemon) -> None:
-    """0 beside a healthy daemon; 1 if its clock stands still, or there is none."""
     where = (*daemon.where, "--window", "10ms")
     assert "is healthy" in well("health", *where)
     found = json.loads(well("health", "--json", *where))
@@ -138,7 +131,6 @@ def test_a_clock_is_judged_once(
 
 
 def test_all_say_the_same_of_a_stopped_idle_clock(daemon: Daemon) -> None:
-    """It sleeps for ever and misses nothing yet: no figure of its progress shows the stop."""
     clock = json.loads(well("status", "--json", *daemon.where))["clock_pid"]
     os.kill(clock, signal.SIGSTOP)
     try:
@@ -157,7 +149,6 @@ def test_all_say_the_same_of_a_stopped_idle_clock(daemon: Daemon) -> None:
 
 
 def looked(late: list[tuple[int, int]], clock_ok: bool = True) -> dict[str, Any]:
-    """A status with these buckets."""
     most = max((upper for upper, _ in late), default=0)
     return {
         "segments": {}, "clock_ok": clock_ok, "clock_trouble": None if clock_ok else "it hangs",
@@ -166,7 +157,6 @@ def looked(late: list[tuple[int, int]], clock_ok: bool = True) -> dict[str, Any]
 
 
 def test_only_what_fired_meanwhile_counts() -> None:
-    """An old lateness is forgiven, a new one is not; a clock that stands is never well."""
     before = looked([(1000, 5), (10**9, 1)])
     assert examine(before, looked([(1000, 9), (10**9, 1)]), 10**6).ok
     late = examine(before, looked([(1000, 9), (10**9, 2)]), 10**6)

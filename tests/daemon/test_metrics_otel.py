@@ -33,7 +33,6 @@ Requests = queue.Queue[Any]
 
 @contextmanager
 def http_receiver() -> Iterator[tuple[str, Requests]]:
-    """One for HTTP; its base URL, and what comes."""
     came: Requests = queue.Queue()
 
     class Handler(BaseHTTPRequestHandler):
@@ -62,7 +61,6 @@ def http_receiver() -> Iterator[tuple[str, Requests]]:
 
 @contextmanager
 def grpc_receiver() -> Iterator[tuple[str, Requests]]:
-    """One for gRPC."""
     grpc = pytest.importorskip("grpc")
     pytest.importorskip("opentelemetry.exporter.otlp.proto.grpc")
     from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as stubs
@@ -86,20 +84,17 @@ def grpc_receiver() -> Iterator[tuple[str, Requests]]:
 
 
 def metrics_of(request: Any) -> dict[str, Any]:
-    """The metrics in a request, by name."""
     (scope,) = request.resource_metrics[0].scope_metrics
     assert scope.scope.name == "wheeld"
     return {metric.name: metric for metric in scope.metrics}
 
 
 def point(found: dict[str, Any], name: str) -> Any:
-    """Its only point."""
     (only,) = getattr(found[name], found[name].WhichOneof("data")).data_points
     return only
 
 
 def quantile(histogram: Any, share: float) -> float:
-    """The upper bound of the bucket that it is in."""
     below, wanted = histogram.zero_count, share * histogram.count
     for i, count in enumerate(histogram.positive.bucket_counts):
         below += count
@@ -110,7 +105,6 @@ def quantile(histogram: Any, share: float) -> float:
 
 @pytest.mark.parametrize(("receiver", "protocol"), [(http_receiver, ""), (grpc_receiver, "grpc")])
 def test_a_receiver_gets_it(daemon: Daemon, receiver: Callable[[], Any], protocol: str) -> None:
-    """Counters, gauges and histograms, with their units, attributes and the resource."""
     environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": protocol} if protocol else {}
     with connect(str(daemon.directory), worker="web-1") as timers, receiver() as (url, came):
         timers.schedule_many([0.001 * 1.02**i for i in range(300)] + [50.0])
@@ -145,7 +139,6 @@ def test_a_receiver_gets_it(daemon: Daemon, receiver: Callable[[], Any], protoco
 
 
 def test_it_goes_on(daemon: Daemon) -> None:
-    """As the variables say, also while the daemon is away; Ctrl-C ends it after a last export."""
     with http_receiver() as (url, came):
         environment = {
             **os.environ,
@@ -176,7 +169,6 @@ def test_it_goes_on(daemon: Daemon) -> None:
 
 
 def test_what_goes_wrong(daemon: Daemon) -> None:
-    """Nobody there, no URL, no SDK, no such protocol: one line each, and exit code 1."""
     assert "expected a URL, such as http://" in badly("metrics", "--otlp", "there", *daemon.where)
     environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
     done = wheeld_command("metrics", "--otlp", "--once", *daemon.where, **environment)
@@ -198,7 +190,6 @@ def test_what_goes_wrong(daemon: Daemon) -> None:
 
 
 def test_each_metric_has_a_name_and_a_unit() -> None:
-    """Names are unique and have no suffix that the unit says; counts say what is counted."""
     names = [name_and_unit(metric) for metric in METRICS]
     assert len({name for name, _ in names}) == len(METRICS)
     assert {name for name, unit in names if unit == "1"} == {

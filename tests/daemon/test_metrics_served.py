@@ -32,18 +32,15 @@ PROTOBUF = (
 
 
 def served(daemon: Daemon) -> dict[str, Any]:
-    """What its status says of them, once they are served."""
     return dict(until(lambda: (m := daemon.status()["metrics"])["address"] and m, "metrics"))
 
 
 def url(daemon: Daemon) -> str:
-    """Where they are now."""
     return f"http://{served(daemon)['address']}/metrics"
 
 
 @needs_prometheus
 def test_native_histograms_in_a_real_prometheus(daemon: Daemon, tmp_path: Path) -> None:
-    """Its quantiles are in the same bucket of schema 3 as the daemon's own percentiles."""
     with connect(str(daemon.directory), worker="web-1") as timers:
         timers.schedule_many([0.001 * 1.02**i for i in range(400)])
         wheeld.advance(str(daemon.directory), 10.0)
@@ -62,7 +59,6 @@ def test_native_histograms_in_a_real_prometheus(daemon: Daemon, tmp_path: Path) 
 
 
 def test_what_a_scraper_asks_for(daemon: Daemon) -> None:
-    """Text without a wish, OpenMetrics or protobuf with one."""
     where = url(daemon)
     assert value(fetch(where), "wheeld_up") == 1
     for accept, kind in (
@@ -82,7 +78,6 @@ def test_what_a_scraper_asks_for(daemon: Daemon) -> None:
 def test_scrapers_that_hang_keep_no_other_waiting(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More silent ones than there are places; they are the ones that go."""
     monkeypatch.setattr(server, "CONNECTION_SECONDS", 100 * LONG)
     monkeypatch.setattr(server, "REQUEST_SECONDS", 100 * LONG)
     with server.serve(daemon.status, "127.0.0.1:0") as where, contextlib.ExitStack() as stack:
@@ -113,7 +108,6 @@ def test_one_that_says_nothing_is_hung_up_on(
 
 
 def test_one_reading_is_for_all_who_ask_at_the_time() -> None:
-    """Scrapers of all formats that come while the daemon is asked share the next reading."""
     asked, go = [], threading.Event()
 
     def read() -> dict[str, Any]:
@@ -164,7 +158,6 @@ def test_requests(daemon: Daemon, request_: str, status: int) -> None:
 
 
 def test_it_comes_back(daemon: Daemon) -> None:
-    """Killed, it is replaced; a restart in place has one, too; a stop ends it at once."""
     before = served(daemon)
     gone = end_of(before["pid"])
     os.kill(before["pid"], signal.SIGKILL)
@@ -184,7 +177,6 @@ def test_it_comes_back(daemon: Daemon) -> None:
 
 
 def test_a_port_in_use(daemon: Daemon, tmp_path: Path, daemon_name: str) -> None:
-    """A first start is refused, and says why; one that goes on with timers serves without."""
     daemon.stop()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -204,7 +196,6 @@ def test_a_port_in_use(daemon: Daemon, tmp_path: Path, daemon_name: str) -> None
 
 
 def test_bare_and_bad(daemon: Daemon) -> None:
-    """Without an address it is port 9464; what is no address is refused before anything starts."""
     daemon.stop()
     said = daemon.refused(metrics="9464")
     assert "option --metrics: metrics = '9464': expected HOST:PORT, such as 127.0.0.1:9464" in said
@@ -217,7 +208,6 @@ def test_bare_and_bad(daemon: Daemon) -> None:
 
 
 def test_buckets_of_schema_3() -> None:
-    """Each live bucket's count is where its largest value belongs; what cannot be is cut off."""
     live = [(0, 2), (1, 3), (7, 1), (8, 1), (9, 4), (1023, 2**64 - 1)]
     zero, counts = exponential.rebucketed(live, 1.0)
     assert (zero, sum(counts.values())) == (2, 9 + exponential.MOST)

@@ -29,7 +29,6 @@ daemon = daemon_process("--pool", "p=1M", max_workers=6)
 
 
 def again(daemon: Daemon, **options: object) -> None:
-    """A stop for good, and another daemon."""
     daemon.stop()
     daemon.start(pool="p=1M", **options)
 
@@ -68,7 +67,6 @@ def test_a_client_goes_on(daemon: Daemon) -> None:
 
 
 def test_who_waits_in_poll(daemon: Daemon) -> None:
-    """Two threads in poll, one that schedules in `on_reconnect`: all come to the next daemon."""
     got: list[int] = []
 
     def back(event: Reconnection) -> None:
@@ -95,7 +93,6 @@ def test_who_waits_in_poll(daemon: Daemon) -> None:
 
 
 def test_restored_by_name(daemon: Daemon, tmp_path: Path) -> None:
-    """With snapshots the timers are there again, under their ids; what is this process's is not."""
     again(daemon, state_dir=tmp_path)
     events: list[Reconnection] = []
     with connect(
@@ -119,12 +116,10 @@ class Operation(DelayedOperation):
     done = False
 
     def try_complete(self) -> bool:
-        """Is it said?"""
         return self.done and self.force_complete()
 
 
 def test_purgatories_and_pools_go_on(daemon: Daemon) -> None:
-    """What waited is cancelled and named; the same objects serve the next daemon's workers."""
     events: list[Reconnection] = []
     with connect(
         str(daemon.directory), worker="w", reconnect_for=LONG, on_reconnect=events.append
@@ -182,7 +177,6 @@ def test_no_other_daemon(daemon: Daemon) -> None:
 
 
 def test_closed_while_it_waits(daemon: Daemon) -> None:
-    """Every call that waits for the next daemon ends with ClientClosed."""
     timers = connect(str(daemon.directory), reconnect_for=LONG, on_reconnect=print)
     errors: list[BaseException] = []
 
@@ -203,7 +197,6 @@ def test_closed_while_it_waits(daemon: Daemon) -> None:
 
 
 def test_a_forked_child_has_a_way_of_its_own(daemon: Daemon) -> None:
-    """A child that was forked while its parent waits connects itself, and the parent later."""
     events: list[Reconnection] = []
     with connect(
         str(daemon.directory),
@@ -270,7 +263,6 @@ def test_many_threads_at_once(daemon: Daemon) -> None:
 
 
 def test_a_fresh_wheel_over_a_killed_daemon(daemon: Daemon) -> None:
-    """--fresh: the client learns it when it comes back, and goes on."""
     events: list[Reconnection] = []
     with connect(
         str(daemon.directory), worker="w", reconnect_for=LONG, on_reconnect=events.append
@@ -319,7 +311,6 @@ def test_on_a_loop(daemon: Daemon) -> None:
 
 
 async def test_a_loop_gives_up_and_comes_back(daemon: Daemon) -> None:
-    """After `reconnect_for` who iterates is told; a daemon that comes later is found."""
     told: list[Reconnection] = []
     async with AsyncTimers(
         str(daemon.directory), reconnect_for=0.1, on_reconnect=told.append
@@ -336,7 +327,6 @@ async def test_a_loop_gives_up_and_comes_back(daemon: Daemon) -> None:
 
 
 def test_options() -> None:
-    """It must be callable."""
     with pytest.raises(TypeError, match="on_reconnect"):
         connect("x", on_reconnect=7)  # type: ignore[arg-type]
     assert Timers.__doc__

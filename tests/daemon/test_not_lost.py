@@ -45,14 +45,12 @@ class Short(Daemon):
     """A daemon that can be made short of something."""
 
     def of(self, what: str) -> Short:
-        """From its next start on, while `flag` is there."""
         self.flag = self.base / "flag"
         code = SHORT_OF.format(flag=str(self.flag), short=what)
         self.program = [sys.executable, "-c", code]
         return self
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """`wheeld WORDS` for it."""
         line = [sys.executable, "-m", "wheeld", *words]
         line += ["--name", self.name, "--runtime-dir", str(self.base)]
         return subprocess.run(line, capture_output=True, text=True)
@@ -60,14 +58,12 @@ class Short(Daemon):
 
 @pytest.fixture
 def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Short]:
-    """A daemon, not started."""
     with Short(runtime_dir, daemon_name) as daemon:
         yield daemon
 
 
 @pytest.mark.parametrize("what", [THREADS, PROCESSES])
 def test_a_clock_that_cannot_be_started_is_tried_again(daemon: Short, what: str) -> None:
-    """However long that takes and whatever the error is; meanwhile the daemon says so."""
     daemon.of(what).start()
     with connect(str(daemon.directory)) as timers:
         daemon.flag.touch()
@@ -95,7 +91,6 @@ def test_a_clock_that_cannot_be_started_is_tried_again(daemon: Short, what: str)
 
 
 def test_a_start_that_gets_no_clock_leaves_the_memory(daemon: Short) -> None:
-    """It ends with an error, and the next start goes on."""
     daemon.of(THREADS).start()
     with connect(str(daemon.directory)) as timers:
         timers.schedule(0.0, 5)
@@ -115,14 +110,12 @@ def test_a_start_that_gets_no_clock_leaves_the_memory(daemon: Short) -> None:
 
 
 def test_a_first_start_that_gets_no_clock_leaves_nothing(daemon: Short) -> None:
-    """There was nothing to lose."""
     daemon.of(PROCESSES).flag.touch()
     assert "no more processes" in daemon.refused()
     assert daemon.nothing_left()
 
 
 def test_a_full_runtime_directory(daemon: Short, runtime_dir: Path) -> None:
-    """The next clock works without being written down, and the stop is an orderly one."""
     states = runtime_dir / "states"
     daemon.of(RUNTIME_DIR).start(state_dir=states)
     with connect(str(daemon.directory), worker="w", on_death="keep") as timers:
@@ -139,7 +132,6 @@ def test_a_full_runtime_directory(daemon: Short, runtime_dir: Path) -> None:
 
 
 def test_a_full_disk_at_the_stop(daemon: Short, runtime_dir: Path) -> None:
-    """The timers stay in memory, which is said; another start and stop write them."""
     states = runtime_dir / "states"
     daemon.of(DISK).start(state_dir=states)
     with connect(str(daemon.directory), worker="w", on_death="keep") as timers:
@@ -162,7 +154,6 @@ def test_a_full_disk_at_the_stop(daemon: Short, runtime_dir: Path) -> None:
 
 
 def test_snapshots_go_on_after_any_error(daemon: Short, runtime_dir: Path) -> None:
-    """One that failed, for whatever reason, is not the last one that was tried."""
     states = runtime_dir / "states"
     daemon.of('snapshot_file, "write", RuntimeError("can\'t start new thread")')
     daemon.start(state_dir=states, snapshot_every="10ms")
@@ -181,7 +172,6 @@ ANSWERS = """control_socket.ControlSocket, "_say", OSError(
 
 
 def test_a_welcome_without_a_free_descriptor(daemon: Short) -> None:
-    """The worker opens its doorbell by the name."""
     daemon.of(DESCRIPTORS).start()
     daemon.flag.touch()
     with connect(str(daemon.directory), worker="w") as timers:
@@ -192,7 +182,6 @@ def test_a_welcome_without_a_free_descriptor(daemon: Short) -> None:
 
 
 def test_a_worker_that_was_not_told_is_none(daemon: Short) -> None:
-    """It is let in, and its answer cannot be sent: its name is free again while it lives."""
     daemon.of(ANSWERS).start()
     daemon.flag.touch()
     with pytest.raises(DaemonNotRunning):

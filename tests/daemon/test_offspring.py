@@ -18,19 +18,15 @@ from wheeld.processes.spawn import RECORDER
 
 
 def start() -> Offspring:
-    """A recorder that waits for its hello, which never comes."""
     return Offspring(RECORDER)
 
 
 def end_unseen(pid: int) -> None:
-    """End a process; nobody has collected it when this returns."""
     os.kill(pid, signal.SIGTERM)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 def test_a_kill_of_one_that_has_just_ended(caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing is said of an unknown child, and its exit code is the true one."""
-
     async def main() -> int | None:
         one = start()
         end_unseen(one.pid)
@@ -47,8 +43,6 @@ def test_a_kill_of_one_that_has_just_ended(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_no_thread_waits_for_it() -> None:
-    """There may be no room for one when a clock has to be replaced."""
-
     async def main() -> tuple[int, int]:
         one = start()
         during = threading.active_count()
@@ -63,8 +57,6 @@ def test_no_thread_waits_for_it() -> None:
 
 
 def test_without_a_descriptor_for_it_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process that was started already is gone, and so are both ends of the channel."""
-
     def refuse(pid: int) -> int:
         pids.append(pid)
         raise OSError(24, "Too many open files")
@@ -82,7 +74,6 @@ def test_without_a_descriptor_for_it_nothing_is_left(monkeypatch: pytest.MonkeyP
 
 
 def tell_and_wait() -> None:
-    """What a fork is here: it says whether its session is its own, and how much it has open."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     mine = os.getsid(0) == os.getpid()
     there = [fd for fd in os.listdir("/proc/self/fd") if int(fd) > 2]
@@ -126,7 +117,6 @@ def test_one_that_was_forked_ahead() -> None:
     ],
 )
 def test_what_a_start_does_not_load(arguments: list[str], needless: tuple[str, ...]) -> None:
-    """Others wait for it: each of these would be a part of it that can be noticed."""
     command = [sys.executable, "-P", "-X", "importtime", *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

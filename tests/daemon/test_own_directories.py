@@ -23,20 +23,17 @@ Make = Callable[[Path], Path]
 
 @pytest.fixture(params=MAKE)
 def make(request: pytest.FixtureRequest) -> Make:
-    """Makes the one or the other."""
     return MAKE[request.param]
 
 
 @pytest.fixture
 def ours(tmp_path: Path) -> Path:
-    """A directory of this user's that is none of the daemon's business."""
     path = tmp_path / "ours"
     path.mkdir(mode=0o700)
     return path
 
 
 def test_made_or_taken(make: Make, tmp_path: Path) -> None:
-    """What is not there is made, with what is above it; what is ours is taken, by own links too."""
     found = make(tmp_path / "a" / "b")
     assert stat.S_IMODE(found.stat().st_mode) & 0o027 == 0
     assert make(tmp_path / "a" / "b") == found
@@ -46,7 +43,6 @@ def test_made_or_taken(make: Make, tmp_path: Path) -> None:
 
 @as_root
 def test_another_users(make: Make, tmp_path: Path) -> None:
-    """Root could write there, and its owner could put links into it."""
     path = tmp_path / "theirs"
     path.mkdir(mode=0o755)
     os.chown(path, NOBODY, NOBODY)
@@ -57,7 +53,6 @@ def test_another_users(make: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o770, 0o702, 0o1777])
 def test_one_that_others_may_write(make: Make, tmp_path: Path, mode: int) -> None:
-    """They could put links there; a sticky bit keeps them from nothing of that."""
     path = tmp_path / "open"
     path.mkdir()
     path.chmod(mode)
@@ -67,7 +62,6 @@ def test_one_that_others_may_write(make: Make, tmp_path: Path, mode: int) -> Non
 
 
 def test_in_one_that_all_may_write(make: Make, tmp_path: Path) -> None:
-    """Without a sticky bit anybody can put another in its place."""
     above = tmp_path / "above"
     above.mkdir()
     above.chmod(0o777)
@@ -80,7 +74,6 @@ def test_in_one_that_all_may_write(make: Make, tmp_path: Path) -> None:
 @as_root
 @pytest.mark.parametrize("where", ["itself", "above", "dangling"])
 def test_planted_links(make: Make, tmp_path: Path, ours: Path, where: str) -> None:
-    """A link that another user has made in a place like /tmp: nothing is made where it leads."""
     place = tmp_path / "tmp"
     place.mkdir()
     place.chmod(0o1777)

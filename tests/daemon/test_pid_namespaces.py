@@ -32,7 +32,6 @@ sys.stdin.read()
 
 @pytest.fixture
 def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon that was not started."""
     if os.getuid() != 0 or subprocess.run([*APART, "true"], capture_output=True).returncode:
         pytest.skip("no PID namespace can be made")
     with Daemon(runtime_dir, daemon_name) as daemon:
@@ -41,7 +40,6 @@ def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
 
 @contextlib.contextmanager
 def apart(daemon: Daemon) -> Iterator[None]:
-    """What starts meanwhile does so in a PID namespace of its own, each in another."""
     program = daemon.program
     daemon.program = [*APART, *program]
     yield

@@ -21,7 +21,6 @@ TEXTS = {"integer": "7", "pools": "requests=64M", "directory": "/tmp/some where"
 
 
 def by_library(words: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What it calls `start` with."""
     command = typer.main.get_command(library.app)
     found: dict[str, Any] = {}
     monkeypatch.setattr(library, "launch", lambda given, *own, **more: found.update(given))
@@ -31,7 +30,6 @@ def by_library(words: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, A
 
 
 def alike(words: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Read by both, with the same result."""
     plain = plain_start.read(words)
     assert plain is not None, words
     theirs = by_library(words, monkeypatch)
@@ -95,7 +93,6 @@ def test_an_error_is_one_line() -> None:
 
 
 def test_the_daemon_holds_none_of_the_library(daemon_name: str, runtime_dir: Path) -> None:
-    """What is mapped stays for as long as the daemon runs."""
     words = ["-m", "wheeld", "start", "--name", daemon_name, "--runtime-dir", str(runtime_dir)]
     process = start_program(of_checkout(), *words)
     try:

@@ -32,7 +32,6 @@ PLANTS = ["symlink", "dangling", "file", "fifo", "hard link", "directory"]
 
 
 def plant(kind: str, path: Path, victim: Path) -> None:
-    """Put something where a daemon wants to put something of its own."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     if kind == "symlink":
         path.symlink_to(victim)
@@ -50,7 +49,6 @@ def plant(kind: str, path: Path, victim: Path) -> None:
 
 @pytest.fixture
 def victim(base: Path) -> Iterator[Path]:
-    """A file that must not be touched: neither what it holds, nor its mode, nor its owner."""
     path = base / "outside" / "victim"
     path.parent.mkdir()
     path.write_text("precious")
@@ -78,7 +76,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("kind", [kind for kind in PLANTS if REFUSED[kind] != FILES])
 def test_files_that_are_there_already(daemon: Daemon, victim: Path, kind: str) -> None:
-    """The daemon takes their places over; a FIFO does not hang it."""
     for name in FILES:
         if name not in REFUSED[kind]:
             plant(kind, daemon.directory / name, victim)
@@ -94,7 +91,6 @@ def test_files_that_are_there_already(daemon: Daemon, victim: Path, kind: str) -
     ("kind", "name"), [(kind, name) for kind in PLANTS for name in REFUSED[kind]]
 )
 def test_files_that_are_not_ours(daemon: Daemon, victim: Path, kind: str, name: str) -> None:
-    """The daemon does not start, says which file it is, and writes nothing through it."""
     path = daemon.directory / name
     plant(kind, path, victim)
     before = path.lstat()
@@ -107,7 +103,6 @@ def test_files_that_are_not_ours(daemon: Daemon, victim: Path, kind: str, name: 
 
 @pytest.mark.parametrize("kind", PLANTS)
 def test_a_workers_fifo_that_is_there_already(daemon: Daemon, victim: Path, kind: str) -> None:
-    """Replaced; or that worker is refused, and its row is free for the next one."""
     daemon.start(max_workers=1)
     path = daemon.directory / "worker-0.fifo"
     plant(kind, path, victim)
@@ -128,7 +123,6 @@ PLANTED = ["worker-0", "worker-1", f"worker-0-{'0' * 16}", "trace", f"trace-{'0'
 def test_segments_that_are_there_already(
     daemon: Daemon, victim: Path, tmp_path: Path, kind: str
 ) -> None:
-    """Whoever knows a daemon's prefix cannot foresee the names of what is still to come."""
     daemon.start(max_workers=2)
     prefix = str(daemon.facts()["segment_prefix"])
     planted = [Path("/dev/shm", prefix + name) for name in PLANTED]
@@ -155,7 +149,6 @@ def test_segments_that_are_there_already(
 
 
 def test_a_name_that_was_foreseen(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even so another one is taken; so is another prefix, at the start."""
     taken, free = "0" * 16, "1" * 16
     stem = f"wheeld-{daemon.name}-{taken[:12]}-worker-0"
     tokens = iter([taken, taken, free])
@@ -181,7 +174,6 @@ def test_a_name_that_was_foreseen(daemon: Daemon, monkeypatch: pytest.MonkeyPatc
 
 @as_root
 def test_segments_of_others_are_not_a_daemons(daemon: Daemon) -> None:
-    """Nor is what is no segment; of two with one stem it is the later."""
     prefix = f"wheeld-{daemon.name}-{'0' * 12}-"
     for name in ("slots", f"worker-1-{'3' * 16}", f"worker-1-{'2' * 16}", f"worker-2-{'1' * 16}"):
         segments.create(prefix + name, 4096)
@@ -198,7 +190,6 @@ SQUAT = "import sys; [open(sys.argv[1] + str(i), 'x') for i in range(4094)]"
 def test_segment_names_that_another_user_took(
     base: Path, daemon_name: str, stranger: list[str]
 ) -> None:
-    """A daemon that may not remove them serves all the same."""
     base.chmod(0o1777)
     with Daemon(base, daemon_name) as daemon:
         daemon.program = [*stranger, sys.executable, "-c", AS_ITSELF]
@@ -223,7 +214,6 @@ def test_segment_names_that_another_user_took(
 
 @pytest.mark.parametrize("kind", ["symlink", "dangling", "file", "fifo", "open directory"])
 def test_a_runtime_directory_that_is_not_ours(daemon: Daemon, victim: Path, kind: str) -> None:
-    """Refused, naming it: a link, something else, or a directory that others may write."""
     if kind == "open directory":
         daemon.directory.mkdir()
         daemon.directory.chmod(0o777)
@@ -240,7 +230,6 @@ def test_a_runtime_directory_that_is_not_ours(daemon: Daemon, victim: Path, kind
 @as_root
 @pytest.mark.parametrize("mode", [0o700, 0o777])
 def test_a_runtime_directory_of_another_user(daemon: Daemon, mode: int) -> None:
-    """Refused, and left as it was."""
     daemon.directory.mkdir()
     os.chown(daemon.directory, NOBODY, NOBODY)
     daemon.directory.chmod(mode)
@@ -251,7 +240,6 @@ def test_a_runtime_directory_of_another_user(daemon: Daemon, mode: int) -> None:
 
 
 def test_a_client_takes_no_segment_of_somebody_else(daemon: Daemon) -> None:
-    """A segment must belong to whom the runtime directory belongs to."""
     daemon.start()
     other = daemon.segment("other")
     segments.create(other, 4096)

@@ -33,7 +33,6 @@ SCHEDULED, WON, RECEIVED, COUNTS = range(4)
 
 
 def take_part(name: str, me: int, seed: int, board: Any, counts: Any, answer: Connection) -> None:
-    """One worker: schedule to anyone, cancel anyone's, receive; until the account is even."""
     rng = np.random.default_rng([seed, me])
     ids = np.frombuffer(board, np.uint64).reshape(WORKERS, EACH)
     account = np.frombuffer(counts, np.int64).reshape(WORKERS, COUNTS)
@@ -61,7 +60,6 @@ def take_part(name: str, me: int, seed: int, board: Any, counts: Any, answer: Co
 
 
 def test_account_is_exact(rng_seed: int) -> None:
-    """Each timer of four processes ends exactly once: as a cancel won anywhere, or as one event."""
     board = processes.RawArray("Q", WORKERS * EACH)
     counts = processes.RawArray("q", WORKERS * COUNTS)
     with wheeld.embedded(capacity=65_536) as name:
@@ -116,11 +114,9 @@ class Victim:
             pytest.fail("the victim did not get ready; see its messages")
 
     def kill(self) -> None:
-        """SIGKILL; its pipes stay open, for its children."""
         self._process.kill()
 
     def end(self, how: str) -> None:
-        """By SIGKILL, or by closing its client."""
         with self._process:
             if how == "killed":
                 self.kill()
@@ -128,7 +124,6 @@ class Victim:
 
 
 def worker_names(name: str) -> list[str]:
-    """Who is connected."""
     return [worker["name"] for worker in status_of(name)["workers"]]
 
 
@@ -138,7 +133,6 @@ timers = connected(worker="survivor")
 
 @pytest.mark.parametrize("how", ["killed", "closed"])
 def test_departed_worker_leaves_nothing(daemon: str, how: str) -> None:
-    """Its timers are dropped, its slots are free, its segment, FIFO, row and name are gone."""
     files = set(os.listdir(daemon))
     for _ in range(3):
         victim = Victim(daemon, "timers.schedule_many(np.full(1024, 500.0))")
@@ -163,7 +157,6 @@ if os.fork() == 0:
 
 
 def test_death_is_seen_though_a_child_holds_the_connection(daemon: str) -> None:
-    """A killed worker whose forked child keeps its socket open has departed all the same."""
     victim = Victim(daemon, HOLDS_THE_CONNECTION)
     victim.kill()
     until(lambda: worker_names(daemon) == [], "departed")
@@ -174,7 +167,6 @@ def test_death_is_seen_though_a_child_holds_the_connection(daemon: str) -> None:
 @pytest.mark.parametrize("how", ["killed", "closed"])
 @pytest.mark.parametrize("read", ["pending", "unread"])
 def test_timers_sent_to_the_dead_return(daemon: str, timers: Timers, how: str, read: str) -> None:
-    """What was addressed to a worker that died unread goes to who scheduled it, once."""
     victim = Victim(daemon, "")
     ids = timers.schedule_many(np.full(300, 0.3 if read == "pending" else 0.0), 5, to="victim")
     if read == "unread":
@@ -192,7 +184,6 @@ def test_timers_sent_to_the_dead_return(daemon: str, timers: Timers, how: str, r
 
 
 def test_events_on_loan_survive_their_owner(daemon: str, timers: Timers) -> None:
-    """What a dead worker had sent and the clock delivered is read whole by its receiver."""
     victim = Victim(daemon, "[timers.schedule(0.0, i, to='survivor') for i in range(400)]")
     victim.end("killed")
     got: list[int] = []
@@ -206,7 +197,6 @@ def test_events_on_loan_survive_their_owner(daemon: str, timers: Timers) -> None
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 @pytest.mark.parametrize("chain", [2, 3])
 def test_workers_that_die_with_loans_to_each_other(order: tuple[int, int], chain: int) -> None:
-    """Workers that hold unread timers of each other, in a circle, are all reaped."""
     with LocalWheel(max_workers=chain) as wheel:
         workers = [wheel.worker(row) for row in range(chain)]
         for row, worker in enumerate(workers):
@@ -237,7 +227,6 @@ with wheeld.embedded(capacity=1024) as name:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_embedded_daemon_goes_with_its_program(number: int) -> None:
-    """However the program ends: both processes, all segments and all files go, the folder too."""
     pipe = subprocess.PIPE
     program = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=pipe, stderr=pipe, text=True)
     assert program.stdout is not None
@@ -255,7 +244,6 @@ def test_embedded_daemon_goes_with_its_program(number: int) -> None:
 
 
 def test_embedded_daemon_that_was_killed_leaves_nothing() -> None:
-    """Supervisor and clock killed: the program that embeds them removes what they could not."""
     with wheeld.embedded(capacity=1024) as name:
         timers = connect(name)
         facts = json.loads((Path(name) / "daemon.json").read_text())

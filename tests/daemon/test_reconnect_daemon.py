@@ -21,13 +21,11 @@ daemon = restarted_daemon("--capacity", "16384", "--max-workers", "8", "--hang-a
 
 
 def restart(daemon: Daemon) -> None:
-    """Kill the supervisor, start the next."""
     daemon.kill()
     daemon.start()
 
 
 def kill_clock(daemon: Daemon) -> None:
-    """Kill the clock and wait for the next."""
     pid = daemon.signal_clock(signal.SIGKILL)
     while daemon.status()["clock_pid"] in (pid, None):
         time.sleep(0.005)
@@ -47,7 +45,6 @@ class Work(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Work, then wait for the rest."""
         try:
             while not self._stopping.is_set():
                 self._round()
@@ -70,7 +67,6 @@ class Work(threading.Thread):
         self.ended += self._timers.poll(0.002)["timer_id"].tolist()
 
     def finish(self) -> None:
-        """Stop it; each timer ended once."""
         self._stopping.set()
         self.join(LONG)
         assert not self.is_alive()
@@ -83,7 +79,6 @@ class Work(threading.Thread):
 def test_nothing_is_lost_or_doubled(
     daemon: Daemon, rng_seed: int, fault: Callable[[Daemon], None]
 ) -> None:
-    """Two workers at full speed through three deaths: each timer ends once, no call fails."""
     with (
         connect(daemon.name, worker="a", reconnect_for=LONG) as first,
         connect(daemon.name, worker="b", reconnect_for=LONG) as second,
@@ -99,7 +94,6 @@ def test_nothing_is_lost_or_doubled(
 
 
 def test_poll_waits_through_a_restart(daemon: Daemon) -> None:
-    """A poll without end returns what was armed before, and the worker is a worker as before."""
     with connect(daemon.name, worker="w", reconnect_for=LONG) as timers:
         timers.schedule(1.0, 5)
         killer = threading.Thread(target=restart, args=(daemon,))
@@ -112,7 +106,6 @@ def test_poll_waits_through_a_restart(daemon: Daemon) -> None:
 
 
 async def test_asyncio_through_a_restart(daemon: Daemon) -> None:
-    """Sleeps that began before end after it; the time that was given is never cut."""
     loop = asyncio.get_running_loop()
     async with AsyncTimers(daemon.name, reconnect_for=LONG) as timers:
         before = time.monotonic()
@@ -125,7 +118,6 @@ async def test_asyncio_through_a_restart(daemon: Daemon) -> None:
 
 
 def test_fresh_start(daemon: Daemon) -> None:
-    """`wheeld start --fresh` ends the clients of the old wheel; they may connect to the new one."""
     with connect(daemon.name, reconnect_for=LONG) as timers:
         timers.schedule(3600.0)
         daemon.kill()
@@ -140,7 +132,6 @@ def test_fresh_start(daemon: Daemon) -> None:
 
 
 def test_reaped_while_the_supervisor_was_away(daemon: Daemon) -> None:
-    """A worker that closes while there is no supervisor is gone when the next one comes."""
     timers = connect(daemon.name)
     timers.schedule(3600.0)
     daemon.kill()
@@ -152,7 +143,6 @@ def test_reaped_while_the_supervisor_was_away(daemon: Daemon) -> None:
 
 
 def test_stopped_clock_and_a_full_ring(daemon: Daemon) -> None:
-    """With the ring full behind a stopped clock, calls wait for it and succeed."""
     with connect(daemon.name) as timers:
         timers.schedule(3600.0)
         pid = daemon.signal_clock(signal.SIGSTOP)
@@ -163,7 +153,6 @@ def test_stopped_clock_and_a_full_ring(daemon: Daemon) -> None:
 
 
 def test_alarm_has_a_stopped_clock_replaced(daemon: Daemon) -> None:
-    """A worker that waits for a clock that sleeps on is served by another one."""
     with connect(daemon.name) as timers:
         timers.poll(1.0)  # the clock sleeps, and the supervisor looks the other way
         pid = daemon.signal_clock(signal.SIGSTOP)
@@ -173,7 +162,6 @@ def test_alarm_has_a_stopped_clock_replaced(daemon: Daemon) -> None:
 
 
 def test_successor_of_a_kept_worker(daemon: Daemon, tmp_path: Path) -> None:
-    """on_death="keep": what was armed reaches the worker that comes by the same name."""
     fired = tmp_path / "fired"  # on a slow machine the first ones have, too
 
     def work() -> None:
@@ -202,8 +190,6 @@ def test_successor_of_a_kept_worker(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def test_member_of_a_group_that_dies(daemon: Daemon) -> None:
-    """on_death="reroute": the other member gets what the dead one had armed."""
-
     def work() -> None:
         timers = connect(daemon.name, worker="dead", group="g", on_death="reroute")
         timers.schedule_many([0.2, 0.3], [1, 2])
@@ -217,7 +203,6 @@ def test_member_of_a_group_that_dies(daemon: Daemon) -> None:
 
 
 def test_to_a_group(daemon: Daemon) -> None:
-    """to="group:g": exactly one member gets each, and both get some."""
     with (
         connect(daemon.name, group="g") as first,
         connect(daemon.name, group="g") as second,
@@ -235,7 +220,6 @@ def test_to_a_group(daemon: Daemon) -> None:
 
 
 def test_child_of_a_restarted_daemons_worker(daemon: Daemon) -> None:
-    """after_fork="reconnect": a child's first call finds the new supervisor."""
     with connect(daemon.name, worker="w", after_fork="reconnect") as timers:
         restart(daemon)
 

@@ -27,21 +27,18 @@ daemon = daemon_process()
 
 
 def lose(daemon: Daemon) -> None:
-    """Kill the daemon, remove its directory, start it."""
     daemon.kill()
     shutil.rmtree(daemon.directory)
     daemon.start()
 
 
 def back(daemon: Daemon, worker: str) -> Callable[[], bool]:
-    """Has the worker said that it goes on?"""
     return lambda: any(
         f"worker {worker} " in line and "reconnected" in line for line in daemon.said().splitlines()
     )
 
 
 def poll_in_thread(timers: Timers) -> tuple[threading.Thread, list[list[int]]]:
-    """A thread that polls without end, and what it gets."""
     got: list[list[int]] = []
     thread = threading.Thread(
         target=lambda: got.append(timers.poll(None)["cookie"].tolist()), daemon=True
@@ -51,12 +48,10 @@ def poll_in_thread(timers: Timers) -> tuple[threading.Thread, list[list[int]]]:
 
 
 def is_readable(fd: int) -> bool:
-    """Wait for it."""
     return bool(select.select([fd], [], [], LONG)[0])
 
 
 def test_who_polls_is_woken(daemon: Daemon) -> None:
-    """By the clock, and the clock by it, and by who comes only now."""
     with connect(str(daemon.directory), worker="w", reconnect_for=LONG) as timers:
         thread, got = poll_in_thread(timers)
         lose(daemon)
@@ -72,7 +67,6 @@ def test_who_polls_is_woken(daemon: Daemon) -> None:
 
 
 def test_a_loop_that_waits_for_the_descriptor(daemon: Daemon) -> None:
-    """`fileno()` is the number that it was; who looks once is told from then on."""
     with connect(str(daemon.directory), worker="w", reconnect_for=LONG) as timers:
         fd = timers.fileno()
         lose(daemon)
@@ -88,7 +82,6 @@ def test_a_loop_that_waits_for_the_descriptor(daemon: Daemon) -> None:
 
 
 async def test_asyncio(daemon: Daemon) -> None:
-    """Sleeps that began before, and after."""
     loop = asyncio.get_running_loop()
     async with AsyncTimers(str(daemon.directory), worker="w", reconnect_for=LONG) as timers:
         waiting = asyncio.ensure_future(anext(timers))  # type: ignore[arg-type]
@@ -114,7 +107,6 @@ while True:
 
 
 def test_gevent(daemon: Daemon) -> None:
-    """The hub watches what is under the number now."""
     pytest.importorskip("gevent")
     command = [sys.executable, "-c", GREENLETS, str(daemon.directory)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -134,7 +126,6 @@ def test_gevent(daemon: Daemon) -> None:
 
 
 def test_who_only_schedules(daemon: Daemon) -> None:
-    """It has not come back, as it does not wait; the clock looks all the same."""
     with connect(str(daemon.directory), reconnect_for=LONG) as silent:
         silent.schedule(NEVER)
         lose(daemon)
@@ -155,16 +146,13 @@ class Waiting(DelayedOperation):
         self.told = told
 
     def try_complete(self) -> bool:
-        """Say whether it is."""
         return self.done and self.force_complete()
 
     def on_complete(self) -> None:
-        """Tell."""
         self.told.set()
 
 
 def test_workers_ring_each_other(daemon: Daemon) -> None:
-    """Also who had rung the other before: what it has open was removed."""
     with (
         connect(str(daemon.directory), worker="a", reconnect_for=LONG) as first,
         connect(str(daemon.directory), worker="b", reconnect_for=LONG) as second,

@@ -23,13 +23,11 @@ daemon = daemon_process(started=False, max_workers=8)
 
 
 def command(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run `wheeld ...` for this daemon."""
     program = [*daemon.program, *words, "--name", str(daemon.directory)]
     return subprocess.run(program, capture_output=True, text=True, timeout=LONG)
 
 
 def restart(daemon: Daemon) -> str:
-    """`wheeld restart`, which must succeed; returns what it said."""
     done = command(daemon, "restart")
     assert done.returncode == 0, done.stderr + daemon.said()
     return done.stdout
@@ -39,14 +37,12 @@ def restart(daemon: Daemon) -> str:
 
 
 def by_command(daemon: Daemon) -> None:
-    """`wheeld stop --keep`."""
     done = command(daemon, "stop", "--keep")
     assert done.returncode == 0, done.stderr
     assert "its memory stays, with 3 pending timers" in done.stdout
 
 
 def by_message(daemon: Daemon) -> None:
-    """What the command sends."""
     connection = control.Connection(daemon.directory, LONG)
     assert connection.request("stop", keep=True)["keeps"] is True
     connection.wait_closed(LONG)
@@ -54,7 +50,6 @@ def by_message(daemon: Daemon) -> None:
 
 
 def by_signal(daemon: Daemon) -> None:
-    """What a service manager sends to restart it."""
     os.kill(daemon.pid, signal.SIGPWR)
 
 
@@ -86,7 +81,6 @@ def test_stop_that_keeps(daemon: Daemon, stop: object) -> None:
 
 
 def test_stop_that_keeps_writes_all_down(daemon: Daemon, tmp_path: Path) -> None:
-    """The last snapshot and the end of the trace are there, too."""
     pytest.importorskip("pyarrow")
     daemon.start(state_dir=tmp_path / "state", trace=tmp_path / "trace", snapshot_every="1h")
     with connect(str(daemon.directory), worker="w", reconnect_for=LONG) as timers:
@@ -105,7 +99,6 @@ def test_stop_that_keeps_writes_all_down(daemon: Daemon, tmp_path: Path) -> None
 
 
 def test_stop_without_keep_is_one(daemon: Daemon) -> None:
-    """Workers learn it, and nothing is left: `keep` has to be true, not something."""
     daemon.start()
     with connect(str(daemon.directory), reconnect_for=LONG) as timers:
         connection = control.Connection(daemon.directory, LONG)
@@ -118,7 +111,6 @@ def test_stop_without_keep_is_one(daemon: Daemon) -> None:
 
 
 def test_another_layout_over_memory_that_was_kept(daemon: Daemon) -> None:
-    """It is no remains: it stays, and the message says how to go on with it, or without."""
     daemon.start()
     daemon_stop = command(daemon, "stop", "--keep")
     assert daemon_stop.returncode == 0
@@ -179,7 +171,6 @@ def test_restart_that_nobody_notices(daemon: Daemon) -> None:
 
 
 def test_who_connects_meanwhile_waits(daemon: Daemon) -> None:
-    """The socket is never away: connects between an end and a beginning find the beginning."""
     daemon.start()
     failures: list[BaseException] = []
     over = threading.Event()
@@ -206,7 +197,6 @@ def test_who_connects_meanwhile_waits(daemon: Daemon) -> None:
 
 
 def test_deaths_while_it_restarts(daemon: Daemon) -> None:
-    """The clock is stopped, so that it cannot end by itself: it is killed, and nothing is lost."""
     daemon.start()
     with connect(str(daemon.directory), reconnect_for=LONG) as timers:
         timers.schedule_many(np.full(50, 0.3), np.arange(50))
@@ -216,7 +206,6 @@ def test_deaths_while_it_restarts(daemon: Daemon) -> None:
 
 
 def test_restart_without_a_clock(daemon: Daemon) -> None:
-    """There is none to run on: the next one is started as always."""
     daemon.start()
     with connect(str(daemon.directory), reconnect_for=LONG) as timers:
         timers.schedule(0.5, 3)
@@ -226,7 +215,6 @@ def test_restart_without_a_clock(daemon: Daemon) -> None:
 
 
 def test_restart_with_a_trace(daemon: Daemon, tmp_path: Path) -> None:
-    """The trace has all of it: what the first recorder had, what waited, what came after."""
     parquet = pytest.importorskip("pyarrow.parquet")
     daemon.start(trace=tmp_path)
     with connect(str(daemon.directory), reconnect_for=LONG) as timers:
@@ -242,7 +230,6 @@ def test_restart_with_a_trace(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def test_restart_is_none_of_the_environment(daemon: Daemon) -> None:
-    """What is handed over is for one process: another one with the same environment starts anew."""
     os.environ["WHEELD_HANDOVER"] = json.dumps({"pid": 1, "number": 9, "lock": 0})
     try:
         daemon.start()
@@ -255,7 +242,6 @@ def test_restart_is_none_of_the_environment(daemon: Daemon) -> None:
 
 
 def refused(daemon: Daemon) -> str:
-    """`wheeld restart`, which must change nothing; returns what it said."""
     facts, segments = daemon.facts(), daemon.segments()
     done = command(daemon, "restart")
     assert done.returncode == 1
@@ -266,7 +252,6 @@ def refused(daemon: Daemon) -> str:
 
 
 def test_an_embedded_daemon() -> None:
-    """It is started by other words, and is restarted by these."""
     with wheeld.embedded(capacity=2000, max_workers=3) as daemon, connect(daemon) as timers:
         timers.schedule(3600.0)
         program = [sys.executable, "-m", "wheeld", "restart", "--name", daemon]
@@ -293,7 +278,6 @@ def test_wrong_options_are_refused(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def changed_program(daemon: Daemon, tmp_path: Path, change: str) -> Path:
-    """Have the daemon run by a program that makes a change first, once a file is there."""
     switch, program = tmp_path / "changed", tmp_path / "program.py"
     program.write_text(
         f"import os, sys\nif os.path.exists({str(switch)!r}):\n    {change}\n"
@@ -304,7 +288,6 @@ def changed_program(daemon: Daemon, tmp_path: Path, change: str) -> Path:
 
 
 def test_a_program_that_does_not_start(daemon: Daemon, tmp_path: Path) -> None:
-    """Its message is handed on."""
     switch = changed_program(daemon, tmp_path, "sys.exit('half an upgrade')")
     daemon.start()
     switch.touch()
@@ -313,7 +296,6 @@ def test_a_program_that_does_not_start(daemon: Daemon, tmp_path: Path) -> None:
 
 
 def test_another_layout_without_snapshots(daemon: Daemon, tmp_path: Path) -> None:
-    """Pending timers would be lost: refused."""
     change = "from wheeld_core import _native; _native.LAYOUT_VERSION = 77"
     switch = changed_program(daemon, tmp_path, change)
     daemon.start()
@@ -344,7 +326,6 @@ def test_a_restart_that_fails_leaves_the_memory(daemon: Daemon, tmp_path: Path) 
 
 
 def test_nobody_to_restart(daemon: Daemon) -> None:
-    """One line, as of every command."""
     done = command(daemon, "restart")
     assert done.returncode == 1
     assert "wheeld start" in done.stderr
@@ -353,7 +334,6 @@ def test_nobody_to_restart(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("given", [["-P", "-m", "wheeld"], ["-m", "wheeld"], ["/bin/wheeld"]])
 def test_the_command_line_does_not_grow(given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the working directory is run, however often it is restarted."""
     command = [sys.executable, *given, "start", "--name", "-P"]
     for _ in range(3):
         monkeypatch.setattr(sys, "orig_argv", command)

@@ -22,14 +22,12 @@ daemon = daemon_process(capacity=1 << 17, max_workers=8)
 
 
 def restart(daemon: Daemon) -> None:
-    """`wheeld restart`."""
     program = [*daemon.program, "restart", "--name", str(daemon.directory)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=LONG)
     assert done.returncode == 0, done.stderr
 
 
 def kept(daemon: Daemon) -> None:
-    """What a service manager's restart is: an end that keeps, and a start."""
     program = [*daemon.program, "stop", "--keep", "--name", str(daemon.directory)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=LONG)
     assert done.returncode == 0, done.stderr
@@ -38,14 +36,12 @@ def kept(daemon: Daemon) -> None:
 
 
 def killed(daemon: Daemon) -> None:
-    """`kill -9`, and a start."""
     daemon.kill()
     daemon.start()
 
 
 @pytest.mark.parametrize("fault", [restart, kept, killed])
 def test_no_service_notices(daemon: Daemon, fault: Callable[[Daemon], None]) -> None:
-    """No worker ends, no request fails, each timer fires once, and what should be pending is."""
     account = service_load.suffer(lambda: fault(daemon), daemon.directory, daemon.base)
     print(f"\n{fault.__name__} x {account.rounds}: {account.told()}")
     account.check()

@@ -26,7 +26,6 @@ MIB = 1 << 20
 
 @pytest.fixture
 def config(runtime_dir: Path, daemon_name: str) -> Iterator[Config]:
-    """A small daemon's; what is left of it goes at the end."""
     yield Config(
         daemon_name,
         capacity=1024,
@@ -37,7 +36,6 @@ def config(runtime_dir: Path, daemon_name: str) -> Iterator[Config]:
 
 
 def made_by(config: Config) -> list[str]:
-    """What is there of a daemon: segments, and files for snapshots."""
     names = [name for name in os.listdir("/dev/shm") if f"-{config.name}-" in name]
     states = Path(str(config.state_dir))
     return names + (os.listdir(states) if states.exists() else [])
@@ -45,8 +43,6 @@ def made_by(config: Config) -> list[str]:
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written nowhere finds room."""
-
     def fsync(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -55,7 +51,6 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("full_disk")
 def test_no_room_for_a_snapshot(config: Config) -> None:
-    """Said before a timer is taken that could not be kept."""
     with pytest.raises(WheelError, match="not writable"):
         Resources(config)
     assert made_by(config) == []
@@ -81,7 +76,6 @@ def test_a_probe_leaves_nothing(config: Config) -> None:
 
 @pytest.fixture
 def groups(tmp_path: Path) -> Path:
-    """A tree of control groups with a process in a/b; each test says what they allow."""
     (tmp_path / "subject").mkdir()
     (tmp_path / "groups/a/b").mkdir(parents=True)
     (tmp_path / "groups/memory/a/b").mkdir(parents=True)
@@ -89,7 +83,6 @@ def groups(tmp_path: Path) -> Path:
 
 
 def look(config: Config, groups: Path, over_living: bool = False) -> None:
-    """What a start does."""
     room.check(config, over_living, groups / "subject", groups / "groups")
 
 
@@ -100,7 +93,6 @@ V2, V1 = ("0::/a/b", "a/memory.max"), ("4:memory:/a/b", "memory/a/memory.limit_i
 def test_memory_limit(
     config: Config, groups: Path, line: str, file: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a group above, too: refused where it cannot fit, a warning where it hardly does."""
     config = replace(config, capacity=1 << 20, state_dir=None)
     (groups / "subject/cgroup").write_text(line + "\n")
     base = sum(map(sum, room.segment_sizes(config).values())) + room.OWN_BYTES
@@ -126,7 +118,6 @@ def test_memory_limit(
 
 
 def _memory_groups() -> Path | None:
-    """Where this process may make control groups that limit memory."""
     v1, v2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     if (v1 / "memory.limit_in_bytes").exists():
         return v1
@@ -134,7 +125,6 @@ def _memory_groups() -> Path | None:
 
 
 def test_a_real_limit(runtime_dir: Path, daemon_name: str) -> None:
-    """Where the kernel would have killed it without a word, it says what is too little."""
     parent = _memory_groups()
     if os.getuid() != 0 or parent is None:
         pytest.skip("no control groups that this process may make")
@@ -180,7 +170,6 @@ daemon = daemon_process()
 
 
 def test_a_worker_that_lives_is_not_robbed(daemon: Daemon) -> None:
-    """It has nothing pending, and goes on in the memory all the same."""
     with connect(str(daemon.directory)) as timers:
         daemon.kill()
         assert "0 pending timers" in daemon.refused(capacity=8192)
@@ -190,7 +179,6 @@ def test_a_worker_that_lives_is_not_robbed(daemon: Daemon) -> None:
 
 
 def test_what_somebody_may_come_for_is_not_dropped(daemon: Daemon) -> None:
-    """An event that a dead worker had not read waits for its successor."""
     with Remote(daemon, worker="kept", on_death="keep") as worker:
         worker.ask("timers.schedule(0.0, 6)")
         until(lambda: daemon.header("fired") == 1, "fired")

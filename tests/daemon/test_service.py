@@ -36,7 +36,6 @@ def test_nothing_is_written_unless_asked(tmp_path: Path) -> None:
 
 
 def test_the_systems_service(tmp_path: Path) -> None:
-    """A second time there is nothing left to do."""
     assert "# written: " in install("--root", tmp_path, "--write", "--name", "games")
     unit = tmp_path / "etc/systemd/system/wheeld@.service"
     assert f"ExecStart={PROGRAM} start" in unit.read_text()
@@ -90,7 +89,6 @@ def test_what_cannot_be(
 def test_systemd_takes_the_units(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, whose: str
 ) -> None:
-    """With a program that is there."""
     program = shutil.which("true")
     monkeypatch.setattr(service_cli, "_program", lambda: program)
     files = json.loads(install(whose, "--json", "--root", tmp_path))["files"]

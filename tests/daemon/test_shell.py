@@ -24,25 +24,21 @@ daemon = embedded("function", virtual_clock=True, capacity=1024, payload_bytes=1
 
 
 def shell(daemon: Any, command: str, *arguments: str) -> Any:
-    """What a command prints as JSON."""
     return json.loads(well(command, *arguments, "--json", "--name", str(daemon)))
 
 
 def badly(*arguments: str, code: int = 1) -> str:
-    """The message of a command in this process, which must fail; it costs no start of Python."""
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == code, done.output
     return done.output
 
 
 def received(timers: Timers, daemon: Any, seconds: float) -> list[Any]:
-    """What a worker receives after so long."""
     daemon.advance(seconds)
     return list(timers.poll(0))
 
 
 def test_a_timer_outlives_who_scheduled_it(daemon: Any) -> None:
-    """A member of a group gets what a command scheduled that has ended, once."""
     with connect(daemon, worker="m", group="mailers") as timers:
         timers.poll(0)
         options = ("--to", "group:mailers", "--cookie", "42", "--payload", "h\u00e9")
@@ -56,7 +52,6 @@ def test_a_timer_outlives_who_scheduled_it(daemon: Any) -> None:
 
 
 def test_cancel_and_reschedule(daemon: Any) -> None:
-    """By another command than the one that scheduled it."""
     with connect(daemon, worker="c") as timers:
         first, second = (
             well("schedule", delay, "--to", "c", "--name", str(daemon)).strip()
@@ -71,7 +66,6 @@ def test_cancel_and_reschedule(daemon: Any) -> None:
 
 
 def test_what_would_be_lost_is_refused(daemon: Any) -> None:
-    """A delay longer than it is kept, a receiver that is none, and what is no delay."""
     where = ("--name", str(daemon))
     with connect(daemon, worker="r") as timers:
         for delay, code, why in (
@@ -90,7 +84,6 @@ def test_what_would_be_lost_is_refused(daemon: Any) -> None:
 
 
 def test_a_receiver_that_went(daemon: Any) -> None:
-    """The next command says what nobody had."""
     with connect(daemon, worker="brief"):
         made = shell(daemon, "schedule", "5s", "--to", "brief")["timer_id"]
     daemon.advance(6.0)
@@ -101,7 +94,6 @@ def test_a_receiver_that_went(daemon: Any) -> None:
 
 
 def test_many_at_once(daemon: Any) -> None:
-    """Commands that run at the same time take turns; none is refused."""
     command = [sys.executable, "-m", "wheeld", "schedule", "3s", "--to", "n", "--name", str(daemon)]
     with connect(daemon, worker="n") as timers:
         running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(12)]
@@ -111,7 +103,6 @@ def test_many_at_once(daemon: Any) -> None:
 
 
 def test_wait(daemon: Any) -> None:
-    """It ends when the delay has passed on the daemon's clock, and not before."""
     command = [sys.executable, "-m", "wheeld", "wait", "5s", "--json", "--name", str(daemon)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -130,13 +121,11 @@ def test_wait(daemon: Any) -> None:
 
 
 def status(daemon: Any) -> dict[str, Any]:
-    """Of the daemon."""
     found: dict[str, Any] = ask(Path(str(daemon)), Request.STATUS)["status"]
     return found
 
 
 def until(true: Any) -> None:
-    """Wait for a state."""
     give_up = time.monotonic() + LONG
     while not true():
         assert time.monotonic() < give_up
@@ -155,7 +144,6 @@ with connect(sys.argv[1], worker=sys.argv[2], on_death="keep") as timers:
 
 @contextmanager
 def worker(daemon: Any, name: str) -> Iterator[subprocess.Popen[str]]:
-    """One in another process, with a timer."""
     command = [sys.executable, "-c", WORKER, str(daemon), name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -167,7 +155,6 @@ def worker(daemon: Any, name: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_evict(daemon: Any) -> None:
-    """It kills the process and leaves what on_death says; the second time drops that, too."""
     with worker(daemon, "stuck") as process:
         found = shell(daemon, "evict", "stuck")
         assert found == {"worker": "stuck", "pid": process.pid, "killed": True, "kept": True}

@@ -28,7 +28,6 @@ daemon = daemon_process(started=False)
 
 
 def test_harmless_signals(daemon: Daemon) -> None:
-    """Each of them, to supervisor and clock: both live, and every timer comes."""
     daemon.start()
     clock = daemon.clock_pid
     with connect(str(daemon.directory)) as timers:
@@ -46,7 +45,6 @@ def test_harmless_signals(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT])
 def test_stops(daemon: Daemon, number: int) -> None:
-    """An orderly end."""
     daemon.start()
     os.kill(daemon.pid, number)
     assert daemon.wait() == 0
@@ -54,7 +52,6 @@ def test_stops(daemon: Daemon, number: int) -> None:
 
 
 def test_reload(daemon: Daemon, runtime_dir: Path) -> None:
-    """What can change changes at once; what cannot is named; a wrong file changes nothing."""
     file = runtime_dir / "wheeld.toml"
     file.write_text('keep_for = "1h"\nmax_workers = 8\n')
     daemon.start(config=file)
@@ -82,14 +79,12 @@ def test_reload(daemon: Daemon, runtime_dir: Path) -> None:
 
 
 def test_what_the_options_say_stands_above_the_file() -> None:
-    """As at the start."""
     old = load({"keep_for": "3s"})
     assert reloaded(old, lambda: load({"keep_for": "3s"})) == old
 
 
 @pytest.mark.parametrize("key", LIVE)
 def test_each_live_key(key: str) -> None:
-    """It is taken over; nothing else is."""
     value = {"evict_after": 7, "max_per_worker": 7, "log_level": "debug"}.get(key, "7s")
     new = reloaded(Config(), lambda: load({key: value, "max_workers": 3}))
     assert new == load({key: value})
@@ -100,7 +95,6 @@ def test_each_live_key(key: str) -> None:
 
 @pytest.mark.parametrize("lost", ["the file", "its content", "the directory"])
 def test_segments_are_found_without_the_file(daemon: Daemon, lost: str) -> None:
-    """A start goes on with those that were made for its directory."""
     daemon.start()
     with connect(str(daemon.directory), worker="w", on_death="keep") as timers:
         timers.schedule_many([1000.0] * 30)
@@ -134,7 +128,6 @@ def test_segments_of_another_directory_are_left_alone(daemon: Daemon, tmp_path: 
 
 
 def starts_anew(second: Daemon) -> None:
-    """It has a wheel of its own; its end does not clear up what is the first one's."""
     second.start()
     assert not second.status()["taken_over"]
     second.stop()

@@ -19,7 +19,6 @@ MAX_EXPOSURE = 0.8
 
 
 def tool(name: str) -> str:
-    """Path of a program of systemd, or skip the test."""
     path = shutil.which(name)
     if path is None:
         pytest.skip(f"{name} is not installed")
@@ -28,7 +27,6 @@ def tool(name: str) -> str:
 
 @pytest.fixture
 def unit(tmp_path: Path) -> Path:
-    """The unit as an instance, with an executable that is there."""
     text = UNIT.read_text()
     assert f"ExecStart={EXECUTABLE} start --name %i\n" in text
     path = tmp_path / "wheeld@default.service"

@@ -30,13 +30,11 @@ MODULES = (*("systemd_container", "systemd_worker", "service_load", "web_service
 
 
 def tail(path: Path) -> str:
-    """The end of a file, if it is there."""
     return path.read_text(errors="replace")[-2000:] if path.exists() else ""
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[str, Any]]]:
-    """What each scene found, by its name."""
     if (why := systemd_container.obstacle()) is not None:
         pytest.skip(why)
     for needed in service_load.NEEDED:
@@ -56,7 +54,6 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[s
 
 
 def check_account(scene: dict[str, Any]) -> None:
-    """Nothing was lost, doubled or noticed."""
     account = scene["account"]
     assert account["scheduled"] >= 100
     assert {key: account[key] for key in ("lost", "doubled", "alien")} == {
@@ -68,7 +65,6 @@ def check_account(scene: dict[str, Any]) -> None:
 
 
 def played(found: dict[str, dict[str, Any]], name: str) -> dict[str, Any]:
-    """A scene that came to its end."""
     scene = found[name]
     assert "failed" not in scene, scene["failed"]
     return scene
@@ -84,7 +80,6 @@ def test_it_starts_as_the_readme_says(found: dict[str, dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("name", ["hang_up", "reload", "stray_signals"])
 def test_signals_end_nothing(found: dict[str, dict[str, Any]], name: str) -> None:
-    """The same processes and memory; SIGHUP and `systemctl reload` have read the options again."""
     scene = played(found, name)
     assert scene["same"]
     assert scene.get("rc", 0) == 0
@@ -92,7 +87,6 @@ def test_signals_end_nothing(found: dict[str, dict[str, Any]], name: str) -> Non
 
 
 def test_messages_have_fields_in_the_journal(found: dict[str, dict[str, Any]]) -> None:
-    """`journalctl WHEELD_DAEMON=default WHEELD_WORKER=hangup` shows that worker's, of the unit."""
     scene = played(found, "journal")
     assert scene["units"] == [f"{systemd_scenes.UNIT}.service"]
     assert scene["identifiers"] == ["wheeld"]
@@ -123,7 +117,6 @@ def test_the_watchdog_replaces_a_supervisor_that_stops(found: dict[str, dict[str
 
 @pytest.mark.parametrize("name", ["restarts", "kills_under_load"])
 def test_no_service_notices(found: dict[str, dict[str, Any]], name: str) -> None:
-    """Four gunicorn workers under load: none ends, no request fails, the account is exact."""
     scene = played(found, name)
     account = service_load.Account(**scene["load"])
     print(f"\n{name} x {account.rounds}: {account.told()}")

@@ -29,7 +29,6 @@ fresh = daemon_process(started=False)
 
 
 def test_workers_go_on(daemon: Daemon) -> None:
-    """Over the same segments, in the same rows; polls in progress wait, and then receive."""
     with Remote(daemon, worker="a") as a, Remote(daemon, worker="b") as b:
         a.ask("timers.schedule_many(np.full(100, 1000.0)).tolist()")
         a.ask("timers.schedule(1000.0, 8, to='b')")
@@ -55,7 +54,6 @@ def test_workers_go_on(daemon: Daemon) -> None:
 
 
 def test_killed_again_and_again(daemon: Daemon) -> None:
-    """Five take-overs: every timer once, none early, rows and capacity as before."""
     with connect(str(daemon.directory), worker="w") as timers:
         timers.schedule_many(np.linspace(0.0, 4.0, 400), np.arange(400))
         ids = timers.schedule_many(np.full(300, 1000.0))
@@ -86,7 +84,6 @@ CALLS: dict[str, Callable[..., object]] = {
 
 
 def test_no_call_hangs_in_between(daemon: Daemon) -> None:
-    """Without a daemon each call works, or raises DaemonNotRunning; afterwards each works again."""
     timers = connect(str(daemon.directory), reconnect_for=0.5)
     id = timers.schedule(1000.0)
     daemon.kill()
@@ -118,7 +115,6 @@ def test_no_call_hangs_in_between(daemon: Daemon) -> None:
 
 
 def depart(how: str, daemon: Daemon, worker: Remote) -> None:
-    """Have a worker be gone while there is no supervisor."""
     if how == "closed":
         worker.ask("timers.close()")
     elif how == "killed":
@@ -136,7 +132,6 @@ def depart(how: str, daemon: Daemon, worker: Remote) -> None:
 @pytest.mark.parametrize("how", ["closed", "killed", "zombie", "pid reused"])
 @pytest.mark.parametrize("policy", ["drop", "keep"])
 def test_workers_that_left_meanwhile(daemon: Daemon, how: str, policy: str) -> None:
-    """They are reaped by their policy; who lives is not touched."""
     with connect(str(daemon.directory), worker="here") as timers:
         with Remote(daemon, worker="gone", on_death=policy) as gone:
             gone.ask("timers.schedule_many(np.full(100, 1000.0)).tolist()")
@@ -160,7 +155,6 @@ def test_workers_that_left_meanwhile(daemon: Daemon, how: str, policy: str) -> N
 
 
 def test_closed_while_the_new_daemon_starts(daemon: Daemon) -> None:
-    """A good-bye that is said while the new daemon starts is heard."""
     with Remote(daemon, worker="late") as late:
         late.ask("timers.schedule_many(np.full(100, 1000.0)).tolist()")
         daemon.kill()
@@ -180,7 +174,6 @@ def test_closed_while_the_new_daemon_starts(daemon: Daemon) -> None:
 
 
 def test_fresh(daemon: Daemon) -> None:
-    """After --fresh clients of the old wheel learn it: at once, with a reason, from every call."""
     timers = connect(str(daemon.directory))
     timers.schedule(1000.0)
     old = map_segment(daemon.segment("wheel"), _native.KIND_WHEEL)
@@ -201,7 +194,6 @@ def test_fresh(daemon: Daemon) -> None:
 
 
 def test_a_reaped_worker_is_told(daemon: Daemon) -> None:
-    """A worker that was taken for dead is refused when it says `resume`, with the reason."""
     with connect(str(daemon.directory), worker="w") as timers:
         daemon.kill()
         daemon.registry().rows["start_time"][0] += 1
@@ -229,7 +221,6 @@ def test_another_configuration(daemon: Daemon) -> None:
 
 
 def test_second_daemon_while_the_first_is_stopped(daemon: Daemon) -> None:
-    """A stopped supervisor still is one: refused, and nothing of it was touched."""
     with connect(str(daemon.directory)) as timers:
         timers.schedule(0.5, 2)
         before, first = daemon.segments(), daemon.process
@@ -249,7 +240,6 @@ def test_second_daemon_while_the_first_is_stopped(daemon: Daemon) -> None:
 
 
 def test_clients_of_remains_that_cannot_be_used(daemon: Daemon) -> None:
-    """They are told: the old wheel says that it is over, where it can."""
     with connect(str(daemon.directory)) as timers:
         timers.schedule(1000.0)
         daemon.kill()
@@ -261,7 +251,6 @@ def test_clients_of_remains_that_cannot_be_used(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("damage", ["segment gone", "segment truncated"])
 def test_living_worker_without_a_segment(daemon: Daemon, damage: str) -> None:
-    """It cannot be served, and must not write on: it is killed, and others lose nothing."""
     with connect(str(daemon.directory)) as timers, Remote(daemon, worker="victim") as victim:
         timers.schedule_many(np.full(100, 0.1), np.arange(100))
         victim.ask("timers.schedule_many(np.full(100, 1000.0)).tolist()")
@@ -277,7 +266,6 @@ def test_living_worker_without_a_segment(daemon: Daemon, damage: str) -> None:
 
 
 def test_a_start_that_dies_anywhere(fresh: Daemon) -> None:
-    """Killed at some point of its start, six times: the next start serves, and nothing piles up."""
     rng = np.random.default_rng(5)
     for _ in range(6):
         process = fresh.launch()
@@ -298,7 +286,6 @@ def test_a_start_that_dies_anywhere(fresh: Daemon) -> None:
 
 
 def test_command_says_that_nobody_serves(daemon: Daemon) -> None:
-    """`wheeld status` after a kill: one line that says what to do, and exit code 1."""
     daemon.kill()
     command = [sys.executable, "-m", "wheeld", "status", "--name", str(daemon.directory)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -308,7 +295,6 @@ def test_command_says_that_nobody_serves(daemon: Daemon) -> None:
 
 
 def test_runtime_directory_that_was_removed(daemon: Daemon) -> None:
-    """A new start finds the segments without it, and goes on with their timers."""
     with connect(str(daemon.directory), reconnect_for=20.0) as timers:
         timers.schedule(3600.0)
         old = daemon.segments()

@@ -28,7 +28,6 @@ main()
 
 
 def in_time(offsets: list[str]) -> list[str]:
-    """What runs a program in a time namespace of its own; skips where that cannot be."""
     command = ["unshare", "--time", *offsets, "--fork", "--kill-child"]
     try:
         done = subprocess.run([*command, "true"], capture_output=True, text=True)
@@ -43,7 +42,6 @@ daemon = daemon_process(started=False)
 
 
 def test_worker_with_other_clocks(daemon: Daemon) -> None:
-    """It is refused, and told by how much they differ; others are served."""
     commands = [in_time(offsets) for offsets in APART]
     daemon.start()
     for inside in commands:
@@ -56,7 +54,6 @@ def test_worker_with_other_clocks(daemon: Daemon) -> None:
 
 
 def test_daemon_with_other_clocks(daemon: Daemon) -> None:
-    """A daemon in a namespace serves who is in one with the same offsets, and nobody else."""
     inside = in_time(AHEAD)
     daemon.program = [*inside, *daemon.program]
     daemon.launch()
@@ -71,7 +68,6 @@ def test_daemon_with_other_clocks(daemon: Daemon) -> None:
 
 
 def test_namespace_without_offsets(daemon: Daemon) -> None:
-    """Its clocks are the daemon's."""
     inside = in_time([])
     daemon.start()
     with Remote(daemon, inside) as inner:
@@ -79,7 +75,6 @@ def test_namespace_without_offsets(daemon: Daemon) -> None:
 
 
 def test_forked_child_with_other_clocks(daemon: Daemon) -> None:
-    """A child that connects by itself is refused as any other process."""
     in_time(AHEAD)
     daemon.start()
     with Remote(daemon, after_fork="reconnect") as parent:
@@ -102,7 +97,6 @@ def test_forked_child_with_other_clocks(daemon: Daemon) -> None:
 
 
 def test_next_daemon_with_other_clocks(daemon: Daemon) -> None:
-    """It does not go on with a wheel whose deadlines are of other clocks, unless told to."""
     inside = in_time(AHEAD)
     daemon.start()
     with connect(str(daemon.directory)) as timers:
@@ -119,7 +113,6 @@ def test_next_daemon_with_other_clocks(daemon: Daemon) -> None:
 
 
 def test_daemon_whose_children_would_have_other_clocks(daemon: Daemon) -> None:
-    """Its clock would be such a child."""
     in_time([])
     daemon.program = [sys.executable, "-c", CHILDREN]
     assert "unshare --fork" in daemon.refused()
@@ -143,6 +136,5 @@ HERE = [1, "monotonic 0 0 boottime 0 0"]
     ],
 )
 def test_difference(other: Any, same: bool) -> None:
-    """Offsets decide where both are known, else the namespaces' numbers."""
     for pair in ((HERE, other), (other, HERE)):
         assert (time_namespace.difference(*pair) is None) == same

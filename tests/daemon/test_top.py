@@ -30,13 +30,11 @@ WIDTH = 80
 
 
 def status(daemon: Any) -> dict[str, Any]:
-    """Of the daemon."""
     found: dict[str, Any] = ask(Path(str(daemon)), Request.STATUS)["status"]
     return found
 
 
 def drawn(found: dict[str, Any], **options: Any) -> str:
-    """Its screen as text."""
     out = io.StringIO()
     console = Console(file=out, width=WIDTH, force_terminal=True, color_system=None)
     console.print(screen(found, options.pop("sort", "fired"), **options))
@@ -44,7 +42,6 @@ def drawn(found: dict[str, Any], **options: Any) -> str:
 
 
 def test_what_happened_between_two_looks(daemon: Any) -> None:
-    """Counts by the second, of the daemon, its workers and groups; what was before is not in it."""
     with connect(daemon, worker="a", group="g") as a, connect(daemon, worker="b", group="g") as b:
         b.schedule_many([0.5] * 7)
         daemon.advance(1.0)
@@ -68,7 +65,6 @@ def test_what_happened_between_two_looks(daemon: Any) -> None:
 
 
 def test_a_full_ring_is_named(daemon: Any) -> None:
-    """A worker that does not poll stands in red before all others."""
     with connect(daemon, worker="sleepy") as timers:
         first = status(daemon)
         ring = first["workers"][0]["ring"]
@@ -86,7 +82,6 @@ def test_a_full_ring_is_named(daemon: Any) -> None:
 
 
 def test_another_wheel_has_no_rates(daemon: Any) -> None:
-    """Counters of a daemon that was started anew are not compared with those before."""
     now = status(daemon)
     other = {**now, "segments": {"wheel": "another"}}
     other["counters"] = dict.fromkeys(now["counters"], 0)
@@ -94,7 +89,6 @@ def test_another_wheel_has_no_rates(daemon: Any) -> None:
 
 
 def worker(name: str, **figures: Any) -> dict[str, Any]:
-    """One as `compare` gives it."""
     rates = {key: figures.pop(key, 0.0) for key in ("scheduled", "cancelled", "fired")}
     late = {"count": 1, "p50": 1, "p99": figures.pop("late", 0), "p999": 1, "max": 1}
     return {
@@ -104,7 +98,6 @@ def worker(name: str, **figures: Any) -> dict[str, Any]:
 
 
 def test_sorting() -> None:
-    """Each key has the largest first, and names in their order."""
     least, most = worker("z"), worker("a", pending=1, ring_share=1, scheduled=1, fired=1, late=1)
     for key in SORTS:
         assert ordered([least, most], key) == [most, least], key
@@ -112,7 +105,6 @@ def test_sorting() -> None:
 
 
 def test_eighty_columns_hold_it(daemon: Any) -> None:
-    """With large numbers and long names, and in as many lines as the terminal has."""
     now = status(daemon)
     found = compare(now, now, 1.0)
     huge = {"pending": 10**9, "scheduled": 123456789.0, "fired": 99999.9, "late": 10**12}
@@ -137,12 +129,10 @@ def test_eighty_columns_hold_it(daemon: Any) -> None:
     [(0, "0"), (7.5, "7.5"), (9999, "9,999"), (12345, "12.3k"), (1.5e6, "1.5M"), (2e12, "2000G")],
 )
 def test_numbers(value: float, text: str) -> None:
-    """Short, as there are eight columns."""
     assert number(value) == text
 
 
 def test_once(daemon: Any) -> None:
-    """For scripts, as text and as JSON; what is no option is said so."""
     where = ("--name", str(daemon), "--interval", "10ms")
     with connect(daemon, worker="web-1"):
         text = well("top", "--once", *where)
@@ -155,7 +145,6 @@ def test_once(daemon: Any) -> None:
 
 
 def test_in_a_terminal(daemon: Any) -> None:
-    """It takes keys, and q gives the terminal back as it was."""
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "wheeld", "top", "--name", str(daemon), "--interval", "50ms"]
     process = subprocess.Popen(
@@ -176,7 +165,6 @@ def test_in_a_terminal(daemon: Any) -> None:
 
 
 def read_until(fd: int, text: str) -> None:
-    """Read what a terminal shows until it has the text."""
     seen, give_up = "", time.monotonic() + LONG
     waiting = select.poll()
     waiting.register(fd, select.POLLIN)

@@ -23,13 +23,11 @@ TRUNCATE = "import os, sys; os.truncate(sys.argv[1], int(sys.argv[2]))"
 
 
 def truncate(daemon: Daemon, kind: str, size: int) -> None:
-    """As that user."""
     path = str(daemon.segment_path(kind))
     subprocess.run([*member(OTHER), sys.executable, "-c", TRUNCATE, path, str(size)], check=True)
 
 
 def serves_all(daemon: Daemon) -> None:
-    """The same supervisor, who comes now, and nothing that is worth a traceback."""
     assert daemon.status()["pid"] == daemon.pid
     with connect(str(daemon.directory)) as timers:
         timers.schedule_many([0.0] * 100, list(range(100)))
@@ -90,7 +88,6 @@ def test_slots(daemon: Daemon, death: str, size: int) -> None:
 
 @as_root
 def test_a_workers_segment(daemon: Daemon) -> None:
-    """That worker is out, the clock is replaced, others lose nothing."""
     daemon.start(group=GROUP)
     with Remote(daemon, worker="victim") as victim, Remote(daemon, worker="a") as worker:
         victim.ask("timers.schedule_many([1000.0] * 100).tolist()")
@@ -107,7 +104,6 @@ def test_a_workers_segment(daemon: Daemon) -> None:
 
 @as_root
 def test_a_segment_of_a_worker_that_comes(daemon: Daemon) -> None:
-    """Its row is given back once: who has it next keeps it."""
     daemon.start(group=GROUP, max_workers=1)
     with stopped(clock := daemon.clock_pid):  # nobody has it attached yet
         thread = threading.Thread(target=comes_for_nothing, args=(daemon,))
@@ -121,14 +117,12 @@ def test_a_segment_of_a_worker_that_comes(daemon: Daemon) -> None:
 
 
 def comes_for_nothing(daemon: Daemon) -> None:
-    """A worker that is out before it is there."""
     with pytest.raises(AssertionError), Remote(daemon):
         pass
 
 
 @as_root
 def test_again_and_again(daemon: Daemon) -> None:
-    """All that it may, as fast as it can: the supervisor stays, and serves who comes afterwards."""
     daemon.start(group=GROUP)
     paths = [str(daemon.segment_path(kind)) for kind in ("slots", "watch", "pools")]
     with subprocess.Popen([*member(OTHER), sys.executable, "-c", AGAIN, *paths]) as hostile:

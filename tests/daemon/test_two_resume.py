@@ -14,7 +14,6 @@ timers = connected(worker="w", reconnect_for=LONG)
 
 
 def serves(daemon: Daemon, timers: Timers) -> None:
-    """The daemon has seen what has hung up, and the worker is one all the same."""
     for _ in range(3):
         daemon.status()
     timers.schedule(0.0, 5)
@@ -22,7 +21,6 @@ def serves(daemon: Daemon, timers: Timers) -> None:
 
 
 def test_one_thread_takes_the_connection_up(daemon: Daemon, timers: Timers) -> None:
-    """The other one comes when the daemon has answered, and the answer is not taken up yet."""
     daemon.kill()
     daemon.start()
     go_on, taken = timers._go_on, list[control.Connection]()
@@ -49,7 +47,6 @@ def test_one_thread_takes_the_connection_up(daemon: Daemon, timers: Timers) -> N
 
 
 def test_a_thread_that_comes_too_late(daemon: Daemon, timers: Timers) -> None:
-    """It saw the connection hang up, and finds another."""
     daemon.kill()
     daemon.start()
     until(lambda: timers._reconnect() is None, "reconnected")
@@ -62,7 +59,6 @@ def test_a_thread_that_comes_too_late(daemon: Daemon, timers: Timers) -> None:
 
 
 def test_a_worker_has_gone_with_its_last_connection(daemon: Daemon, timers: Timers) -> None:
-    """The daemon takes the end of one of two for nothing; with the other the worker is fenced."""
     assert timers._reconnector is not None
     request = {key: value for key, value in timers._reconnector._resume.items() if key != "op"}
     for _ in range(2):

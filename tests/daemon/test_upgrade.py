@@ -50,7 +50,6 @@ timers.close()
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the other build of wheeld_core."""
     place = tmp_path_factory.mktemp("other")
     shutil.copytree(
         CORE / "wheeld_core", place / "wheeld_core", ignore=shutil.ignore_patterns("_native*.so")
@@ -79,7 +78,6 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def daemon(runtime_dir: Path, daemon_name: str, other: Path) -> Iterator[Daemon]:
-    """A daemon of this build, whose program is the other one while that is "installed"."""
     program = runtime_dir / "program.py"
     program.write_text(PROGRAM)
     with Daemon(runtime_dir, daemon_name, max_workers=6) as daemon:
@@ -89,13 +87,11 @@ def daemon(runtime_dir: Path, daemon_name: str, other: Path) -> Iterator[Daemon]
 
 
 def restart(daemon: Daemon) -> subprocess.CompletedProcess[str]:
-    """`wheeld restart`, of whichever build."""
     command = [sys.executable, "-m", "wheeld", "restart", "--name", str(daemon.directory)]
     return subprocess.run(command, capture_output=True, text=True, timeout=LONG)
 
 
 def refused(timers: Timers) -> str:
-    """What a call that needs a daemon says: it is of another layout."""
     said: list[str] = []
 
     def call() -> bool:

@@ -23,7 +23,6 @@ timers = connected()
 
 
 def drain(poll: Callable[[], Any]) -> np.ndarray[Any, Any]:
-    """All that a loop without waiting gets."""
     parts = [poll()]
     while len(parts[-1]):
         parts.append(poll())
@@ -31,7 +30,6 @@ def drain(poll: Callable[[], Any]) -> np.ndarray[Any, Any]:
 
 
 def schedule(timers: Timers, delays: np.ndarray[Any, Any]) -> None:
-    """In portions, the cookies in order."""
     cookies = np.arange(len(delays))
     for begin in range(0, len(delays), 1000):
         part = slice(begin, begin + 1000)
@@ -40,7 +38,6 @@ def schedule(timers: Timers, delays: np.ndarray[Any, Any]) -> None:
 
 @pytest.mark.parametrize("further", [0, 100.0])
 def test_all_at_once(daemon: wheeld.EmbeddedDaemon, timers: Timers, further: float) -> None:
-    """In order, each at its own time, also if time has gone on before it was read."""
     schedule(timers, np.full(MANY, 0.5))
     due = timers.now_ns() + 500 * MS
     daemon.advance(1)
@@ -51,7 +48,6 @@ def test_all_at_once(daemon: wheeld.EmbeddedDaemon, timers: Timers, further: flo
 
 
 def test_one_after_the_other(daemon: wheeld.EmbeddedDaemon, timers: Timers) -> None:
-    """Times between two ticks are those of the next one; parts of the ring are taken as well."""
     start = timers.now_ns()
     delays = np.arange(MANY) * 0.3e-3
     schedule(timers, delays)
@@ -65,7 +61,6 @@ def test_one_after_the_other(daemon: wheeld.EmbeddedDaemon, timers: Timers) -> N
 
 
 def test_cancelled_ones_in_between(daemon: wheeld.EmbeddedDaemon, timers: Timers) -> None:
-    """A ring of ticks whose timers are cancelled gives nothing, and is not the end."""
     with connect(daemon) as other:
         ids = [other.schedule(1.0, interval=1.0) for _ in range(1024)]
         daemon.advance(1)
@@ -76,7 +71,6 @@ def test_cancelled_ones_in_between(daemon: wheeld.EmbeddedDaemon, timers: Timers
 
 
 def test_callbacks(daemon: wheeld.EmbeddedDaemon, timers: Timers) -> None:
-    """`dispatch` calls all of them without waiting, too."""
     called: list[int] = []
     for number in range(3000):
         timers.call_later(0.1, called.append, number)
@@ -87,7 +81,6 @@ def test_callbacks(daemon: wheeld.EmbeddedDaemon, timers: Timers) -> None:
 
 
 def test_held_events(daemon: wheeld.EmbeddedDaemon, timers: Timers) -> None:
-    """What is held keeps its room: a poll that cannot be given more does not wait for it."""
     schedule(timers, np.zeros(3000))
     daemon.advance(0.1)
     held = drain(lambda: timers.poll(hold=True))
@@ -97,7 +90,6 @@ def test_held_events(daemon: wheeld.EmbeddedDaemon, timers: Timers) -> None:
 
 
 def test_an_embedded_daemon_is_its_name(daemon: wheeld.EmbeddedDaemon) -> None:
-    """It goes wherever a path does."""
     assert isinstance(daemon, str)
     assert Path(daemon).is_dir()
     before = wheeld.advance(daemon, 0)
@@ -106,13 +98,11 @@ def test_an_embedded_daemon_is_its_name(daemon: wheeld.EmbeddedDaemon) -> None:
 
 @pytest.mark.parametrize("seconds", [-1, -0.001, math.nan, math.inf])
 def test_no_way_to_go(daemon: wheeld.EmbeddedDaemon, seconds: float) -> None:
-    """Time goes forward, and not for ever."""
     with pytest.raises(ValueError, match="0 or more"):
         daemon.advance(seconds)
 
 
 def test_by_name(runtime_dir: Path, daemon_name: str) -> None:
-    """Any daemon's time can be moved that is virtual; time has an end."""
     with pytest.raises(DaemonNotRunning, match=daemon_name):
         wheeld.advance(daemon_name, 1, runtime_dir=runtime_dir)
     with Daemon(runtime_dir, daemon_name, virtual_clock=True) as daemon:
@@ -122,7 +112,6 @@ def test_by_name(runtime_dir: Path, daemon_name: str) -> None:
 
 
 def test_the_real_clock_is_not_moved(runtime_dir: Path, daemon_name: str) -> None:
-    """The error names the option."""
     with Daemon(runtime_dir, daemon_name) as daemon:
         daemon.start()
         with pytest.raises(ValueError, match="--virtual-clock"):

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-import sanitize
 from programs import SUPPORT, of_checkout
+from proofs import sanitize
 from wall_clock_steps import IDLE
 
 pytestmark = pytest.mark.skipif(
@@ -20,7 +20,6 @@ CASES = [case.__name__ for case in IDLE]
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
-    """What came of each case, all of them played in one daemon."""
     place = tmp_path_factory.mktemp("steps")
     shim, steps, news = place / "shim.so", place / "steps", place / "news"
     steps.write_bytes(bytes(4096))
@@ -45,5 +44,4 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
     "case", [*CASES, *(f"busy {name}" for name in CASES[:-1]), "without_sleep"]
 )
 def test_step(case: str, found: dict[str, str | None]) -> None:
-    """Never early by the clock that a timer was armed on, and never lost, however it is set."""
     assert found.get(case, "not reached: an earlier case failed") is None, found.get(case)

@@ -38,7 +38,6 @@ DEMO = ("-m", "wheeld", "demo", "--no-report", "--requests", "200", "--rate", "4
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """One with files that are called like modules, and tell on whoever runs them."""
     for name in PLANTED:
         (tmp_path / f"{name}.py").write_text("raise SystemExit(f'{__file__} was run')\n")
     return tmp_path
@@ -46,7 +45,6 @@ def directory(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("program", [("-c", EMBEDDING), DEMO], ids=["embedded", "demo"])
 def test_nothing_of_it_is_run(directory: Path, program: tuple[str, ...]) -> None:
-    """Neither by an embedded daemon, its clocks and its recorder, nor by the demo's workers."""
     done = subprocess.run(
         [sys.executable, "-P", *program],
         cwd=directory,
@@ -62,7 +60,6 @@ def test_nothing_of_it_is_run(directory: Path, program: tuple[str, ...]) -> None
 def test_a_path_that_is_given_goes_on_to_count(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The daemon reads PYTHONPATH, which is how a checkout is run."""
     path = f"{directory}:{of_checkout()['PYTHONPATH']}"
     monkeypatch.setenv("PYTHONPATH", path)
     with pytest.raises(WheelError, match=f"{directory}/.*was run"), wheeld.embedded():

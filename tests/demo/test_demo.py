@@ -25,7 +25,6 @@ START = 10**12
 
 
 def good_logs() -> tuple[Any, list[Log]]:
-    """Eight requests by two workers: the even ones complete, the odd ones time out."""
     requests = np.zeros(8, workload.REQUEST)
     requests["arrival_ns"] = np.arange(8) * MS
     requests["latency_ns"] = np.where(np.arange(8) % 4 < 2, 10 * MS, 900 * MS)
@@ -199,7 +198,6 @@ def test_a_case_without_timeouts_is_reported_and_drawn(tmp_path: Path) -> None:
 
 
 def start_demo(environment: dict[str, str], cwd: Path, *options: str) -> subprocess.Popen[str]:
-    """Without the report of the pipeline: that is in pipeline/test_demo_report.py."""
     arguments = ("-m", "wheeld", "demo", "--no-report", *options)
     return start_program(environment, *arguments, cwd=cwd)
 
@@ -209,7 +207,6 @@ def segments_of(process: subprocess.Popen[str]) -> list[str]:
 
 
 def wait_for(process: subprocess.Popen[str], word: str, count: int) -> list[psutil.Process]:
-    """Wait until the demo has `count` descendants of which `descendants` finds `word`."""
     while process.poll() is None:
         found = descendants(process, word)
         if len(found) >= count:
@@ -300,7 +297,6 @@ def test_a_worker_that_dies_fails_the_demo(private: dict[str, str], tmp_path: Pa
 
 
 def test_a_clock_that_dies_changes_nothing(private: dict[str, str], tmp_path: Path) -> None:
-    """kill -9 of the clock, three times in mid-run: the account is the same, to the timer."""
     options = ("--requests", "60000", "--rate", "15000", "--case", "low", "--json")
     demo = start_demo(private, tmp_path, *options)
     killed: set[int] = set()

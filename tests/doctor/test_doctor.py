@@ -19,14 +19,12 @@ MIB = 1 << 20
 
 
 def put(path: Path, text: str) -> Path:
-    """Write a file of a made-up tree."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
 
 
 def assert_bad(finding: Finding, status: str, *words: str) -> None:
-    """It has that status, says these words, and what was expected and what to do."""
     assert finding.status == status, finding
     assert finding.expected
     assert finding.advice
@@ -39,7 +37,6 @@ def assert_bad(finding: Finding, status: str, *words: str) -> None:
 
 
 def test_shm_room() -> None:
-    """Too small for a start; for all slots and workers; a running daemon has its part already."""
     assert checks.shm_room(100 * MIB, 90 * MIB, 50 * MIB, 30 * MIB, False).status == "ok"
     finding = checks.shm_room(64 * MIB, 40 * MIB, 50 * MIB, 30 * MIB, False)
     assert_bad(finding, "failure", "40.0 MiB free of 64.0 MiB", "50.0 MiB", "capacity")
@@ -61,19 +58,16 @@ def test_shm_room() -> None:
     ],
 )
 def test_shm_mount(line: str, status: str) -> None:
-    """noexec is fine, read-only is not, a disk is slow; the last mount counts."""
     finding = checks.shm_mount(f"proc /proc proc rw 0 0\n{line}\n")
     assert finding.status == status
 
 
 def subject(root: Path, cgroup: str) -> Path:
-    """A /proc/PID in that cgroup."""
     put(root / "proc/7/cgroup", cgroup)
     return root / "proc/7"
 
 
 def test_memory_limit(tmp_path: Path) -> None:
-    """cgroup v2 and v1, the smallest limit on the way up; shared memory counts."""
     groups = tmp_path / "cgroup"
     process = subject(tmp_path, "0::/a/b\n")
     assert checks.memory_limit(process, groups, MIB).status == "ok"
@@ -100,7 +94,6 @@ Max locked memory         8388608              8388608              bytes
 
 
 def test_limits(tmp_path: Path) -> None:
-    """They are those of /proc/PID/limits; unlimited and unknown are no limit."""
     put(tmp_path / "limits", LIMITS)
     assert checks.soft_limit(tmp_path, "Max open files") == 1024
     assert checks.soft_limit(tmp_path, "Max locked memory") == 8388608
@@ -109,21 +102,18 @@ def test_limits(tmp_path: Path) -> None:
 
 
 def test_open_files() -> None:
-    """Two descriptors per worker and some."""
     assert checks.open_files(1024, 64).status == "ok"
     assert checks.open_files(-1, 4000).status == "ok"
     assert_bad(checks.open_files(1024, 500), "warning", "1,024", "1,064 for 500 workers", "NOFILE")
 
 
 def test_locked_memory() -> None:
-    """Too little is a note only."""
     assert checks.locked_memory(-1, MIB).status == "ok"
     assert checks.locked_memory(MIB, MIB).status == "ok"
     assert_bad(checks.locked_memory(MIB - 1, MIB), "note", "LimitMEMLOCK")
 
 
 def test_file_size() -> None:
-    """A segment is a file."""
     assert checks.file_size(-1, MIB).status == "ok"
     assert checks.file_size(MIB, MIB).status == "ok"
     assert_bad(checks.file_size(MIB - 1, MIB), "failure", "RLIMIT_FSIZE 1.0 MiB", "ulimit -f")
@@ -138,7 +128,6 @@ def test_file_size() -> None:
      ("acpi_pm", "warning"), ("jiffies", "warning"), ("", "note")],
 )  # fmt: skip
 def test_clock_source(tmp_path: Path, current: str, status: str) -> None:
-    """Sources that are read by I/O are slow."""
     folder = tmp_path / "devices/system/clocksource/clocksource0"
     put(folder / "current_clocksource", current + "\n")
     put(folder / "available_clocksource", "tsc hpet acpi_pm\n")
@@ -149,13 +138,11 @@ def test_clock_source(tmp_path: Path, current: str, status: str) -> None:
 
 
 def test_timer_resolution() -> None:
-    """1 ns with high-resolution timers, a jiffy without."""
     assert checks.timer_resolution(1e-9).status == "ok"
     assert_bad(checks.timer_resolution(0.004), "warning", "4,000,000 ns", "highres=off")
 
 
 def test_processors(tmp_path: Path) -> None:
-    """One CPU is a note, a quota below one CPU a warning; v2 and v1."""
     groups, process = tmp_path / "cgroup", subject(tmp_path, "0::/a\n")
     assert checks.processors(4, process, groups).status == "ok"
     assert_bad(checks.processors(1, process, groups), "note", "1 usable")
@@ -177,7 +164,6 @@ def test_processors(tmp_path: Path) -> None:
      ("4.19.0", False, "failure"), ("5.10.0", False, "failure"), ("odd", True, "failure")],
 )  # fmt: skip
 def test_kernel(release: str, has_pidfd: bool, status: str) -> None:
-    """pidfd_open came with 5.3, and may be forbidden."""
     finding = checks.kernel(release, has_pidfd)
     assert finding.status == status
     if status != "ok":
@@ -185,7 +171,6 @@ def test_kernel(release: str, has_pidfd: bool, status: str) -> None:
 
 
 def test_pid_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the host's: a note for containers."""
     assert_bad(checks.pid_namespace(tmp_path), "note", "unknown")
     namespace = put(tmp_path / "ns/pid", "")
     assert_bad(checks.pid_namespace(tmp_path), "note", "container", "workers must run in this")
@@ -197,7 +182,6 @@ def test_pid_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_runtime_directory(runtime_dir: Path) -> None:
-    """There, makeable, too deep, somebody else's, open to others, no directory, no parent."""
     uid = os.getuid()
     base = runtime_dir / "run"
     assert checks.runtime_directory([base], "a", uid).status == "ok"  # it can be made
@@ -225,7 +209,6 @@ PREFIX = "wheeld-shop-0123456789ab-"
 
 
 def segment(shm: Path, kind: str, **fields: int) -> None:
-    """A segment's first bytes: those of a real one, but for `fields`."""
     config = {
         "capacity": 64, "max_workers": 1, "tick_ns": 1000, "wheel_bits": 1, "payload_bytes": 0,
         "virtual_clock": 1,
@@ -241,7 +224,6 @@ def segment(shm: Path, kind: str, **fields: int) -> None:
 
 
 def test_left_segments(tmp_path: Path) -> None:
-    """Mapped by nobody: a warning that says whose, how large, and of what kind."""
     shm, proc = tmp_path / "shm", tmp_path / "proc"
     shm.mkdir()
     put(proc / "12/maps", "7f00-7f01 rw-s 0 00:01 5 /dev/shm/other\n")
@@ -273,7 +255,6 @@ def test_left_segments(tmp_path: Path) -> None:
 
 
 def test_left_directories(tmp_path: Path) -> None:
-    """Without a daemon that answers: a note; with a clock that runs all the same: a failure."""
     finding = leftovers.directories([tmp_path / "none", tmp_path], lambda path: False)
     assert finding.status == "ok"
     put(tmp_path / "other/file", "")
@@ -292,7 +273,6 @@ def test_left_directories(tmp_path: Path) -> None:
 
 
 def test_remove_ipc(tmp_path: Path) -> None:
-    """logind's default is yes; drop-ins count; system users and those who linger are spared."""
     assert systemd.remove_ipc(tmp_path, 1000, "ann").status == "ok"  # no systemd
     (tmp_path / "run/systemd/system").mkdir(parents=True)
     assert systemd.remove_ipc(tmp_path, 999, "wheeld").status == "ok"
@@ -312,7 +292,6 @@ def test_remove_ipc(tmp_path: Path) -> None:
 
 
 def test_unit_of() -> None:
-    """The service in a cgroup path; a session has none."""
     path = "0::/system.slice/system-wheeld.slice/wheeld@default.service\n"
     assert systemd.unit_of(path) == "wheeld@default.service"
     assert systemd.unit_of("1:name=systemd:/system.slice/wheeld@a.service/sub\n") == (
@@ -337,7 +316,6 @@ def test_unit_of() -> None:
     ],
 )
 def test_unit_settings(tmp_path: Path, text: str, status: str, words: str) -> None:
-    """Settings that lose the segments, hide the clients, or are too small."""
     unit = "wheeld@a.service"
     put(tmp_path / "etc/systemd/system/wheeld@.service", f"[Service]\n{text}\n")
     finding = systemd.unit_settings(tmp_path, unit, 64)
@@ -347,7 +325,6 @@ def test_unit_settings(tmp_path: Path, text: str, status: str, words: str) -> No
 
 
 def test_unit_drop_ins(tmp_path: Path) -> None:
-    """Those of the instance and of the template, over the unit; a unit without a file."""
     assert systemd.unit_settings(tmp_path, None, 64).status == "ok"
     assert systemd.unit_settings(tmp_path, "x.service", 64).status == "note"
     put(tmp_path / "usr/lib/systemd/system/wheeld@.service", "[Service]\nRemoveIPC=no\n")
@@ -360,7 +337,6 @@ def test_unit_drop_ins(tmp_path: Path) -> None:
 
 
 def test_our_own_unit_is_well() -> None:
-    """The unit that comes with wheeld has nothing against it."""
     text = (Path(__file__).parents[2] / "systemd/wheeld@.service").read_text()
     lines = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
     settings = {key.strip().lower(): value.strip() for key, _, value in lines}
@@ -368,7 +344,6 @@ def test_our_own_unit_is_well() -> None:
 
 
 def test_json_round_trip() -> None:
-    """A diagnosis is JSON; its status is the worst; only warnings and failures are bad."""
     findings = [checks.ok("a", "fine"), Finding("b", "note", "x"), Finding("c", "warning", "y")]
     diagnosis = Diagnosis("n", None, findings)
     assert json.loads(json.dumps(diagnosis.as_dict()))["status"] == "warning"

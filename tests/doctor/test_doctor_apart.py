@@ -29,7 +29,6 @@ APART = ("unshare", "--pid", "--fork", "--mount-proc")
 
 @pytest.fixture
 def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon that serves."""
     if os.getuid() != 0 or subprocess.run([*APART, "true"], capture_output=True).returncode:
         pytest.skip("no PID namespace can be made")
     with Daemon(runtime_dir, daemon_name) as daemon:
@@ -37,7 +36,6 @@ def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
 
 
 def findings(daemon: Daemon) -> dict[str, dict[str, str]]:
-    """What it finds there, by name; of the segments, only if they are this daemon's."""
     command = [*APART, sys.executable, "-m", "wheeld", "doctor", "--json"]
     command += ["--name", daemon.name, "--runtime-dir", str(daemon.base)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -46,7 +44,6 @@ def findings(daemon: Daemon) -> dict[str, dict[str, str]]:
 
 
 def check_no_removal(daemon: Daemon, found: dict[str, dict[str, str]]) -> None:
-    """Nobody is told to remove anything of this daemon."""
     for name in ("left segments", "left directories"):
         assert f"rm /dev/shm/wheeld-{daemon.name}" not in found[name]["advice"]
         assert f"{daemon.name} --fresh" not in found[name]["advice"]
@@ -67,7 +64,6 @@ def test_a_living_daemon(daemon: Daemon) -> None:
 
 
 def test_a_worker_that_lives_without_a_supervisor(daemon: Daemon) -> None:
-    """Nobody answers, and a worker goes on in the memory: it is not called dead."""
     with Remote(daemon):
         daemon.kill()
         found = findings(daemon)
@@ -78,7 +74,6 @@ def test_a_worker_that_lives_without_a_supervisor(daemon: Daemon) -> None:
 
 
 def test_a_supervisor_that_does_not_answer(daemon: Daemon) -> None:
-    """It has its memory, whatever else there is to say of it."""
     (daemon.directory / "control.sock").rename(daemon.directory / "aside")
     found = findings(daemon)
     check_no_removal(daemon, found)
@@ -87,7 +82,6 @@ def test_a_supervisor_that_does_not_answer(daemon: Daemon) -> None:
 
 
 def test_fsck_repairs_nothing_under_a_worker_that_it_cannot_see(daemon: Daemon) -> None:
-    """It takes one for alive whose number means nothing here."""
     with Remote(daemon, worker="kept", on_death="keep") as worker:
         worker.kill()
     until(lambda: daemon.workers()["kept"]["state"] == "kept", "kept")
@@ -99,7 +93,6 @@ def test_fsck_repairs_nothing_under_a_worker_that_it_cannot_see(daemon: Daemon) 
 
 
 def test_what_is_proven_dead_may_be_removed(daemon: Daemon) -> None:
-    """Without a worker nobody is left."""
     daemon.kill()
     found = findings(daemon)
     assert f"wheeld-{daemon.name}" in found["left segments"]["found"]

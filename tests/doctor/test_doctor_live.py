@@ -33,17 +33,14 @@ WELL = Vitals(1000, 900, 50, CLOCK, [WORKER, replace(WORKER, row=1, name="web-2"
 
 
 def with_clock(**changes: Any) -> Vitals:
-    """The same, with another clock."""
     return replace(WELL, clock=replace(CLOCK, **changes))
 
 
 def with_worker(**changes: Any) -> Vitals:
-    """The same, with another first worker."""
     return replace(WELL, workers=[replace(WORKER, **changes), *WELL.workers[1:]])
 
 
 def test_all_well() -> None:
-    """Nothing to say about a daemon that is well."""
     assert {check(WELL).status for check in live.CHECKS} == {"ok"}
 
 
@@ -76,7 +73,6 @@ ILL: list[tuple[Check, Vitals, str, str]] = [
 
 @pytest.mark.parametrize(("check", "vitals", "status", "words"), ILL)
 def test_what_is_ill_is_said(check: Check, vitals: Vitals, status: str, words: str) -> None:
-    """By that check and by no other."""
     assert_bad(check(vitals), status, words)
     others = [other(vitals).status for other in live.CHECKS if other is not check]
     assert set(others) == {"ok"}
@@ -96,17 +92,14 @@ def test_what_is_ill_is_said(check: Check, vitals: Vitals, status: str, words: s
     ],
 )
 def test_what_is_not_ill(check: Check, vitals: Vitals) -> None:
-    """A worker that reads, one that is kept, the only one; what cannot be read."""
     assert check(vitals).status == "ok"
 
 
 def test_every_live_check_has_a_case() -> None:
-    """No check without an illness that it is known to find."""
     assert {check for check, *_ in ILL} == set(live.CHECKS)
 
 
 def test_processes_are_read(tmp_path: Path) -> None:
-    """State and start time, whatever the command is called."""
     put(tmp_path / "8/stat", "8 (a ) b (c) T " + " ".join(str(n) for n in range(1, 40)))
     assert live.process(tmp_path, 8) == ProcStat("T", 19)
     assert live.process(tmp_path, 9) == ProcStat("", 0)
@@ -114,7 +107,6 @@ def test_processes_are_read(tmp_path: Path) -> None:
 
 
 def test_smaps_are_summed() -> None:
-    """Over our segments only."""
     smaps = (
         "7f00-7f10 rw-s 0 00:01 5 /dev/shm/wheeld-a-1-wheel\nSize: 64 kB\nSwap: 12 kB\n"
         "7f10-7f20 rw-p 0 00:00 0 [heap]\nSwap: 999 kB\n"
@@ -125,7 +117,6 @@ def test_smaps_are_summed() -> None:
 
 
 def test_vitals_of_a_wheel(tmp_path: Path) -> None:
-    """What is read of a worker with full rings, slots unused for long, refusals, offences."""
     put(tmp_path / "7/stat", "7 (clock) S " + " ".join(str(n) for n in range(1, 40)))
     put(tmp_path / "7/timerslack_ns", "1\n")
     with FullWheel() as wheel:
@@ -166,7 +157,6 @@ daemon = started_command("--capacity", "2000")
 
 
 def findings(*arguments: str) -> tuple[int, dict[str, dict[str, str]]]:
-    """Exit code, and findings by name, of the command."""
     done = wheeld_command("doctor", "--json", *arguments)
     assert done.stderr == ""
     found = json.loads(done.stdout)
@@ -185,7 +175,6 @@ MACHINE_NAMES = {
 
 
 def test_doctor_of_a_running_daemon(daemon: Daemon) -> None:
-    """Machine and daemon; its own sizes, whatever the configuration says."""
     with connect(str(daemon.directory), worker="web-1") as timers:
         timers.schedule_many(np.full(10, 60.0))
         code, found = findings(*daemon.where)
@@ -213,7 +202,6 @@ sys.stdin.read()
 
 
 def test_doctor_of_a_stopped_worker(daemon: Daemon) -> None:
-    """Named with what to do; exit code 1."""
     command = [sys.executable, "-c", HOLD, str(daemon.directory)]
     worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -231,7 +219,6 @@ def test_doctor_of_a_stopped_worker(daemon: Daemon) -> None:
 
 
 def test_doctor_without_a_daemon(daemon_name: str, runtime_dir: Path) -> None:
-    """The machine only."""
     where = ("--name", daemon_name, "--runtime-dir", str(runtime_dir))
     _, found = findings(*where)
     assert set(found) == MACHINE_NAMES
@@ -239,7 +226,6 @@ def test_doctor_without_a_daemon(daemon_name: str, runtime_dir: Path) -> None:
 
 
 def test_doctor_of_a_dead_daemon(daemon_name: str, runtime_dir: Path) -> None:
-    """None answers: a failure; its directory and segments are left over."""
     with FullWheel() as wheel, remains(wheel, daemon_name, runtime_dir) as left:
         left.memories.clear()  # nobody maps them
         code, found = findings(*left.where)
@@ -252,7 +238,6 @@ def test_doctor_of_a_dead_daemon(daemon_name: str, runtime_dir: Path) -> None:
 
 
 def test_doctor_names_damaged_segments(daemon: Daemon) -> None:
-    """A segment that was opened to others."""
     patient = fsck_source.DaemonMemory(daemon.directory)
     path = Path("/dev/shm") / f"{patient.prefix}slots"
     path.chmod(0o666)
@@ -262,7 +247,6 @@ def test_doctor_names_damaged_segments(daemon: Daemon) -> None:
 
 
 def test_doctor_could_not_look(tmp_path: Path) -> None:
-    """A configuration that is wrong: exit code 2."""
     config = put(tmp_path / "a.toml", "capacity = 0\n")
     done = wheeld_command("doctor", "--config", str(config))
     assert (done.returncode, done.stdout) == (COULD_NOT, "")

@@ -50,7 +50,6 @@ ILL: list[tuple[Check, dict[str, Any], str, str]] = [
 def test_what_is_ill_is_said(
     check: Check, changes: dict[str, Any], status: str, words: str
 ) -> None:
-    """By that check and by no other, and the pool that is well is not named."""
     pools = [OTHER, replace(WELL, **changes)]
     finding = check(pools)
     assert_bad(finding, status, words)
@@ -71,18 +70,15 @@ def test_what_is_ill_is_said(
     ],
 )
 def test_what_is_not_ill(changes: dict[str, Any]) -> None:
-    """Just below what is said, too young to judge, alone."""
     assert {check([replace(WELL, **changes)]).status for check in checks.CHECKS} == {"ok"}
     assert {check([]).status for check in checks.CHECKS} == {"ok"}
 
 
 def test_every_check_has_a_case() -> None:
-    """No check without an illness that it is known to find."""
     assert {check for check, *_ in ILL} == set(checks.CHECKS)
 
 
 def test_vitals_of_pools(tmp_path: Path) -> None:
-    """What is read of a wheel: shares by worker, who waits in both looks, times."""
     status = {"clock_pid": 7, "clock_trouble": None}
     with FullWheel() as wheel:
         memories = Local(wheel).memories()
@@ -120,7 +116,6 @@ daemon = daemon_process(started=False)
 
 
 def test_doctor_of_pools(daemon: Daemon) -> None:
-    """Each check is there, and finds what it is for, when there are pools."""
     daemon.start("--pool", "p=1000")
     where = ("--name", daemon.name, "--runtime-dir", str(daemon.base))
     with Remote(daemon, worker="a"), Remote(daemon, worker="b"):
@@ -139,14 +134,12 @@ def test_doctor_of_pools(daemon: Daemon) -> None:
 
 
 def test_doctor_without_pools(daemon: Daemon) -> None:
-    """Nothing is said of pools."""
     daemon.start()
     _, found = findings("--name", daemon.name, "--runtime-dir", str(daemon.base))
     assert not NAMES & set(found)
 
 
 def test_room_for_the_two_segments(tmp_path: Path) -> None:
-    """They count to what the daemon reserves at its start."""
     config = Config(capacity=64, max_workers=4094, pools=("p=1M",)).check()
     sizes = sharing.sizes(4094, 1)
     assert sizes["watch"] > 60 << 20
@@ -169,7 +162,6 @@ def test_room_for_the_two_segments(tmp_path: Path) -> None:
 def test_what_to_lower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], lower: str
 ) -> None:
-    """The option that most of the room goes to."""
     full = SimpleNamespace(f_blocks=1, f_bavail=1, f_frsize=4096)
     monkeypatch.setattr(doctor.os, "statvfs", lambda path: full)
     host = doctor.Host(tmp_path, Path("/dev/shm"))
@@ -183,8 +175,6 @@ def test_what_to_lower(
 def test_what_a_start_without_room_says(
     monkeypatch: pytest.MonkeyPatch, daemon_name: str, kind: str, lower: str
 ) -> None:
-    """The option that the segment which does not fit follows from; and it is not left."""
-
     def refuse(fd: int, begin: int, size: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -195,7 +185,6 @@ def test_what_a_start_without_room_says(
 
 @pytest.mark.parametrize("kind", ["watch", "pools"])
 def test_left_segments(tmp_path: Path, kind: str) -> None:
-    """Both kinds are known as a daemon's."""
     put(tmp_path / f"wheeld-shop-0123456789ab-{kind}", "")
     (group,) = doctor_leftovers.groups(tmp_path, os.getuid())
     assert (group.name, group.kinds) == ("shop", [kind])

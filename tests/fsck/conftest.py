@@ -9,6 +9,5 @@ from fsck_wheels import FullWheel
 
 @pytest.fixture
 def wheel() -> Iterator[FullWheel]:
-    """A wheel with a slot in every state."""
     with FullWheel() as wheel:
         yield wheel

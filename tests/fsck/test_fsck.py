@@ -17,7 +17,6 @@ ALL = ("headers", *fsck.CHECKS, "counts", "offences")
 
 
 def test_a_whole_wheel_is_clean(wheel: FullWheel) -> None:
-    """Nothing wrong with slots in every state; all that there is was looked at."""
     report = check(wheel)
     assert damaged(report) == {}
     assert [result.name for result in report.checks] == list(ALL)
@@ -33,7 +32,6 @@ def test_a_whole_wheel_is_clean(wheel: FullWheel) -> None:
 
 
 def test_the_full_wheel_has_every_state(wheel: FullWheel) -> None:
-    """The wheel of these tests is what its docstring says."""
     stages = {name: int(link(wheel, slot)["completion"] >> 60) for name, slot in wheel.slot.items()}
     expected = {
         "near": 0, "periodic": 1, "endless": 1, "out": 6, "read": 6, "lent": 5, "back": 7,
@@ -47,7 +45,6 @@ def test_the_full_wheel_has_every_state(wheel: FullWheel) -> None:
 
 
 def test_a_slot_between_a_dead_worker_and_its_heir(wheel: FullWheel) -> None:
-    """A clock killed while it moved a slab leaves slots marked HANDED: in flight, nothing wrong."""
     before = check(wheel).counts
     link(wheel, wheel.slot["read"])["completion"] = Stage.HANDED << 60
     report = check(wheel)
@@ -58,7 +55,6 @@ def test_a_slot_between_a_dead_worker_and_its_heir(wheel: FullWheel) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_damage_is_named_and_nothing_else(wheel: FullWheel, name: str) -> None:
-    """Each scribble is found by its check, in words that say what it is, and by no other check."""
     expected, words, scribble = CASES[name]
     scribble(wheel)
     report = check(wheel)
@@ -69,12 +65,10 @@ def test_damage_is_named_and_nothing_else(wheel: FullWheel, name: str) -> None:
 
 
 def test_every_check_has_a_case() -> None:
-    """No check is without a damage that it is known to find."""
     assert {check for check, *_ in CASES.values()} == set(ALL) - {"counts", "offences"}
 
 
 def test_slots_are_named_with_id_and_owner(wheel: FullWheel) -> None:
-    """An example says which slot, which timer, whose."""
     put_state(wheel, wheel.slot["near"], 1, 3)
     (example,) = next(c for c in check(wheel).checks if c.damage).examples
     slot = wheel.slot["near"]
@@ -82,7 +76,6 @@ def test_slots_are_named_with_id_and_owner(wheel: FullWheel) -> None:
 
 
 def test_offences_are_a_note(wheel: FullWheel) -> None:
-    """What a client did wrong, and the clock survived, is told and is no damage."""
     wheel.view.lines["offences"][1] = 12
     report = check(wheel)
     assert report.damage == 0
@@ -92,7 +85,6 @@ def test_offences_are_a_note(wheel: FullWheel) -> None:
 
 
 def test_nobody_reads_what_a_departing_worker_left(wheel: FullWheel) -> None:
-    """Its unread records are told anew or dropped: they need not fit any more."""
     completions(wheel, 0)["id"][9] = 77 << 32 | 3
     returns(wheel, 0)[9] = 3
     assert list(damaged(check(wheel))) == ["completions", "returns"]
@@ -101,7 +93,6 @@ def test_nobody_reads_what_a_departing_worker_left(wheel: FullWheel) -> None:
 
 
 def test_many_damaged_slots_are_counted(wheel: FullWheel) -> None:
-    """The count is of all, the examples are a few."""
     wheel.slots.states[:] = wheel.slots.states & ~np.uint64(0xFF) | np.uint64(9)
     result = next(c for c in check(wheel).checks if c.name == "slots")
     assert result.damage >= 2048
@@ -109,8 +100,6 @@ def test_many_damaged_slots_are_counted(wheel: FullWheel) -> None:
 
 
 def test_only_what_stays_is_reported_of_a_living_wheel(wheel: FullWheel) -> None:
-    """Damage that heals between two looks is none; what stays is, after all looks."""
-
     class Healing(Local):
         looks = 0
 
@@ -128,8 +117,6 @@ def test_only_what_stays_is_reported_of_a_living_wheel(wheel: FullWheel) -> None
 
 
 def test_moving_damage_is_not_reported_of_a_living_wheel(wheel: FullWheel) -> None:
-    """The same slot, broken in another state each time, was only caught in motion."""
-
     class Moving(Local):
         looks = 0
 
@@ -143,7 +130,6 @@ def test_moving_damage_is_not_reported_of_a_living_wheel(wheel: FullWheel) -> No
 
 @pytest.mark.parametrize("position", [2**64 - 3, 2**48 - 3, 2**47, 0])
 def test_rings_and_ticks_near_their_wraps(position: int) -> None:
-    """Positions run freely; a wheel whose rings begin just below a wrap is clean."""
     with LocalWheel(start_ns=63 * MS) as wheel:
         wheel.start_rings_at(0, position)
         timers = wheel.worker(0)
@@ -159,7 +145,6 @@ def test_rings_and_ticks_near_their_wraps(position: int) -> None:
 
 @pytest.mark.parametrize("wheel_bits", [1, 4, 6, 8, 12])
 def test_wheels_of_every_shape(wheel_bits: int) -> None:
-    """From two buckets a level to 4096."""
     with LocalWheel(wheel_bits=wheel_bits, start_ns=2**62) as wheel:
         timers = wheel.worker(0)
         timers.schedule_many(np.geomspace(0.001, 1e9, 500))

@@ -54,7 +54,6 @@ while time.monotonic() < until:
 
 @pytest.fixture
 def left(daemon_name: str, runtime_dir: Path) -> Iterator[Remains]:
-    """What a killed daemon left."""
     with FullWheel() as wheel, remains(wheel, daemon_name, runtime_dir) as left:
         yield left
 
@@ -66,7 +65,6 @@ daemon = started_command("--capacity", "20000")
 
 
 def test_a_dead_daemons_wheel_is_clean(left: Remains) -> None:
-    """Found through daemon.json; nobody writes it, so one look is exact."""
     report = left.report()
     assert damaged(report) == {}
     assert (report.live, report.looks) == (False, 1)
@@ -95,7 +93,6 @@ def test_exit_codes_and_output(left: Remains) -> None:
 
 
 def test_no_daemon(daemon_name: str, runtime_dir: Path) -> None:
-    """No such daemon, an empty daemon.json, segments that are gone: could not check, and why."""
     where = ("--name", daemon_name, "--runtime-dir", str(runtime_dir))
     assert f"no wheeld daemon '{daemon_name}'" in could_not(*where)
     directory = runtime_dir / daemon_name
@@ -107,7 +104,6 @@ def test_no_daemon(daemon_name: str, runtime_dir: Path) -> None:
 
 
 def could_not(*arguments: str) -> str:
-    """The message of an fsck that could not check."""
     done = wheeld_command("fsck", *arguments)
     assert (done.returncode, done.stdout) == (COULD_NOT, ""), done
     assert done.stderr.startswith("wheeld fsck: could not check: ")
@@ -116,7 +112,6 @@ def could_not(*arguments: str) -> str:
 
 
 def test_another_layout(left: Remains) -> None:
-    """All segments of another version: that is no damage; both versions are named."""
     for kind in left.memories:
         left.head(kind)["layout_version"] = 99
     message = could_not(*left.where)
@@ -125,7 +120,6 @@ def test_another_layout(left: Remains) -> None:
 
 
 def header_faults(left: Remains) -> list[str]:
-    """What the headers' check says; the others must have nothing to say."""
     found = damaged(left.report())
     assert list(found) == ["headers"], found
     return found["headers"]
@@ -145,7 +139,6 @@ def header_faults(left: Remains) -> list[str]:
     ],
 )
 def test_a_head_that_is_wrong(left: Remains, kind: str, field: str, value: int, words: str) -> None:
-    """Magic, version, fingerprint, size and token of each segment."""
     left.head(kind)[field] = value
     (fault,) = damaged(left.report())["headers"]
     assert fault.startswith(left.prefix + kind)
@@ -153,7 +146,6 @@ def test_a_head_that_is_wrong(left: Remains, kind: str, field: str, value: int, 
 
 
 def test_a_file_that_is_wrong(left: Remains, tmp_path: Path) -> None:
-    """Mode, owner, size, kind of file; a second name is no damage: who may write it can link it."""
     slots = left.path("slots")
     slots.chmod(0o644)
     assert "mode 0644, expected 0600" in header_faults(left)[0]
@@ -183,7 +175,6 @@ def test_a_file_that_is_wrong(left: Remains, tmp_path: Path) -> None:
 
 
 def test_a_workers_segment_that_is_gone(left: Remains) -> None:
-    """It is named; what can be said of the others is said."""
     left.path("worker-1").unlink()
     report = left.report()
     assert "worker-1: No such file" in damaged(report)["headers"][0]
@@ -194,7 +185,6 @@ def test_a_workers_segment_that_is_gone(left: Remains) -> None:
 
 
 def test_a_running_daemon_under_load_is_clean(daemon: Daemon) -> None:
-    """Two workers that schedule, move, cancel and send across as fast as they can."""
     names = [("left", "right"), ("right", "left")]
     workers = [
         subprocess.Popen(
@@ -222,7 +212,6 @@ def test_a_running_daemon_under_load_is_clean(daemon: Daemon) -> None:
 
 
 def test_a_running_daemon_is_not_disturbed(daemon: Daemon) -> None:
-    """fsck says live, through the command too; damage that stays is found; repair is refused."""
     with connect(str(daemon.directory), worker="web-1") as timers:
         slot = timers.schedule(5000.0) & 0xFFFFFFFF
         timers.schedule(0.01)
@@ -253,7 +242,6 @@ sys.stdin.read()
 
 
 def test_a_killed_daemon_is_repaired(daemon: Daemon) -> None:
-    """Daemon and worker die by SIGKILL: checked, and repaired under the daemon's own locks."""
     command = [sys.executable, "-c", HOLD, str(daemon.directory)]
     worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert worker.stdout is not None
@@ -277,7 +265,6 @@ def test_a_killed_daemon_is_repaired(daemon: Daemon) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Neither gone nor a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -295,7 +282,6 @@ REPAIRED = [
 
 @pytest.mark.parametrize("name", REPAIRED)
 def test_repair_makes_the_wheel_anew(name: str, daemon_name: str, runtime_dir: Path) -> None:
-    """What follows from the slots is made anew; nothing that was pending is lost."""
     with FullWheel() as wheel:
         CASES[name][2](wheel)
         with remains(wheel, daemon_name, runtime_dir) as left:
@@ -309,7 +295,6 @@ def test_repair_makes_the_wheel_anew(name: str, daemon_name: str, runtime_dir: P
 
 
 def test_repair_does_not_touch_a_locked_wheel(left: Remains) -> None:
-    """A supervisor's lock on the directory, a clock's on its file: refused, nothing is written."""
     before = bytes(left.memories["wheel"])
     for path in (left.directory, left.directory / "clock.lock"):
         if not path.exists():
@@ -324,14 +309,12 @@ def test_repair_does_not_touch_a_locked_wheel(left: Remains) -> None:
 
 
 def test_repair_of_a_wheel_that_cannot_be_believed(left: Remains) -> None:
-    """A damaged header: nothing can be made of that."""
     left.head("slots")["magic"] = 1
     with pytest.raises(WheelError, match="--fresh"):
         fsck.run(str(left.directory), repair=True)
 
 
 def test_a_clock_that_holds_its_lock_makes_it_live(left: Remains) -> None:
-    """A supervisor that does not answer, over a clock that runs: looked at as a living wheel."""
     lock = left.directory / "clock.lock"
     lock.touch()
     fd = os.open(lock, os.O_RDONLY)
@@ -342,7 +325,6 @@ def test_a_clock_that_holds_its_lock_makes_it_live(left: Remains) -> None:
 
 
 def test_a_million_slots(daemon_name: str, runtime_dir: Path) -> None:
-    """A full wheel of a million: all of it is looked at."""
     with LocalWheel(capacity=1 << 20) as wheel:
         timers = wheel.worker(0)
         rng = np.random.default_rng(1)

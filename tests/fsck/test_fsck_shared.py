@@ -27,7 +27,6 @@ BITS = 64
 
 @pytest.mark.parametrize("name", sorted(set(OURS) - {FOR_GOOD}))
 def test_repair_mends_it(name: str, daemon_name: str, runtime_dir: Path) -> None:
-    """Each damage of this kind; what nothing is wrong with stays as it is."""
     with FullWheel() as wheel:
         OURS[name][2](wheel)
         with remains(wheel, daemon_name, runtime_dir) as left:
@@ -45,7 +44,6 @@ def test_repair_mends_it(name: str, daemon_name: str, runtime_dir: Path) -> None
 
 
 def test_repair_of_what_is_whole(daemon_name: str, runtime_dir: Path) -> None:
-    """Not a word changes; but who waits is woken to look again."""
     with FullWheel() as wheel, remains(wheel, daemon_name, runtime_dir) as left:
         words = Shared(left.memories["watch"], left.memories["pools"])
         before = bytes(left.memories["watch"]), bytes(left.memories["pools"])
@@ -56,7 +54,6 @@ def test_repair_of_what_is_whole(daemon_name: str, runtime_dir: Path) -> None:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_worker_killed_in_a_change_is_no_damage(wheel: FullWheel, step: str) -> None:
-    """At each of its steps, taking and giving; and in between others make changes."""
     wheel.words.change(0, 40, upto=step)
     assert damaged(check(wheel)) == {}
     wheel.words.change(1, -10)
@@ -67,7 +64,6 @@ def test_a_worker_killed_in_a_change_is_no_damage(wheel: FullWheel, step: str) -
 
 @pytest.mark.parametrize("state", [RowState.DYING, RowState.ATTACHING])
 def test_what_the_next_supervisor_clears_is_no_damage(wheel: FullWheel, state: RowState) -> None:
-    """Rows whose worker comes or goes may have everything, or nothing."""
     wheel.row(3)["state"], wheel.row(3)["incarnation"], wheel.row(3)["name"] = state, 9, b"c"
     wheel.words.use(3, bytes=5)
     wheel.words.pools.pools["tickets"] += 5
@@ -80,7 +76,6 @@ def test_what_the_next_supervisor_clears_is_no_damage(wheel: FullWheel, state: R
 
 
 def test_kept_rows_have_nothing(wheel: FullWheel) -> None:
-    """Their worker is gone; let to its successor already, they are well all the same."""
     wheel.row(1)["state"] = RowState.KEPT
     found = damaged(check(wheel))
     assert set(found) == {"watch", "pools"}
@@ -97,7 +92,6 @@ def test_kept_rows_have_nothing(wheel: FullWheel) -> None:
 
 @pytest.mark.parametrize("upto", ["marked", *STEPS])
 def test_bytes_on_their_way_back_of_a_living_wheel(wheel: FullWheel, upto: str) -> None:
-    """A supervisor in the middle of it is no damage; one that died there is, until a repair."""
     wheel.row(0)["state"] = RowState.DYING
     wheel.words.reap(0, upto)
     assert damaged(fsck.examine(Local(wheel, racing=True), "local")) == {}
@@ -105,8 +99,6 @@ def test_bytes_on_their_way_back_of_a_living_wheel(wheel: FullWheel, upto: str) 
 
 
 def test_only_what_stays_is_reported(wheel: FullWheel) -> None:
-    """A pool that moves between all looks is not judged; one that stands wrong is."""
-
     class Moving(Local):
         step = 1
 
@@ -124,7 +116,6 @@ def test_only_what_stays_is_reported(wheel: FullWheel) -> None:
 
 @pytest.mark.parametrize("workers", [1, 63, 64, 65, 130])
 def test_tables_of_every_size(workers: int) -> None:
-    """Bits and ledgers of the first and last row; beyond the last."""
     with LocalWheel(max_workers=workers, pools=(("p", 1000, 10, False),)) as wheel:
         words = Shared(wheel.shared("watch"), wheel.shared("pools"))
         for row in {0, workers - 1}:
@@ -142,13 +133,11 @@ def test_tables_of_every_size(workers: int) -> None:
 
 @pytest.fixture
 def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[RealDaemon]:
-    """A daemon with a pool."""
     with RealDaemon(runtime_dir, daemon_name) as daemon:
         yield daemon.start("--pool", "p=1M")
 
 
 def test_a_running_daemon_whose_pool_moves_is_clean(daemon: RealDaemon) -> None:
-    """Bytes that come and go while fsck looks; and what is really wrong is found when they rest."""
     with Remote(daemon, worker="a"), Remote(daemon, worker="b"):
         words, over = Shared.of(daemon), threading.Event()
 
@@ -180,7 +169,6 @@ def test_a_running_daemon_whose_pool_moves_is_clean(daemon: RealDaemon) -> None:
 
 
 def test_repair_while_a_worker_lives(daemon: RealDaemon) -> None:
-    """What the next supervisor would do is done; words that the worker may be writing are not."""
     with Remote(daemon, worker="a") as a:
         words = Shared.of(daemon)
         words.change(0, 64)

@@ -2,9 +2,9 @@
 
 import re
 
-import sanitize
 from fsck_damage import append, link, put_state, stage, unlink
 from fsck_wheels import FullWheel, check, damaged
+from proofs import sanitize
 from wheeld_core import _native
 from wheeld_core.packing import Phase, Stage
 
@@ -15,7 +15,6 @@ PLACES = ("home", "queue", "backlog", "loans")
 
 
 def told(place: str) -> set[tuple[Phase, Stage]]:
-    """The combinations that the table knows at a place with nothing submitted: not S6."""
     found = set()
     for _, phase, stages, where in ROWS:
         phases = {Phase.NEVER, Phase.CANCELLED, Phase.FIRED, Phase.DONE}
@@ -33,7 +32,6 @@ def told(place: str) -> set[tuple[Phase, Stage]]:
 
 
 def accepted(wheel: FullWheel, place: str) -> set[tuple[Phase, Stage]]:
-    """The combinations that fsck finds nothing wrong with there; rings are other checks' matter."""
     slot, row, found = wheel.slot["read"], 0, set()
     buckets = int(wheel.view.header["lists"]) - 2 * wheel.max_workers
     if place in ("backlog", "loans"):
@@ -52,7 +50,6 @@ def accepted(wheel: FullWheel, place: str) -> set[tuple[Phase, Stage]]:
 
 
 def test_each_phase_with_each_stage() -> None:
-    """Out of all lists, in a backlog, and in a list of loans."""
     assert [row[0] for row in ROWS] == [f"S{n}" for n in range(1, 17) if n not in (2, 5)]
     with FullWheel() as wheel:
         assert accepted(wheel, "home") == told("home") | told("queue")

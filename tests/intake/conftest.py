@@ -11,19 +11,16 @@ from model_pool import ModelPool
 
 @pytest.fixture
 def run_async() -> Callable[[Callable[[], Awaitable[None]]], None]:
-    """A loop of its own, after which nothing may be left, nor out of a pool of the test."""
     return intake_peers.run
 
 
 @pytest.fixture(autouse=True)
 def new_pools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which pools `intake_peers.run` looks at."""
     monkeypatch.setattr(ModelPool, "made", [])
 
 
 @pytest.fixture(autouse=True)
 def new_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which loop `intake_peers.run` makes."""
     if getattr(request, "param", "") == "uvloop":
         uvloop.new_event_loop().close()  # the first one opens descriptors for all
         monkeypatch.setattr(intake_peers, "make_loop", uvloop.new_event_loop)

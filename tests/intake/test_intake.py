@@ -16,7 +16,6 @@ pytestmark = BOTH_LOOPS
 
 
 async def test_requests_are_read_and_answered() -> None:
-    """Bytes come in whole and exact, in order, over several connections."""
     pool = ModelPool(1 << 20)
     async with Place(pool, Desk()) as place:
         peers = [await place.peer() for _ in range(5)]
@@ -31,7 +30,6 @@ async def test_requests_are_read_and_answered() -> None:
 
 @pytest.mark.parametrize("prefix_bytes", [1, 2, 4, 8])
 async def test_prefix_bytes(prefix_bytes: int) -> None:
-    """Requests and answers have a prefix of so many bytes."""
     pool = ModelPool(1 << 16)
     async with Place(pool, Desk(), prefix_bytes=prefix_bytes) as place:
         peer = await place.peer()
@@ -40,7 +38,6 @@ async def test_prefix_bytes(prefix_bytes: int) -> None:
 
 
 async def test_a_byte_at_a_time() -> None:
-    """A prefix and a body that come byte by byte are one request."""
     pool = ModelPool(1000)
     async with Place(pool, Desk()) as place:
         peer = await place.peer()
@@ -54,7 +51,6 @@ async def test_a_byte_at_a_time() -> None:
 
 
 async def test_requests_in_one_piece() -> None:
-    """Many requests in one send are handled one by one, in order."""
     pool = ModelPool(1000)
     desk = Desk()
     async with Place(pool, desk) as place:
@@ -67,7 +63,6 @@ async def test_requests_in_one_piece() -> None:
 
 
 async def test_a_large_request_goes_straight_into_the_buffer() -> None:
-    """A request of many segments: the handler sees the pool's memory, exactly as long."""
     pool = ModelPool(8 << 20)
     seen: list[tuple[int, int, bool]] = []
 
@@ -83,7 +78,6 @@ async def test_a_large_request_goes_straight_into_the_buffer() -> None:
 
 
 async def test_answers_of_all_kinds() -> None:
-    """bytes, bytearray, memoryview, parts of the request; None is no answer, b"" an empty one."""
     pool = ModelPool(1000)
 
     async def handler(request: Request) -> Any:
@@ -112,7 +106,6 @@ async def test_answers_of_all_kinds() -> None:
 
 
 async def test_early_release() -> None:
-    """release: the memory returns, the handler goes on, and its request still counts as one."""
     pool = ModelPool(1000)
     errors: list[str] = []
     go = asyncio.Event()
@@ -142,7 +135,6 @@ async def test_early_release() -> None:
 
 
 async def test_accept(runtime_dir: Any) -> None:
-    """accept: sockets that somebody else accepted, of any stream family; awaited or not."""
     pool = ModelPool(1000)
     intake = Intake(pool, Desk())
     async with intake:
@@ -164,7 +156,6 @@ async def test_accept(runtime_dir: Any) -> None:
 
 
 async def test_serve_at_several_places(runtime_dir: Any) -> None:
-    """serve: more than once, at a socket of one's own, shared by port; all end with the intake."""
     pool = ModelPool(1000)
     async with Intake(pool, Desk()) as intake:
         first = await intake.serve("127.0.0.1", 0, reuse_port=True)
@@ -186,7 +177,6 @@ async def test_serve_at_several_places(runtime_dir: Any) -> None:
 
 
 async def test_serve_while_closing() -> None:
-    """A place that is opened while the intake closes is not left open."""
     pool = ModelPool(1000)
     intake = Intake(pool, Desk())
     serving = asyncio.create_task(intake.serve("127.0.0.1", 0))
@@ -209,7 +199,6 @@ async def test_serve_while_closing() -> None:
     ],
 )
 def test_options_out_of_range(options: dict[str, Any], message: str) -> None:
-    """What was got and what was expected."""
     with pytest.raises(ValueError, match=message):
         Intake(ModelPool(1000, largest=100), Desk(), **options)
 
@@ -218,7 +207,6 @@ def test_options_out_of_range(options: dict[str, Any], message: str) -> None:
 async def test_lengths_out_of_range(
     size: int, largest: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Length 0 or above the largest: closed, counted, one line; the pool is not asked."""
     pool = ModelPool(1000, largest=100)
     async with Place(pool, Desk(), largest=largest) as place:
         good, bad = await place.peer(), await place.peer()
@@ -231,7 +219,6 @@ async def test_lengths_out_of_range(
 
 
 async def test_a_bad_length_behind_a_good_request() -> None:
-    """The good one is answered before the connection is closed."""
     pool = ModelPool(1000)
     desk = Desk(closed=True)
     async with Place(pool, desk) as place:
@@ -247,34 +234,28 @@ async def test_a_bad_length_behind_a_good_request() -> None:
 
 
 async def fails(request: Request) -> bytes:
-    """Raises, with a part of the request in its frame."""
     part = request.data[1:]
     raise KeyError(bytes(part))
 
 
 async def wrong_kind(request: Request) -> Any:
-    """Returns no bytes."""
     return "text"
 
 
 async def too_long(request: Request) -> bytes:
-    """Returns more than a prefix of one byte can say."""
     return bytes(256)
 
 
 async def cancels_itself(request: Request) -> bytes:
-    """Ends as if cancelled."""
     raise asyncio.CancelledError
 
 
 def not_async(request: Request) -> Any:
-    """Is no coroutine function."""
     return b"text"
 
 
 @pytest.mark.parametrize("handler", [fails, wrong_kind, too_long, cancels_itself, not_async])
 async def test_errors_of_a_handler(handler: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Logged with its traceback; memory and slot return; this connection closes, no other."""
     pool = ModelPool(1000)
     async with Place(pool, handler, prefix_bytes=1) as place:
         other, peer = await place.peer(), await place.peer()

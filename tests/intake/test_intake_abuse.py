@@ -22,7 +22,6 @@ pytestmark = BOTH_LOOPS
 
 
 async def test_helper_is_started_when_needed() -> None:
-    """No thread without a refusal; one for all refusals; ended by close although it waits."""
     pool = ModelPool(10)
 
     def helpers() -> list[threading.Thread]:
@@ -54,7 +53,6 @@ async def test_helper_is_started_when_needed() -> None:
 
 
 def test_helper_of_a_loop_that_is_gone() -> None:
-    """A loop that ends without close: the helper ends by itself."""
     pool = ModelPool(10)
     ours, theirs = socket.socketpair()
 
@@ -77,7 +75,6 @@ def test_helper_of_a_loop_that_is_gone() -> None:
 
 
 async def test_helper_does_not_keep_the_interpreter() -> None:
-    """A program that ends while its intake waits for memory ends."""
     program = """
 import asyncio, os, socket, sys
 from model_pool import ModelPool
@@ -114,7 +111,6 @@ asyncio.run(main())
 async def test_many_connections_come_and_go(
     caplog: pytest.LogCaptureFixture, rng_seed: int
 ) -> None:
-    """Two thousand peers that leave in every state, politely or not: nothing is left of them."""
     pool = ModelPool(400)
     rng = random.Random(rng_seed)
     caplog.set_level(logging.WARNING)
@@ -155,7 +151,6 @@ async def test_many_connections_come_and_go(
 
 
 async def throttle(place: Place, rng: random.Random) -> None:
-    """Mute and unmute at random, for ever."""
     while True:
         connections = place.connections()
         for one in rng.sample(connections, len(connections) // 3):
@@ -171,7 +166,6 @@ async def throttle(place: Place, rng: random.Random) -> None:
 @pytest.mark.parametrize("kind", [Place, TlsPlace])
 @pytest.mark.parametrize("strict", [False, True])
 async def test_pressure(strict: bool, kind: type[Place], rng_seed: int) -> None:
-    """Many peers, little memory, mutes, early releases, others: all is answered, in bounds."""
     rng = random.Random(rng_seed)
     pool = ModelPool(300, largest=200, strict=strict)
     places: list[Place] = []

@@ -18,7 +18,6 @@ pytestmark = BOTH_LOOPS
 
 @pytest.mark.parametrize("error", [ClientClosed("closed"), DaemonNotRunning("gone")])
 async def test_6_pool_that_fails(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    """Who waits for memory or asks for it is closed, with one line for all; who has it goes on."""
     pool = ModelPool(1000)
     desk = Desk(closed=True)
     async with Place(pool, desk) as place:
@@ -47,7 +46,6 @@ async def test_6_pool_that_fails(error: Exception, caplog: pytest.LogCaptureFixt
 
 @pytest.mark.parametrize("keep", [lambda data: data[1:], np.asarray], ids=["part", "array"])
 async def test_6_memory_that_a_handler_keeps(keep: Any) -> None:
-    """A view kept past the end does no harm: the bytes are back in the pool, the view is valid."""
     pool = ModelPool(1000)
     kept: list[Any] = []
 
@@ -69,7 +67,6 @@ async def test_6_memory_that_a_handler_keeps(keep: Any) -> None:
 
 @pytest.mark.parametrize("state", STATES)
 async def test_6_idle(state: str) -> None:
-    """In each state but in a handler, where the peer cannot help it: closed, memory back."""
     pool = ModelPool(1000)
     async with Stage(state, pool) as stage:
         stage.place.let_pass(900)
@@ -89,7 +86,6 @@ async def test_6_idle(state: str) -> None:
 
 
 async def test_6_idle_one_after_the_other() -> None:
-    """In real time: peers that came at different times and are silent, each is closed."""
     pool = ModelPool(100)
     async with Place(pool, Desk(), idle_timeout=0.05) as place:
         for _ in range(5):
@@ -100,7 +96,6 @@ async def test_6_idle_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("sent", [0, 5, 104])
 async def test_6_idle_while_muted(sent: int) -> None:
-    """A mute neither stops the clock nor starts it again, whenever it comes."""
     pool = ModelPool(1000)
     hold = pool.try_allocate(1000)
     async with Place(pool, Desk(), **SLOW) as place:
@@ -121,7 +116,6 @@ async def test_6_idle_while_muted(sent: int) -> None:
 
 @pytest.mark.parametrize("begun", [1, 9], ids=["prefix", "body"])
 async def test_6_a_byte_now_and_then_is_not_enough(begun: int) -> None:
-    """A peer that sends a byte at a time does not keep its request, and its memory, for ever."""
     pool = ModelPool(1000)
     async with Place(pool, Desk(), **SLOW, prefix_bytes=8) as place:
         peer = await place.peer()
@@ -139,7 +133,6 @@ async def test_6_a_byte_now_and_then_is_not_enough(begun: int) -> None:
 
 
 async def test_6_who_is_busy_is_not_idle() -> None:
-    """The first byte, memory and the answer start the time again; who is silent is closed."""
     pool = ModelPool(100)
     hold = pool.try_allocate(100)
     async with Place(pool, Desk(), **SLOW) as place:
@@ -175,7 +168,6 @@ async def test_6_who_is_busy_is_not_idle() -> None:
     ("size", "max_requests", "at_work"), [(1000, 3, 3), (25, 10, 3), (1000, 500, 8)]
 )
 async def test_6_two_bounds(size: int, max_requests: int, at_work: int) -> None:
-    """Whichever of memory and number is reached first; half-read requests count as well."""
     pool = ModelPool(size)
     desk = Desk(closed=True)
     async with Place(pool, desk, max_requests=max_requests) as place:
@@ -199,7 +191,6 @@ async def test_6_two_bounds(size: int, max_requests: int, at_work: int) -> None:
 
 
 async def test_6_slot_without_memory_counts() -> None:
-    """A request that released its memory early keeps its slot when there is no place to wait."""
     pool = ModelPool(1000)
     go = asyncio.Event()
 

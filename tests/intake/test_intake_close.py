@@ -14,7 +14,6 @@ pytestmark = BOTH_LOOPS
 
 @pytest.mark.parametrize("state", STATES)
 async def test_6_connection_close(state: str) -> None:
-    """Connection.close in each state: everything comes back."""
     pool = ModelPool(1000)
     async with Stage(state, pool) as stage:
         stage.connection.close()
@@ -25,7 +24,6 @@ async def test_6_connection_close(state: str) -> None:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("grace", [0, 0.01])
 async def test_6_close_in_each_state(state: str, grace: float) -> None:
-    """Intake.close in each state: the peer sees the end, a handler is cancelled, memory is back."""
     pool = ModelPool(1000)
     async with Stage(state, pool) as stage:
         await stage.place.intake.close(grace)
@@ -34,7 +32,6 @@ async def test_6_close_in_each_state(state: str, grace: float) -> None:
 
 
 async def test_6_graceful_close() -> None:
-    """close: who is handled is answered, who waits is not; no new peers, no new requests."""
     pool = ModelPool(10)
     desk = Desk(closed=True)
     async with Place(pool, desk) as place:
@@ -57,7 +54,6 @@ async def test_6_graceful_close() -> None:
 
 @pytest.mark.parametrize("how", ["peer finishes", "intake closes"])
 async def test_6_end_before_an_answer_that_takes_long(how: str) -> None:
-    """An answer that begins when the end is known already is sent to its last byte."""
     pool = ModelPool(1000)
     go = asyncio.Event()
 
@@ -86,7 +82,6 @@ async def test_6_end_before_an_answer_that_takes_long(how: str) -> None:
 
 @pytest.mark.parametrize("how", ["peer finishes", "intake closes"])
 async def test_6_end_after_an_answer_that_takes_long(how: str) -> None:
-    """What ends with an answer ends once it is taken, and once only."""
     pool = ModelPool(1000)
     async with Stage("answer", pool) as stage:
         if how == "peer finishes":
@@ -105,7 +100,6 @@ async def test_6_end_after_an_answer_that_takes_long(how: str) -> None:
 
 
 async def test_6_close_that_is_cancelled() -> None:
-    """A close that is cancelled in its grace cancels the handlers; another one completes it."""
     pool = ModelPool(10)
     desk = Desk(closed=True)
     async with Place(pool, desk) as place:
@@ -123,7 +117,6 @@ async def test_6_close_that_is_cancelled() -> None:
 
 
 async def test_6_handler_that_takes_its_time_to_be_cancelled() -> None:
-    """close waits for a handler that cleans up; its memory is back when close returns."""
     pool = ModelPool(10)
     cleaned: list[bool] = []
 
@@ -146,7 +139,6 @@ async def test_6_handler_that_takes_its_time_to_be_cancelled() -> None:
 
 
 async def test_6_handler_cancelled_before_it_began() -> None:
-    """A connection that is closed in the turn in which its request is complete leaks nothing."""
     pool = ModelPool(10)
     desk = Desk()
     async with Place(pool, desk, first_bytes=0) as place:
@@ -164,7 +156,6 @@ async def test_6_handler_cancelled_before_it_began() -> None:
 
 @pytest.mark.parametrize("how", ["close", "close at once", "bad length", "handler fails"])
 async def test_nothing_that_was_answered_is_cut_off(how: str) -> None:
-    """With requests behind it that are not read, a peer gets all of its answer, then the end."""
     pool = ModelPool(1000)
     size = 1 << 20
 
@@ -195,7 +186,6 @@ async def test_nothing_that_was_answered_is_cut_off(how: str) -> None:
 
 
 async def test_a_peer_that_sends_on_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who takes nothing and goes on sending is waited for so long, and no longer."""
     pool = ModelPool(1000)
     monkeypatch.setattr("wheeld_client.intake.channel.LINGER", 0.05)
 

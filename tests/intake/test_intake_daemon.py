@@ -34,7 +34,6 @@ daemon = embedded(scope="function", capacity=1024, pools=POOLS)
 
 @pytest.fixture
 def pool(daemon: str, name: str) -> Iterator[MemoryPool]:
-    """This process's view of a pool, all of which is there before and after."""
     with connect(daemon) as timers:
         found = MemoryPool(timers, name)
         yield found
@@ -55,14 +54,12 @@ class Child:
         self.port = int(self.process.stdout.readline())
 
     async def peer(self) -> Peer:
-        """A connection to it."""
         sock = socket.socket()
         sock.setblocking(False)
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
         return Peer(sock)
 
     def open(self) -> None:
-        """Let those go that are held."""
         assert self.process.stdin is not None
         self.process.stdin.write("open\n")
         self.process.stdin.flush()
@@ -77,7 +74,6 @@ class Child:
 
 @BOTH
 async def test_requests_of_many_peers(pool: MemoryPool, name: str, rng_seed: int) -> None:
-    """Under pressure: every answer is right, the pool's bound holds, everything comes back."""
     rng = random.Random(rng_seed)
     most = 0
 
@@ -100,7 +96,6 @@ async def test_requests_of_many_peers(pool: MemoryPool, name: str, rng_seed: int
 
 
 async def test_in_async_timers(daemon: str) -> None:
-    """The pool of an AsyncTimers; a handler that waits on the wheel while it holds memory."""
     async with AsyncTimers(daemon) as timers:
         pool = MemoryPool(timers, "lenient")
 
@@ -118,7 +113,6 @@ async def test_in_async_timers(daemon: str) -> None:
 async def test_memory_that_another_process_gives_back(
     daemon: str, pool: MemoryPool, name: str
 ) -> None:
-    """Who is refused here is served when the other process is done; and the other way round."""
     with Child(daemon, name) as child:
         theirs = [await child.peer() for _ in range(2)]
         for peer in theirs:
@@ -149,7 +143,6 @@ async def test_memory_that_another_process_gives_back(
 
 @BOTH
 async def test_memory_of_a_killed_process(daemon: str, pool: MemoryPool, name: str) -> None:
-    """What a killed process had in memory, whole or half read, unmutes those who wait here."""
     with Child(daemon, name) as child:
         theirs = [await child.peer() for _ in range(2)]
         await theirs[0].send(framed(b"hold" + bytes(496)))
@@ -169,7 +162,6 @@ async def test_memory_of_a_killed_process(daemon: str, pool: MemoryPool, name: s
 async def test_what_another_process_holds_for_nothing(
     daemon: str, pool: MemoryPool, name: str
 ) -> None:
-    """Requests that stand still over there give way to who waits here."""
     with Child(daemon, name) as child:
         theirs = [await child.peer() for _ in range(2)]
         for other in theirs:
@@ -186,7 +178,6 @@ async def test_what_another_process_holds_for_nothing(
 async def test_two_processes_under_pressure(
     daemon: str, pool: MemoryPool, name: str, rng_seed: int
 ) -> None:
-    """Both have more peers than memory: nobody starves, every answer is right."""
     rng = random.Random(rng_seed)
     most = 0
 
@@ -213,8 +204,6 @@ async def test_two_processes_under_pressure(
 def test_timers_that_close(
     daemon: str, pool: MemoryPool, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The connection to the daemon closes under an intake: who waits is closed, with one line."""
-
     async def body() -> None:
         timers = connect(daemon)
         ours = MemoryPool(timers, name)
@@ -244,8 +233,6 @@ def test_timers_that_close(
 
 
 def test_daemon_that_stops(caplog: pytest.LogCaptureFixture) -> None:
-    """An orderly stop for good: who waits for memory is closed, who is handled is answered."""
-
     async def body(daemon: contextlib.ExitStack, directory: str) -> None:
         with connect(directory, reconnect_for=0.1) as timers:
             pool = MemoryPool(timers, "requests")
@@ -271,7 +258,6 @@ def test_daemon_that_stops(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_supervisor_that_is_killed(daemon_name: str, runtime_dir: Path) -> None:
-    """Memory needs no supervisor: requests are read and answered while there is none, and after."""
     daemon = Daemon(runtime_dir, daemon_name, pool="requests=100")
 
     async def body() -> None:

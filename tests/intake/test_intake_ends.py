@@ -14,7 +14,6 @@ pytestmark = BOTH_LOOPS
 
 @pytest.mark.parametrize("state", STATES)
 async def test_6_peer_that_resets(state: str) -> None:
-    """In each state: noticed, without reading; everything comes back; a handler is cancelled."""
     pool = ModelPool(1000)
     async with Stage(state, pool) as stage:
         stage.peer.vanish()
@@ -23,7 +22,6 @@ async def test_6_peer_that_resets(state: str) -> None:
 
 @pytest.mark.parametrize("state", ["silent", "prefix", "body"])
 async def test_6_peer_that_leaves_before_its_request_is_complete(state: str) -> None:
-    """Closed at once, memory returns."""
     pool = ModelPool(1000)
     async with Stage(state, pool) as stage:
         stage.peer.finish()
@@ -35,7 +33,6 @@ async def test_6_peer_that_leaves_before_its_request_is_complete(state: str) -> 
 @pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize("state", ["refused", "muted"])
 async def test_6_half_closed_while_muted(state: str, complete: bool) -> None:
-    """A peer that sent all and waits for its answer gets it; one that did not is given up."""
     pool = ModelPool(1000)
     desk = Desk()
     async with Place(pool, desk, half_close=True) as place:
@@ -67,7 +64,6 @@ async def test_6_half_closed_while_muted(state: str, complete: bool) -> None:
 
 @pytest.mark.parametrize("then", ["answered", "reset"])
 async def test_6_half_closed_while_muted_and_then(then: str) -> None:
-    """A half-closed peer is still watched: a reset is noticed; nothing spins meanwhile."""
     pool = ModelPool(1000)
     async with Stage("refused", pool, half_close=True) as stage:
         stage.peer.finish()
@@ -83,7 +79,6 @@ async def test_6_half_closed_while_muted_and_then(then: str) -> None:
 
 
 async def test_6_half_closed_with_requests_in_the_socket() -> None:
-    """Several complete requests, then the end: all are answered, a torso is not."""
     pool = ModelPool(1000)
     desk = Desk(closed=True)
     async with Place(pool, desk, half_close=True) as place:
@@ -104,7 +99,6 @@ async def test_6_half_closed_with_requests_in_the_socket() -> None:
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
 async def test_6_half_closed_while_handled(family: int) -> None:
-    """A peer that finishes while its request is handled gets its answer."""
     pool = ModelPool(1000)
     desk = Desk(closed=True)
     async with Place(pool, desk, half_close=True) as place:
@@ -128,7 +122,6 @@ async def test_6_half_closed_while_handled(family: int) -> None:
 
 
 async def test_6_half_closed_in_the_next_request() -> None:
-    """A peer that finishes in the middle of its next request gets the answer to this one."""
     pool = ModelPool(1000)
     desk = Desk(closed=True)
     async with Place(pool, desk, half_close=True) as place:
@@ -147,7 +140,6 @@ async def test_6_half_closed_in_the_next_request() -> None:
 
 
 async def test_6_half_closed_while_handled_and_then_lost() -> None:
-    """A peer that finished is watched until it is answered: its reset cancels the handler."""
     pool = ModelPool(1000)
     async with Stage("handler", pool, half_close=True) as stage:
         stage.peer.finish()
@@ -158,7 +150,6 @@ async def test_6_half_closed_while_handled_and_then_lost() -> None:
 
 
 async def test_6_unix_peer_that_left_its_request() -> None:
-    """A local peer that sent all and closed while refused: the request is handled all the same."""
     pool = ModelPool(1000)
     desk = Desk()
     hold = pool.try_allocate(1000)

@@ -15,7 +15,6 @@ BOTH = pytest.mark.parametrize("strict", [False, True], ids=["lenient", "strict"
 
 @BOTH
 async def test_5_one_request_in_flight(strict: bool) -> None:
-    """The next request of a connection waits for the answer, whatever memory comes back."""
     pool = ModelPool(100, strict=strict)
     desk = Desk(closed=True)
     async with Place(pool, desk) as place:
@@ -37,7 +36,6 @@ async def test_5_one_request_in_flight(strict: bool) -> None:
 
 @pytest.mark.parametrize("when", ["before the prefix", "while refused"])
 async def test_5_mute_is_not_undone_by_memory(when: str) -> None:
-    """mute: memory that comes back does not matter, only unmute does."""
     pool = ModelPool(100)
     async with Place(pool, Desk()) as place:
         peer = await place.peer()
@@ -66,7 +64,6 @@ async def test_5_mute_is_not_undone_by_memory(when: str) -> None:
 
 
 async def test_5_unmute_does_not_undo_a_refusal() -> None:
-    """unmute without memory: it waits for memory, and is served when that comes."""
     pool = ModelPool(100)
     async with Place(pool, Desk()) as place:
         peer = await place.peer()
@@ -84,7 +81,6 @@ async def test_5_unmute_does_not_undo_a_refusal() -> None:
 
 
 async def test_5_never_mutes_a_half_read_request() -> None:
-    """mute in the middle of a prefix or a body: read to its end, handled; then nothing more."""
     pool = ModelPool(100)
     async with Place(pool, Desk()) as place:
         peer = await place.peer()
@@ -104,7 +100,6 @@ async def test_5_never_mutes_a_half_read_request() -> None:
 
 
 async def test_5_throttling_in_a_handler() -> None:
-    """A handler mutes its connection: its answer is sent, the next request waits for unmute."""
     pool = ModelPool(100)
     muted: list[Any] = []
 
@@ -129,7 +124,6 @@ async def test_5_throttling_in_a_handler() -> None:
 
 
 async def test_an_answer_is_taken_before_the_next_request() -> None:
-    """A peer that does not read its answer gets no second request in; its memory is not held."""
     pool = ModelPool(100)
 
     async def handler(request: Request) -> bytes:

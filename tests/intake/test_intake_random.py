@@ -54,7 +54,6 @@ class Guest:
         self.collector: asyncio.Task[None] | None = None
 
     def collect(self) -> None:
-        """Read from now on."""
         if self.collector is None:
             self.collector = asyncio.create_task(self._collect())
 
@@ -66,11 +65,9 @@ class Guest:
             return
 
     def due(self) -> list[int]:
-        """The requests that are to be answered."""
         return [at for at, kind in enumerate(self.sent) if kind != "silent"]
 
     def judge(self) -> None:
-        """Only answers to its own requests, in order; all of them, if nobody did it harm."""
         got = [int.from_bytes(answer[4:8], "big") for answer in self.answers]
         assert all(int.from_bytes(one[:4], "big") == self.number for one in self.answers)
         due = self.due()
@@ -107,7 +104,6 @@ class World:
     # -- the handler ------------------------------------------------------------------------------
 
     async def handle(self, request: Request) -> Any:
-        """What the request's bytes say; an answer begins with the request's own first bytes."""
         name = bytes(request.data[:12])
         number, at, kind = (int.from_bytes(name[i : i + 4], "big") for i in (0, 4, 8))
         before = self.handled.setdefault(number, [])
@@ -181,7 +177,6 @@ class World:
     # -- steps ------------------------------------------------------------------------------------
 
     async def step(self) -> None:
-        """One, and let the loop turn a few times."""
         alive = [guest for guest in self.guests if not guest.finished]
         steps: dict[Any, int] = {self.arrive: 2 if len(self.guests) < 8 else 0, self.server: 3}
         if alive:
@@ -198,7 +193,6 @@ class World:
             assert self.pool.used == self.place.intake._gate.bytes + sum(map(len, self.holds))
 
     async def arrive(self) -> None:
-        """Another guest; with few places, somebody silent may go for it."""
         if self.place.intake._limits._most == 5:
             for guest in self.guests:
                 guest.harmed |= not self.handled.get(guest.number)
@@ -211,7 +205,6 @@ class World:
         self.guests.append(guest)
 
     async def sends(self, guest: Guest) -> None:
-        """Requests, a part of one, or what is missing of it."""
         data, guest.rest = guest.rest, b""
         for _ in range(self.dice.choice([0, 1, 1, 1, 4]) if data else 1):
             data += self.request(guest)
@@ -226,7 +219,6 @@ class World:
             assert guest.harmed, "a peer that did nothing lost its connection"
 
     def request(self, guest: Guest) -> bytes:
-        """The next one."""
         weights = [1 if kind in HARMFUL else 8 for kind in KIND]
         kind = self.dice.choices(list(KIND), weights)[0]
         size = self.dice.choice([12, 12, 100, 1000, LARGEST])
@@ -238,7 +230,6 @@ class World:
         return framed(name + bytes(size - 12))
 
     async def leaves(self, guest: Guest) -> None:
-        """In one of the ways."""
         guest.finished = True
         guest.harmed |= bool(guest.rest) or not self.half_close
         how = self.dice.choice(["finish", "finish", "close", "vanish"])
@@ -254,7 +245,6 @@ class World:
             assert guest.harmed
 
     def server(self) -> None:
-        """What happens on this side."""
         what = self.dice.randrange(7)
         connections = self.place.connections()
         one = self.dice.choice(connections) if connections else None
@@ -278,14 +268,12 @@ class World:
                 one._task.cancel()
 
     def release(self) -> None:
-        """Give back what others of the pool had."""
         while self.holds:
             self.pool.release(self.holds.pop())
 
     # -- the end ----------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Nothing is in anybody's way any more: all get what is due."""
         self.open.set()
         self.release()
         for guest in self.guests:
@@ -303,7 +291,6 @@ class World:
                 )
 
     async def live(self) -> None:
-        """A whole run."""
         async with self.place:
             for _ in range(STEPS):
                 await self.step()
@@ -339,7 +326,6 @@ class World:
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_any_sequence(seed: int, tls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever peers and handlers do, in whatever order."""
     monkeypatch.setattr("wheeld_client.intake.server.LAST_CALL", 0.05)
     monkeypatch.setattr("wheeld_client.intake.channel.LINGER", 0.5)
     dice = random.Random(f"intake {seed}")

@@ -16,7 +16,6 @@ BOTH = pytest.mark.parametrize("strict", [False, True], ids=["lenient", "strict"
 
 @BOTH
 async def test_5_prefix_without_the_pool(strict: bool) -> None:
-    """With no memory at all, prefixes are read; the pool is asked when a length is known."""
     pool = ModelPool(100, strict=strict)
     all_of_it = pool.try_allocate(100)
     async with Place(pool, Desk()) as place:
@@ -39,7 +38,6 @@ async def test_5_prefix_without_the_pool(strict: bool) -> None:
 
 @BOTH
 async def test_5_refused_mutes_itself(strict: bool) -> None:
-    """The refused one is not read any more; one that has memory, or no length yet, goes on."""
     pool = ModelPool(100, strict=strict)
     desk = Desk(closed=True)
     async with Place(pool, desk) as place:
@@ -61,7 +59,6 @@ async def test_5_refused_mutes_itself(strict: bool) -> None:
 
 
 async def test_5_a_muted_connection_costs_no_loop_turns() -> None:
-    """However much a refused peer sends, the loop does not wake up for it."""
     pool = ModelPool(10)
     hold = pool.try_allocate(10)
     async with Place(pool, Desk()) as place:
@@ -85,7 +82,6 @@ async def test_5_a_muted_connection_costs_no_loop_turns() -> None:
 
 @BOTH
 async def test_5_all_are_served_when_memory_returns_elsewhere(strict: bool) -> None:
-    """Memory that somebody else gives back unmutes all who fit, without any event of our own."""
     pool = ModelPool(100, strict=strict)
     hold = pool.try_allocate(100)
     async with Place(pool, Desk()) as place:
@@ -99,7 +95,6 @@ async def test_5_all_are_served_when_memory_returns_elsewhere(strict: bool) -> N
 
 @BOTH
 async def test_5_all_are_served_one_after_the_other(strict: bool) -> None:
-    """Memory that our own requests give back does it, too: directly, not by way of the helper."""
     pool = ModelPool(10, strict=strict)
     pool.wait_available = lambda *arguments: False  # type: ignore[method-assign]
     desk = Desk(closed=True)
@@ -114,7 +109,6 @@ async def test_5_all_are_served_one_after_the_other(strict: bool) -> None:
 
 
 async def test_5_memory_released_early_unmutes() -> None:
-    """What a handler releases before its end is there for others at once."""
     pool = ModelPool(10)
     pool.wait_available = lambda *arguments: False  # type: ignore[method-assign]
     desk = Desk(closed=True)
@@ -130,7 +124,6 @@ async def test_5_memory_released_early_unmutes() -> None:
 
 @pytest.mark.parametrize("how", ["close", "vanish"])
 async def test_5_memory_of_a_lost_peer_unmutes(how: str) -> None:
-    """What a closing connection gives back is memory like any other."""
     pool = ModelPool(10)
     pool.wait_available = lambda *arguments: False  # type: ignore[method-assign]
     async with Place(pool, Desk()) as place:
@@ -143,7 +136,6 @@ async def test_5_memory_of_a_lost_peer_unmutes(how: str) -> None:
 
 
 async def test_5_strict_pool_with_too_little() -> None:
-    """Memory for the small but not for the large: the small are served, the large waits."""
     pool = ModelPool(100, strict=True)
     hold = [pool.try_allocate(60), pool.try_allocate(40)]
     async with Place(pool, Desk()) as place:
@@ -167,7 +159,6 @@ async def test_5_strict_pool_with_too_little() -> None:
 
 
 async def test_5_random_order_when_refused() -> None:
-    """Those who were refused are tried in random order."""
     pool = ModelPool(1000)
     hold = pool.try_allocate(1000)
     async with Place(pool, Desk(), rng=Backwards()) as place:
@@ -180,7 +171,6 @@ async def test_5_random_order_when_refused() -> None:
 
 @pytest.mark.parametrize(("held", "shuffled"), [(890, False), (901, True)])
 async def test_5_random_order_when_memory_is_tight(held: int, shuffled: bool) -> None:
-    """Those who are ready in one loop turn: in random order below 10 %, else as they came."""
     pool = ModelPool(1000)
     pool._fits = lambda size: True  # type: ignore[method-assign]
     apart = pool.try_allocate(held)
@@ -201,7 +191,6 @@ async def test_5_random_order_when_memory_is_tight(held: int, shuffled: bool) ->
 
 
 async def test_5_order_of_arrival_when_there_is_memory() -> None:
-    """Those who wait for a slot while memory is plentiful are served as they came."""
     pool = ModelPool(1000)
     desk = Desk(closed=True)
     async with Place(pool, desk, max_requests=1, rng=Backwards()) as place:
@@ -216,7 +205,6 @@ async def test_5_order_of_arrival_when_there_is_memory() -> None:
 
 
 async def test_5_who_comes_later_does_not_overtake() -> None:
-    """While others wait, a new one joins their turn instead of taking what comes back."""
     pool = ModelPool(1000)
     desk = Desk(closed=True)
     async with Place(pool, desk, max_requests=1) as place:
@@ -242,7 +230,6 @@ async def test_5_who_comes_later_does_not_overtake() -> None:
 
 
 async def test_5_nobody_starves(rng_seed: int) -> None:
-    """Room for one request, and peers that always want: each is served again and again."""
     pool = ModelPool(10)
     served = [0] * 8
     enough = asyncio.Event()

@@ -20,7 +20,6 @@ LARGE = 1 << 20
 
 
 def tick(place: Place, times: int = 1) -> None:
-    """As if so many looks at those that read or write were due."""
     for _ in range(times):
         place.intake._pace._tick()
 
@@ -36,7 +35,6 @@ def _ticks_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 @BOTH
 @pytest.mark.parametrize("sent", [0, 1, FIRST_BYTES - 1])
 async def test_what_is_announced_costs_nothing(strict: bool, sent: int) -> None:
-    """However many announce much and send little: no memory, no place, nobody is held up."""
     pool = ModelPool(LARGE, strict=strict)
     async with Place(pool, Desk(), max_requests=1, first_bytes=FIRST_BYTES) as place:
         peers = [await place.peer() for _ in range(10)]
@@ -52,7 +50,6 @@ async def test_what_is_announced_costs_nothing(strict: bool, sent: int) -> None:
 
 
 async def test_what_is_announced_costs_no_loop_turns() -> None:
-    """Who waits for the first bytes hears of them once, whatever else happens."""
     pool = ModelPool(LARGE)
     async with Place(pool, Desk(), first_bytes=FIRST_BYTES) as place:
         peer = await place.peer()
@@ -76,7 +73,6 @@ async def test_what_is_announced_costs_no_loop_turns() -> None:
 
 
 async def test_small_requests_come_as_a_whole() -> None:
-    """A request of fewer bytes waits for all of them; its torso never gets memory."""
     pool = ModelPool(1000)
     async with Place(pool, Desk(), first_bytes=FIRST_BYTES) as place:
         peer, torso = await place.peer(), await place.peer()
@@ -99,7 +95,6 @@ async def test_small_requests_come_as_a_whole() -> None:
 async def test_who_stands_still_gives_way(
     strict: bool, wanted: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With all memory in requests that nobody sends on: given back as soon as it is wanted."""
     pool = ModelPool(LARGE, strict=strict)
     most = 1 if wanted == "a slot" else 500
     async with Place(pool, Desk(), max_requests=most, **SLOW) as place:
@@ -125,7 +120,6 @@ async def test_who_stands_still_gives_way(
 
 
 async def test_who_gets_on_is_not_ended() -> None:
-    """While others wait: a request that comes in time is read to its end."""
     pool = ModelPool(LARGE)
     async with Place(pool, Desk(), **{**SLOW, "read_timeout": 10.0}) as place:
         peer, other = await place.peer(), await place.peer()
@@ -148,7 +142,6 @@ async def test_who_gets_on_is_not_ended() -> None:
 
 
 async def test_who_gets_on_too_slowly_is_ended() -> None:
-    """A byte now and then is not getting on, when others wait."""
     pool = ModelPool(LARGE)
     async with Place(pool, Desk(), **{**SLOW, "read_timeout": 10.0}) as place:
         peer, other = await place.peer(), await place.peer()
@@ -170,7 +163,6 @@ async def test_who_gets_on_too_slowly_is_ended() -> None:
 
 
 async def test_answers_that_nobody_takes() -> None:
-    """Beyond the bound no request is read; who takes nothing of its answer is ended then."""
     pool = ModelPool(1000)
 
     async def handler(request: Request) -> bytes:
@@ -192,7 +184,6 @@ async def test_answers_that_nobody_takes() -> None:
 
 
 async def test_a_slow_reader_is_ended_after_a_time() -> None:
-    """write_timeout, whoever else wants something."""
     pool = ModelPool(1000)
 
     async def handler(request: Request) -> bytes:
@@ -214,12 +205,10 @@ async def test_a_slow_reader_is_ended_after_a_time() -> None:
 
 
 async def knock(place: Place, count: int) -> list[Peer]:
-    """So many peers that say nothing."""
     return [await place.peer() for _ in range(count)]
 
 
 async def test_many_that_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    """Each makes room for one that comes; who was served stays."""
     pool = ModelPool(1000)
     async with Place(pool, Desk(), max_connections=10, **SLOW) as place:
         served = await knock(place, 3)
@@ -241,7 +230,6 @@ async def test_many_that_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_connections_of_one_address() -> None:
-    """Who has as many as allowed gets no more; others do."""
     pool = ModelPool(1000)
     async with Place(pool, Desk(), max_connections_per_peer=3) as place:
         peers = await knock(place, 3)
@@ -260,7 +248,6 @@ async def test_connections_of_one_address() -> None:
 
 
 def test_descriptors_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default the connections leave some of the files that the process may open."""
     limit = intake_limits.resource.getrlimit
     monkeypatch.setattr(intake_limits.resource, "getrlimit", lambda which: (1024, limit(which)[1]))
     assert intake_limits.most_connections() == 896
@@ -273,7 +260,6 @@ def test_descriptors_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_handler_that_ignores_its_cancellation(
     lost: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """close leaves it behind, takes its memory, and says so."""
     pool = ModelPool(1000)
     monkeypatch.setattr("wheeld_client.intake.server.LAST_CALL", 0.01)
     go, tasks = asyncio.Event(), []

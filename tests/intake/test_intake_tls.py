@@ -18,7 +18,6 @@ pytestmark = BOTH_LOOPS
 
 @pytest.mark.parametrize("version", ["1.2", "1.3"])
 async def test_requests_are_read_and_answered(version: str) -> None:
-    """Whole and exact, small and of many records, several at once; the session is there."""
     pool = ModelPool(8 << 20)
     seen: list[Any] = []
     trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -47,7 +46,6 @@ async def test_requests_are_read_and_answered(version: str) -> None:
 
 
 async def test_the_clients_certificate() -> None:
-    """A handler sees who its peer is; a plain connection has no session."""
     pool = ModelPool(1000)
     seen: list[Any] = []
 
@@ -61,7 +59,6 @@ async def test_the_clients_certificate() -> None:
 
 
 async def test_the_standard_librarys_client() -> None:
-    """asyncio's own TLS talks to it, and ends in an orderly way on both sides."""
     pool = ModelPool(1000)
     async with TlsPlace(pool, Desk()) as place:
         reader, writer = await asyncio.open_connection(
@@ -79,7 +76,6 @@ async def test_the_standard_librarys_client() -> None:
 
 
 async def test_muted_reads_nothing_more() -> None:
-    """A refused peer: only what one read had brought is held, however much it sends."""
     pool = ModelPool(1 << 20)
     hold = pool.try_allocate(1 << 20)
     async with TlsPlace(pool, Desk()) as place:
@@ -98,7 +94,6 @@ async def test_muted_reads_nothing_more() -> None:
 
 
 async def test_what_was_decrypted_is_read_when_memory_returns() -> None:
-    """All of several requests in one record: served one by one, with no further event."""
     pool = ModelPool(10)
     hold = pool.try_allocate(10)
     desk = Desk()
@@ -113,7 +108,6 @@ async def test_what_was_decrypted_is_read_when_memory_returns() -> None:
 
 
 async def test_mute() -> None:
-    """mute() and unmute() as in plain; a half-read request is read to its end."""
     pool = ModelPool(1000)
     async with TlsPlace(pool, Desk()) as place:
         peer = await place.peer()
@@ -131,7 +125,6 @@ async def test_mute() -> None:
 
 
 async def test_memory_is_taken_late() -> None:
-    """What is announced and not sent takes no memory; what comes then wakes it."""
     pool = ModelPool(1 << 20)
     async with TlsPlace(pool, Desk(), first_bytes=1024) as place:
         peer = await place.peer()
@@ -144,7 +137,6 @@ async def test_memory_is_taken_late() -> None:
 
 
 async def test_an_answer_is_taken_before_the_next_request() -> None:
-    """Down to the last byte; what is not encrypted yet counts, too."""
     pool = ModelPool(100)
 
     async def handler(request: Request) -> bytes:
@@ -170,7 +162,6 @@ async def test_an_answer_is_taken_before_the_next_request() -> None:
 @pytest.mark.parametrize("how", ["say_end", "finish", "close", "vanish"])
 @pytest.mark.parametrize("state", ["silent", "prefix", "body", "refused", "handler"])
 async def test_peers_that_leave(state: str, how: str) -> None:
-    """By TLS, half-closed, closed or reset, in each state: everything comes back."""
     pool = ModelPool(1000)
     desk = Desk(closed=True)
     async with TlsPlace(pool, desk, **SLOW) as place:
@@ -202,7 +193,6 @@ async def test_peers_that_leave(state: str, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["say_end", "finish"])
 async def test_half_closed(how: str) -> None:
-    """half_close=True: a peer that has said its last word gets its answers."""
     pool = ModelPool(1000)
     desk = Desk(closed=True)
     async with TlsPlace(pool, desk, half_close=True) as place:
@@ -221,7 +211,6 @@ async def test_half_closed(how: str) -> None:
 
 
 async def test_closing_cuts_off_no_answer() -> None:
-    """close with a peer that has sent more than was read: it gets its answer, whole."""
     pool = ModelPool(100)
 
     async def handler(request: Request) -> bytes:
@@ -243,7 +232,6 @@ async def test_closing_cuts_off_no_answer() -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"], ids=["nothing", "a part"])
 async def test_a_slow_handshake(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """Ended when its time is over, and counted; others go on."""
     pool = ModelPool(1000)
     async with TlsPlace(pool, Desk(), handshake_timeout=1000.0, idle_timeout=None) as place:
         slow, good = await place.raw(), await place.peer()
@@ -260,7 +248,6 @@ async def test_a_slow_handshake(sent: bytes, caplog: pytest.LogCaptureFixture) -
 
 @pytest.mark.parametrize("text", [framed(b"hello"), b"GET / HTTP/1.1\r\n\r\n", bytes(100)])
 async def test_plaintext_to_a_tls_port(text: bytes, caplog: pytest.LogCaptureFixture) -> None:
-    """Closed, counted, a line in the log; others go on."""
     pool = ModelPool(1000)
     async with TlsPlace(pool, Desk()) as place:
         good, bad = await place.peer(), await place.raw()
@@ -274,7 +261,6 @@ async def test_plaintext_to_a_tls_port(text: bytes, caplog: pytest.LogCaptureFix
 
 
 async def test_tls_to_a_plain_port() -> None:
-    """A handshake's first bytes are a length that is too large."""
     pool = ModelPool(1000)
     async with TlsPlace(pool, Desk()) as place:
         server = await place.intake.serve("127.0.0.1", 0)
@@ -287,7 +273,6 @@ async def test_tls_to_a_plain_port() -> None:
 
 @pytest.mark.parametrize("how", ["close", "finish", "vanish"])
 async def test_peers_that_leave_in_the_handshake(how: str) -> None:
-    """Nothing is left of them."""
     pool = ModelPool(1000)
     async with TlsPlace(pool, Desk()) as place:
         peer = await place.raw()
@@ -300,7 +285,6 @@ async def test_peers_that_leave_in_the_handshake(how: str) -> None:
 
 
 async def test_close_in_the_handshake() -> None:
-    """Intake.close waits for no handshake."""
     pool = ModelPool(1000)
     async with TlsPlace(pool, Desk()) as place:
         peer = await place.raw()
@@ -309,7 +293,6 @@ async def test_close_in_the_handshake() -> None:
 
 
 async def test_garbage_in_the_middle() -> None:
-    """Bytes that are no records end the connection, in whatever state; memory returns."""
     pool = ModelPool(1000)
     async with TlsPlace(pool, Desk()) as place:
         peer = await place.peer()

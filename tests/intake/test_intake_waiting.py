@@ -20,7 +20,6 @@ class Polls:
         self.cancelled: list[bytes] = []
 
     async def __call__(self, request: Request) -> bytes:
-        """Handle one request."""
         body = bytes(request.data)
         self.seen.append(body)
         try:
@@ -36,7 +35,6 @@ class Polls:
 
 
 async def test_requests_that_wait_hold_up_no_other() -> None:
-    """However many wait, others are read and handled; all are answered in the end."""
     pool = ModelPool(100)
     polls = Polls()
     async with Place(pool, polls, max_requests=2) as place:
@@ -53,7 +51,6 @@ async def test_requests_that_wait_hold_up_no_other() -> None:
 
 
 async def test_the_bound_on_what_waits() -> None:
-    """Beyond it, who waits keeps its place among the requests; who leaves makes room."""
     pool = ModelPool(100)
     polls = Polls()
     async with Place(pool, polls, max_requests=2, max_waiting=3) as place:
@@ -73,7 +70,6 @@ async def test_the_bound_on_what_waits() -> None:
 
 
 async def test_what_waits_and_what_works_are_counted_apart() -> None:
-    """Requests that keep their memory are bounded by max_requests, whatever else waits."""
     pool = ModelPool(100)
     polls = Polls()
     async with Place(pool, polls, max_requests=2) as place:
@@ -95,7 +91,6 @@ async def test_what_waits_and_what_works_are_counted_apart() -> None:
 def test_who_leaves_gives_everything_back(
     kind: bytes, how: str, behind: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A peer that ends, killed or not: its handler is cancelled, its place is free. No error."""
     pool = ModelPool(100)
 
     async def body() -> None:
@@ -118,7 +113,6 @@ def test_who_leaves_gives_everything_back(
 
 @pytest.mark.parametrize("count", [2, 50])
 async def test_what_was_sent_before_the_end_is_handled(count: int) -> None:
-    """A peer that sends requests and ends: each comes to the handler, in order, torsos do not."""
     pool = ModelPool(100)
     done: list[int] = []
 
@@ -141,7 +135,6 @@ async def test_what_was_sent_before_the_end_is_handled(count: int) -> None:
 
 
 async def test_requests_behind_one_that_waits_when_its_peer_ends() -> None:
-    """The one that waits is cancelled; those behind it are handled as far as they need no wait."""
     pool = ModelPool(100)
     polls = Polls()
     async with Place(pool, polls) as place:
@@ -155,7 +148,6 @@ async def test_requests_behind_one_that_waits_when_its_peer_ends() -> None:
 
 
 async def test_half_closed_peers_wait_for_answers_if_told_so() -> None:
-    """half_close=True: nothing is cancelled at the end of what a peer sends."""
     pool = ModelPool(100)
     polls = Polls()
     async with Place(pool, polls, half_close=True) as place:

@@ -15,7 +15,6 @@ setting: contextvars.ContextVar[str] = contextvars.ContextVar("setting", default
 
 
 async def test_each_request_has_a_context_of_its_own() -> None:
-    """What a handler sets is not there for the next one, however soon that begins; serve's is."""
     pool = ModelPool(1000)
     seen: list[str] = []
 
@@ -39,7 +38,6 @@ async def test_each_request_has_a_context_of_its_own() -> None:
 async def test_a_handler_that_somebody_cancels(
     begun: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before its first step, or after it: all is back, its connection closes, the log says so."""
     pool = ModelPool(1000)
     desk = Desk(closed=True)
     async with Place(pool, desk, first_bytes=0, **SLOW) as place:
@@ -61,7 +59,6 @@ async def test_a_handler_that_somebody_cancels(
 
 @pytest.mark.parametrize("what", [SystemExit, KeyboardInterrupt])
 def test_a_handler_that_ends_the_loop(what: type[BaseException]) -> None:
-    """What ends a program gets out, and the request's memory is back by then."""
     pool = ModelPool(1000)
 
     async def handler(request: Request) -> bytes:
@@ -93,7 +90,6 @@ def test_a_handler_that_ends_the_loop(what: type[BaseException]) -> None:
 
 @pytest.mark.parametrize("size", [1, 4])
 async def test_no_answer_is_taken_for_another(size: int) -> None:
-    """After one that was left out, as nobody waited for it, there are none: they are in order."""
     pool = ModelPool(1000)
     got: list[bytes] = []
 
@@ -114,7 +110,6 @@ async def test_no_answer_is_taken_for_another(size: int) -> None:
 
 @pytest.mark.parametrize("prefix_bytes", [1, 2, 3, 8])
 async def test_requests_of_all_sizes_in_one_stream(prefix_bytes: int) -> None:
-    """However the stream falls into reads, each request is what was sent."""
     pool = ModelPool(5000)
     sizes = [size for size in (*range(1, 20), 255, 256, 1023, 1024, 1025, 5000)
              if size < 256**prefix_bytes]  # fmt: skip

@@ -29,7 +29,6 @@ pytestmark = [
 
 @contextmanager
 def running(*command: str, log: Path, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A process until the block ends."""
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, **options)
         try:
@@ -47,7 +46,6 @@ class Shop:
         self.directory = environment.get("WHEELD_TEST_DAEMON", "")
 
     def worker(self, number: int) -> subprocess.Popen[bytes]:
-        """Start one; returns when it serves."""
         name = f"w{number}@%h"
         command = [sys.executable, "-m", "celery", "-A", "celery_app", "worker", "--pool", "solo"]
         command += ["--hostname", name, "--without-gossip", "--without-mingle", "-l", "INFO"]
@@ -59,7 +57,6 @@ class Shop:
         return worker
 
     def call(self, code: str) -> str:
-        """Run it in a producer; returns what it prints."""
         done = subprocess.run(
             [sys.executable, "-c", f"from celery_app import note\n{code}"],
             env=self.environment, cwd=SUPPORT, capture_output=True, text=True, timeout=LONG,
@@ -68,7 +65,6 @@ class Shop:
         return done.stdout + done.stderr
 
     def notes(self) -> list[tuple[str, float]]:
-        """What has run, and when."""
         place = self.place / "notes"
         lines = place.read_text().splitlines() if place.exists() else []
         return [(name, float(when)) for name, when in (line.split() for line in lines)]
@@ -76,7 +72,6 @@ class Shop:
 
 @pytest.fixture
 def shop(wheel_server: wheeld.ForkServer, tmp_path: Path) -> Iterator[Shop]:
-    """A broker, and a daemon."""
     port = free_port()
     with ExitStack() as stack:
         daemon = stack.enter_context(wheel_server.embedded(capacity=4096, payload_bytes=200))
@@ -93,7 +88,6 @@ def shop(wheel_server: wheeld.ForkServer, tmp_path: Path) -> Iterator[Shop]:
 
 
 def without_wheel(shop: Shop) -> Shop:
-    """The same broker, another of its databases, and Celery's own delays."""
     place = shop.place / "control"
     place.mkdir()
     environment = {name: value for name, value in shop.environment.items() if "DAEMON" not in name}
@@ -133,7 +127,6 @@ def test_a_delay_longer_than_the_visibility_timeout(shop: Shop) -> None:
 
 
 def test_while_no_worker_runs(shop: Shop) -> None:
-    """What is due waits for the next worker of the group."""
     shop.call('note.apply_async(("waited",), countdown=0.2)')
     with Observer(shop.directory) as observer:
         until(lambda: not len(observer.pending().timers), "that it has fired")

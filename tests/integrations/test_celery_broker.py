@@ -32,20 +32,17 @@ class Broker:
         self._stack = ExitStack()
 
     def start(self) -> None:
-        """Returns when it serves."""
         log = self._place / "redis"
         redis = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
         self._stack.enter_context(running(*redis, log=log, cwd=self._place))
         until(lambda: "Ready to accept" in log.read_text(), "redis")
 
     def stop(self) -> None:
-        """Returns when it has ended."""
         self._stack.close()
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    """One that serves."""
     broker = Broker(tmp_path)
     broker.start()
     yield broker
@@ -55,7 +52,6 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 def test_the_broker_is_away_when_it_is_due(
     wheel_server: wheeld.ForkServer, broker: Broker, tmp_path: Path
 ) -> None:
-    """It is sent when the broker is back; and one that has expired by then is not run."""
     with ExitStack() as stack:
         daemon = stack.enter_context(wheel_server.embedded(capacity=4096, payload_bytes=300))
         environment = {

@@ -75,7 +75,6 @@ class Shop:
         self.tasks = {"plain": plain, "full": full, "linked": linked, "again": again}
 
     def receive(self) -> Any:
-        """The next message, as a worker gets it."""
         message = until(
             lambda: self.channel.basic_get("celery") or self.channel.basic_get("mails"), "it"
         )
@@ -86,7 +85,6 @@ class Shop:
                 bytes(message.body), message.delivery_info)  # fmt: skip
 
     def of(self, task: str, args: Any, kwargs: Any, **options: Any) -> Any:
-        """What a worker receives of a call; or the type of its error."""
         try:
             self.tasks[task].apply_async(args, kwargs, task_id="the one", **options)
         except Exception as error:
@@ -102,7 +100,6 @@ def daemon(wheel_server: wheeld.ForkServer) -> Iterator[Any]:
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wheel's delays are short, however slow the machine is; Celery's stay far."""
     real = integration._delay
     monkeypatch.setattr(integration, "_delay", lambda *given: min(real(*given), SOON))
 
@@ -121,7 +118,6 @@ def shop(daemon: Any, soon: None) -> Iterator[Shop]:
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
-    """What is logged of this integration."""
     integration._said.clear()
     with caplog.at_level(logging.WARNING, "wheeld"):
         yield lambda: [x.getMessage() for x in caplog.records if "delayed by Celery" in x.message]
@@ -173,7 +169,6 @@ OPTIONS = st.fixed_dictionaries({}, optional={
     options=OPTIONS,
 )
 def test_any_call(shop: Shop, task: str, args: Any, kwargs: Any, options: Any) -> None:
-    """Arguments, serializers and options of every kind."""
     if ("stamp" in options) != ("stamped_headers" in options):
         options.pop("stamp", None), options.pop("stamped_headers", None)
     for link in {"link", "link_error"} & options.keys():
@@ -198,7 +193,6 @@ CASES: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("case", ["large", "queue", "headers"])
 def test_not_taken(shop: Shop, said: Any, case: str) -> None:
-    """Celery delays it, which is logged once."""
     options, reason = CASES[case]
     for _ in range(2):
         shop.tasks["plain"].apply_async(**{"countdown": FAR, **options})
@@ -216,7 +210,6 @@ def test_a_producer_of_another_broker(shop: Shop, said: Any) -> None:
 
 
 def test_an_error_is_the_callers(shop: Shop) -> None:
-    """Arguments that nothing serializes raise what Celery raises."""
     assert shop.of("plain", (object(),), {}, countdown=FAR) is shop.of("plain", (object(),), {})
 
 
@@ -234,7 +227,6 @@ def test_calls_by_name_and_in_chains(shop: Shop, said: Any) -> None:
 
 
 def test_a_retry(daemon: Any, said: Any) -> None:
-    """Of a real worker."""
     shop = Shop(daemon, task_default_queue="retried")
     shop.app.conf.task_queues = None
     options: Any = {"pool": "solo", "perform_ping_check": False, "shutdown_timeout": LONG}
@@ -247,7 +239,6 @@ def test_a_retry(daemon: Any, said: Any) -> None:
 
 
 def test_signals_and_events_belong_to_the_call(daemon: Any, soon: None) -> None:
-    """A handler may add headers, such as those of a trace, in the context of the caller."""
     published: list[Any] = []
 
     def trace(headers: Any = None, **_: Any) -> None:
@@ -275,7 +266,6 @@ def test_signals_and_events_belong_to_the_call(daemon: Any, soon: None) -> None:
 
 @pytest.mark.parametrize("used", [False, True])
 def test_install_in_one_step(daemon: Any, used: bool) -> None:
-    """Before or after the application is used; a task's own class does not matter."""
     app: Any = Celery("shop", broker="memory://", set_as_current=False)
     if used:
         app.amqp.send_task_message  # noqa: B018

@@ -23,7 +23,6 @@ def test_it_connects_when_it_can(
     monkeypatch: pytest.MonkeyPatch,
     trouble: str,
 ) -> None:
-    """No descriptor is left, or the daemon has no room for another worker: said once."""
     monkeypatch.setattr(integration, "AGAIN_CONNECTED_SECONDS", 0.02)
     app: Any = Celery("shop", set_as_current=False)
     with ExitStack() as stack:

@@ -26,7 +26,6 @@ wheel = wheel_fixture()
 
 @pytest.mark.wheel(virtual_clock=False)
 def test_aiohttp(wheel: Wheel) -> None:
-    """504 at the deadline, the handler cancelled; one that lifts it may go on."""
     ended: list[str] = []
 
     async def slow(request: web.Request) -> web.Response:
@@ -68,7 +67,6 @@ async def _advance(wheel: Wheel, seconds: float) -> None:
 
 @LOOPS
 def test_sleeps_and_scopes_of_anyio(wheel: Wheel, backend: str) -> None:
-    """sleep, move_on_after, fail_after, and what was scheduled, in their order."""
     order: list[Any] = []
 
     async def sleep(timers: AnyioTimers, seconds: float) -> None:
@@ -110,8 +108,6 @@ def test_sleeps_and_scopes_of_anyio(wheel: Wheel, backend: str) -> None:
 
 
 def test_a_cancelled_sleep_of_trio_leaves_the_wheel(wheel: Wheel) -> None:
-    """Also one that trio's own scope ends."""
-
     async def main() -> None:
         async with open_timers(wheel) as timers:
             with trio.move_on_after(0.01):
@@ -124,8 +120,6 @@ def test_a_cancelled_sleep_of_trio_leaves_the_wheel(wheel: Wheel) -> None:
 @LOOPS
 @pytest.mark.wheel(virtual_clock=False)
 def test_anyio_when_the_daemon_goes(wheel: Wheel, backend: str) -> None:
-    """What waits is cancelled, and the block raises DaemonNotRunning."""
-
     async def main() -> None:
         async with open_timers(wheel, reconnect_for=0.1) as timers:
             pid = wheel.status()["pid"]
@@ -139,8 +133,6 @@ def test_anyio_when_the_daemon_goes(wheel: Wheel, backend: str) -> None:
 @LOOPS
 @pytest.mark.parametrize("kind", [None, "fail_after", "move_on_after"])
 def test_scopes_end_as_those_of_anyio(wheel: Wheel, backend: str, kind: str | None) -> None:
-    """The same block under either, for each delay and each way to end: `kind` None is a sleep."""
-
     async def nap(make: Any, delay: Any, end: str) -> str:
         try:
             if kind is None:
@@ -190,8 +182,6 @@ class Ours(Exception):
 def test_what_a_block_raises_comes_out_as_it_is(
     wheel: Wheel, backend: str, error: BaseException
 ) -> None:
-    """The block's own task group is nobody else's business."""
-
     async def main() -> None:
         async with open_timers(wheel) as timers:
             await timers.sleep(0)

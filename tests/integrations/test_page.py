@@ -19,7 +19,6 @@ EXAMPLES = [x for page in PAGES for x in re.findall(r"```py\n(.*?)```", page.rea
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
 def test_example(example: str, wheel_server: wheeld.ForkServer, tmp_path: Path) -> None:
-    """Each in a process of its own, beside a daemon called `default`."""
     with wheel_server.embedded(name="default", runtime_dir=str(tmp_path), capacity=1024):
         done = subprocess.run(
             [sys.executable, "-c", example],

@@ -30,14 +30,12 @@ FOR_EVER = 60.0
 
 @pytest.fixture
 def stack() -> Any:
-    """What is entered in it ends with the test."""
     with ExitStack() as stack:
         yield stack
 
 
 @pytest.fixture
 def daemon(wheel_server: wheeld.ForkServer, stack: ExitStack) -> Any:
-    """Of few slots; ended by `stack.close()`."""
     return stack.enter_context(wheel_server.embedded(capacity=64))
 
 
@@ -47,13 +45,11 @@ async def _wait(request: Request) -> PlainTextResponse:
 
 
 def application(daemon: str, **options: Any) -> DeadlineMiddleware:
-    """Its requests wait for as long as they say."""
     inner = Starlette(routes=[Route("/", _wait)])
     return DeadlineMiddleware(inner, LIMIT, daemon, **options)
 
 
 async def status_of(app: DeadlineMiddleware, seconds: float) -> int:
-    """The status of a request that takes so long."""
     sent: list[Any] = []
     scope = {
         "type": "http", "method": "GET", "path": "/", "headers": [],
@@ -72,7 +68,6 @@ async def status_of(app: DeadlineMiddleware, seconds: float) -> int:
 
 
 def test_a_loop_for_each_request(daemon: str) -> None:
-    """As test clients have it: each loop has a worker, and those of closed loops leave."""
     app = application(daemon)
     for _ in range(3):
         assert asyncio.run(status_of(app, 0.0)) == 200
@@ -82,7 +77,6 @@ def test_a_loop_for_each_request(daemon: str) -> None:
 
 
 def test_requests_outlive_the_daemon(daemon: str, stack: ExitStack) -> None:
-    """Those under way and those that come later are served, each with its deadline."""
     app = application(daemon, reconnect_for=0.01)
 
     async def main() -> list[int]:
@@ -97,7 +91,6 @@ def test_requests_outlive_the_daemon(daemon: str, stack: ExitStack) -> None:
 
 
 def test_without_a_daemon(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Said once, not with each request."""
     app = application(str(tmp_path / "none"))
 
     async def main() -> None:
@@ -108,21 +101,18 @@ def test_without_a_daemon(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> No
 
 
 async def fill(timers: AsyncTimers) -> None:
-    """Take every slot."""
     with suppress(WheelFull):
         for _ in range(65):
             timers.schedule(FOR_EVER)
 
 
 async def go(timers: AsyncTimers, stack: ExitStack) -> None:
-    """End the daemon, and wait until the client knows."""
     await asyncio.to_thread(stack.close)
     while timers._lost is None:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 
 async def close(timers: AsyncTimers, stack: ExitStack) -> None:
-    """Leave the `async with`."""
     await timers.__aexit__(None, None, None)
 
 
@@ -133,7 +123,6 @@ troubles = pytest.mark.parametrize("trouble", [lambda t, s: fill(t), go, close])
 @troubles
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 async def test_it_expires(daemon: str, stack: ExitStack, trouble: Trouble, when: str) -> None:
-    """By the loop, where the wheel cannot; and it does not wait for room."""
     timers = await AsyncTimers(daemon, reconnect_for=0.01).__aenter__()
     loop = asyncio.get_running_loop()
     if when == "before":
@@ -154,7 +143,6 @@ async def test_it_expires(daemon: str, stack: ExitStack, trouble: Trouble, when:
 
 @troubles
 async def test_it_can_be_moved(daemon: str, stack: ExitStack, trouble: Trouble) -> None:
-    """Lifted, set again, and moved."""
     timers = await AsyncTimers(daemon, reconnect_for=0.01).__aenter__()
     loop = asyncio.get_running_loop()
     async with Deadline.after(timers, FOR_EVER) as deadline:
@@ -178,7 +166,6 @@ async def test_it_can_be_moved(daemon: str, stack: ExitStack, trouble: Trouble) 
 def test_blocks_of_threads_run_all_the_same(
     daemon: str, stack: ExitStack, trouble: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without a limit, which is logged; and the one after the trouble has one again."""
     with connect(daemon, reconnect_for=0.01) as timers, timers.dispatching():
         if trouble == "full":
             ids = timers.schedule_many([FOR_EVER] * 63)
@@ -203,7 +190,6 @@ def test_blocks_of_threads_run_all_the_same(
 
 
 def test_no_descriptor_is_left_to_connect_with(daemon: str) -> None:
-    """Requests are served all the same, and on the wheel as soon as there are descriptors again."""
     deadlines = application(daemon)
     limited = TimeoutMiddleware(lambda *_: [b"done"], LIMIT, daemon)
 

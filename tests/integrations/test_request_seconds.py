@@ -47,7 +47,6 @@ MADE: dict[str, Callable[[Any], object]] = {
 @pytest.mark.parametrize("framework", MADE)
 @pytest.mark.parametrize("seconds", [-1, math.nan, "2s"], ids=str)
 def test_refused(framework: str, seconds: Any) -> None:
-    """By the value that was given."""
     with pytest.raises((TypeError, ValueError), match=f"{seconds!r}: expected seconds"):
         MADE[framework](seconds)
 
@@ -55,12 +54,10 @@ def test_refused(framework: str, seconds: Any) -> None:
 @pytest.mark.parametrize("framework", MADE)
 @pytest.mark.parametrize("seconds", [None, math.inf, 0, 2, 1e30], ids=str)
 def test_taken(framework: str, seconds: Any) -> None:
-    """None and infinity are no limit."""
     MADE[framework](seconds)
 
 
 def test_a_function_is_asked_for_each_request() -> None:
-    """What is left of a budget may be below 0."""
     limit = limits_of({"a": 2, "b": None, "c": -0.5, "d": math.inf, "e": "2s"}.get)  # type: ignore[arg-type]
     assert [limit(request) for request in "abcd"] == [2.0, None, 0.0, None]
     with pytest.raises(TypeError, match="'2s': expected seconds"):

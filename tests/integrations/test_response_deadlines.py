@@ -64,7 +64,6 @@ BEGUN = {
 
 
 async def _served(app: Any, daemon: Any, kind: str = "http", layers: int = 1) -> tuple[Any, Any]:
-    """What an application sends under the middleware, and how it ends."""
     sent: list[Any] = []
     wrapped = [app]
     for _ in range(layers):
@@ -187,7 +186,6 @@ def _slow_in_python() -> bytes:
 
 
 def _serve(app: Any, write: bool = False) -> tuple[list[Any], bytes, Any]:
-    """As servers do: the heads, the body, and the error."""
     heads: list[Any] = []
     got: list[bytes] = []
 
@@ -223,7 +221,6 @@ ENDS: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("thread", ["main", "other"])
 @pytest.mark.parametrize("case", ENDS)
 def test_close_is_called_once(daemon: Any, case: str, thread: str) -> None:
-    """However the request ends, and a streamed body has a limit, too."""
     parts, expected = ENDS[case]
     if thread == "other":
         parts = [_slow_in_python if part is _slow else part for part in parts]
@@ -284,7 +281,6 @@ def test_what_servers_treat_otherwise_stays_what_it_is(daemon: Any, kind: Any) -
 
 
 def test_an_alarm_is_the_views_own(daemon: Any) -> None:
-    """It neither takes the limit's place nor gets its signal."""
     alarms: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, _: alarms.append(number))
     try:
@@ -307,7 +303,6 @@ def test_an_alarm_is_the_views_own(daemon: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["sync", "gthread", "gevent"])
 def test_a_stream_is_cut_off_under_gunicorn(daemon: Any, tmp_path: Path, kind: str) -> None:
-    """It ends broken, and the process goes on."""
     options = ["--worker-class", kind, *(["--threads", "2"] if kind == "gthread" else [])]
     log = tmp_path / "log"
     with web_server.gunicorn("web_apps:stream_app()", str(daemon), *options, log=log) as server:
@@ -432,14 +427,12 @@ async def _by_celery(daemon: Any) -> str:
 
 @pytest.mark.parametrize("by", [_by_asgi, _by_process, _by_gunicorn, _by_celery])
 async def test_a_name_in_use(daemon: Any, by: Any) -> None:
-    """Of another service, or of the server that this one follows: it connects all the same."""
     assert await by(daemon) == "web"
     with connect(daemon, worker="web"):
         assert (await by(daemon)).startswith("web-")
 
 
 def test_two_services_and_an_upgrade_on_the_fly(daemon: Any, tmp_path: Path) -> None:
-    """The masters live, and each process is a worker."""
     conf = tmp_path / "conf.py"
     conf.write_text(f"""
 from wheeld_client.integrations.gunicorn import connect_worker, leave_worker

@@ -16,7 +16,6 @@ ASGI = ("--workers", "2", "--worker-class", "uvicorn_worker.UvicornWorker")
 
 
 def test_fastapi_under_gunicorn(daemon: str, tmp_path: Path) -> None:
-    """By a dependency and by the middleware: 504, the task is cancelled, the worker goes on."""
     with web_server.gunicorn("fastapi_apps:app", daemon, *ASGI, log=tmp_path / "log") as server:
         for path in ("/slow", "/all"):
             status, text = server.get(path)
@@ -31,7 +30,6 @@ def test_fastapi_under_gunicorn(daemon: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["sync", "gthread", "gevent"])
 def test_wsgi_under_gunicorn(daemon: str, tmp_path: Path, kind: str) -> None:
-    """What waits in a sleep, a socket or in code is ended where the kind of worker allows it."""
     options = ["--worker-class", kind, *(["--threads", "2"] if kind == "gthread" else [])]
     paths = {"sync": ["/sleep", "/socket", "/code"], "gthread": ["/code"], "gevent": ["/sleep"]}
     with web_server.gunicorn(
@@ -46,7 +44,6 @@ def test_wsgi_under_gunicorn(daemon: str, tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("app", ["flask_app", "django_app"])
 def test_extensions_under_gunicorn(daemon: str, tmp_path: Path, app: str) -> None:
-    """Flask and Django: views reach the process's timers, and slow ones are ended."""
     with web_server.gunicorn(f"web_apps:{app}()", daemon, log=tmp_path / "log") as server:
         status, worker = server.get("/quick")
         assert status == 200
@@ -56,7 +53,6 @@ def test_extensions_under_gunicorn(daemon: str, tmp_path: Path, app: str) -> Non
 
 
 def test_hooks_of_gunicorn(daemon: str, tmp_path: Path) -> None:
-    """Each process is a worker before its first request, by its own name, and leaves at its end."""
     conf = tmp_path / "gunicorn.conf.py"
     conf.write_text(f"""
 from wheeld_client.integrations.gunicorn import connect_worker, leave_worker

@@ -43,7 +43,6 @@ SOME_ROWS = ["callbacks", "sparse", "adders", "allocate", "start"]
 
 
 def run_bench(*arguments: str, directory: Path) -> dict[str, Any]:
-    """What it writes as JSON; with what it prints."""
     file = directory / "found.json"
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--quick", "--rounds", "1", "--json", file, *arguments],
@@ -73,7 +72,6 @@ def test_details(tmp_path: Path) -> None:
 
 
 def test_rows_of_the_table(tmp_path: Path) -> None:
-    """Each line has what was reached, and beside it every contender that is not missing."""
     found = run_bench("--only", ",".join([*SOME_ROWS, "pending"]), directory=tmp_path)
     assert [row["name"] for row in found["rows"]] == SOME_ROWS
     assert {row.name for row in ROWS} > set(SOME_ROWS)
@@ -120,13 +118,11 @@ def test_a_line_is_judged_by_its_reach() -> None:
 
 
 def missing(quick: bool) -> Iterator[Sample]:
-    """A contender that this machine does not have."""
     raise Missing("no such program")
     yield {}
 
 
 def counting(quick: bool) -> Iterator[Sample]:
-    """Its round's number."""
     for number in itertools.count():
         yield {"n": float(number)}
 
@@ -164,14 +160,11 @@ def test_table_aligns() -> None:
 
 
 class Waiting(wheeld_client.DelayedOperation):
-    """Is never ready by itself."""
-
     def try_complete(self) -> bool:
         return False
 
 
 def test_the_purging_wheel_keeps_links_until_a_purge() -> None:
-    """What is over stays under its keys, until more than the interval are over."""
     with wheeld.embedded(capacity=100) as name, wheeld_client.connect(name) as timers:
         purgatory = PurgingPurgatory(timers, "p", purge_interval=5)
         operations = [Waiting(3600.0) for _ in range(8)]
@@ -201,7 +194,6 @@ def test_two_commits_are_compared(tmp_path: Path) -> None:
 
 
 def test_the_pages_hold_what_the_run_found() -> None:
-    """docs/benchmark.md and the README are those of docs/benchmark.json, figures and all."""
     content = json.loads(page.FOUND.read_text())
     for path, text in page.pages(content, ROOT).items():
         told = f"{path.name} differs from docs/benchmark.json: run python -m bench.page"

@@ -28,8 +28,6 @@ HOUR = 3600.0
 
 
 def recording(base: type) -> type:
-    """An operation that completes when it is told to, and remembers what was called."""
-
     class Recorder(base):  # type: ignore[misc]
         def __init__(self, timeout: float) -> None:
             super().__init__(timeout)
@@ -52,7 +50,6 @@ def recording(base: type) -> type:
 
 @pytest.fixture(params=["old", "lazy"])
 def design(request: pytest.FixtureRequest) -> Iterator[tuple[Any, type]]:
-    """A purgatory and the class of its operations."""
     if request.param == "old":
         purgatory, base = OldPurgatory(), OldOperation
     else:
@@ -203,7 +200,6 @@ def test_no_request_comes_before_its_time(rng_seed: int) -> None:
 def test_no_request_comes_while_the_completer_lags(
     rng_seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Completions that are late would be taken for expirations."""
     plan = workload.make_plan(workload.CASES["low"], math.inf, 5_000, rng_seed)
     completer = workload.Completer(time.monotonic() - 100.0)
     naps: list[float] = []
@@ -226,7 +222,6 @@ def test_no_request_comes_while_the_completer_lags(
 
 
 def test_a_rate_with_late_completions_is_no_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Achieved, but more than were drawn expired: missed; saturation is below."""
     limit = 60_000.0
 
     def fake(point: Point, seed: int) -> dict[str, Any]:
@@ -245,8 +240,6 @@ def test_a_rate_with_late_completions_is_no_point(monkeypatch: pytest.MonkeyPatc
 def test_flat_out_too_a_run_with_late_completions_does_not_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of three, two that count make the numbers; of one that does not there are none."""
-
     def fake(point: Point, seed: int) -> dict[str, Any]:
         late = 0.3 if point.rate == math.inf and (seed == 3000 or point.case == "high") else 0.0
         numbers = dict.fromkeys(
@@ -292,8 +285,6 @@ def test_taken_ones_are_gone_and_the_others_keep_their_order(rng_seed: int) -> N
 
 
 def pretend(limits: dict[str, float], runs: list[Any]) -> Any:
-    """`measure` of contenders that manage so many per second."""
-
     def pretended(point: Any, seed: int) -> dict[str, Any]:
         runs.append(point)
         achieved = min(point.rate, limits[point.contender])

@@ -1,4 +1,4 @@
-"""The files of containers/ agree with each other, and the example service does what it says."""
+"""The files of examples/containers/ agree with each other; the example service works."""
 
 import asyncio
 import re
@@ -11,7 +11,7 @@ import pytest
 import wheeld
 from programs import ROOT
 
-FOLDER = ROOT / "containers"
+FOLDER = ROOT / "examples" / "containers"
 SHARED = {"/dev/shm", "/run/wheeld"}
 yaml = pytest.importorskip("yaml", reason="PyYAML is missing: pip install -e '.[docs]'")
 
@@ -43,7 +43,6 @@ def test_the_containers_of_the_pod_share_what_they_must() -> None:
 
 
 async def statuses(app: Any) -> list[int]:
-    """What it answers to a request that is quick, and to one that is slow."""
     said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
     lifespan = asyncio.create_task(app({"type": "lifespan"}, told.get, said.put))
@@ -60,7 +59,6 @@ async def statuses(app: Any) -> list[int]:
 
 
 def test_the_service_answers_and_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over ASGI, on a daemon of the name that it expects."""
     module = runpy.run_path(str(FOLDER / "web/app.py"))
     with tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as base:
         monkeypatch.setenv("WHEELD_RUNTIME_DIR", base)

@@ -42,7 +42,6 @@ PARTS = {
 
 
 def imported() -> dict[Path, set[str]]:
-    """Other people's packages that each of our files imports, anywhere in it."""
     found: dict[Path, set[str]] = {}
     for file in chain.from_iterable(map(_files, (*OURS, "bench"))):
         modules: set[str] = set()
@@ -67,18 +66,15 @@ def _files(folder: str) -> Iterable[Path]:
 
 
 def extras_of(file: Path) -> tuple[str, ...]:
-    """What has to be installed for a file."""
     part = next(str(part) for part in (file, *file.parents) if str(part) in PARTS)
     return PARTS[part]
 
 
 def names(requirements: list[str]) -> set[str]:
-    """The packages that are required."""
     return {re.split(r"[^\w-]", requirement)[0].replace("-", "_") for requirement in requirements}
 
 
 def test_what_is_imported_is_required() -> None:
-    """Nothing is used that only comes along with something else, or with another extra."""
     for file, modules in imported().items():
         required = names(dependency_bounds.requirements(extras_of(file)))
         assert modules - OF_THE_PROGRAM <= required, file
@@ -86,7 +82,6 @@ def test_what_is_imported_is_required() -> None:
 
 @pytest.mark.parametrize("extra", ["", *EXTRAS, "bench"])
 def test_what_is_required_is_imported(extra: str) -> None:
-    """By files that need it: nobody installs in vain."""
     used: set[str] = set()
     for file, modules in imported().items():
         used |= modules if not extra or extra in extras_of(file)[-1:] else set()
@@ -95,7 +90,6 @@ def test_what_is_required_is_imported(extra: str) -> None:
 
 
 def test_extras_of_one_package_agree() -> None:
-    """A package that stands in several extras has one lowest version; but for data sources."""
     lowest = {dependency_bounds.lowest(line) for line in dependency_bounds.requirements(EXTRAS)}
     found = Counter(re.split(r"[\[=]", line)[0] for line in lowest)
     assert found.pop("pyspark") == 2  # of reports, of data sources
@@ -103,7 +97,6 @@ def test_extras_of_one_package_agree() -> None:
 
 
 def test_what_is_installed_is_allowed() -> None:
-    """The tests that run here run with versions that users may have."""
     for line in map(dependency_bounds.lowest, dependency_bounds.requirements()):
         name, _, version = line.partition("==")
         have, least = (

@@ -45,7 +45,6 @@ def test_each_block_is_run_by_a_test() -> None:
 
 
 def _commands() -> list[tuple[str, str]]:
-    """Page and line of each command in an indented block, without schemes (`...`, `[`)."""
     found = []
     for page in PAGES:
         text = re.sub(r"^( *)```.*?```", "", page.read_text(), flags=re.S | re.M)
@@ -61,7 +60,6 @@ COMMANDS = _commands()
 
 @pytest.mark.parametrize(("page", "line"), COMMANDS, ids=[f"{p}-{w}" for p, w in COMMANDS])
 def test_each_command_is_understood(page: str, line: str) -> None:
-    """Nothing is run: the command exists and takes these arguments."""
     line = line.replace("$timer", "7")
     words = [word for word in shlex.split(line, comments=True) if not re.match(r"[A-Z_]+=", word)]
     words = words[:-1] if words[-1] == "&" else words
@@ -74,7 +72,6 @@ def test_each_command_is_understood(page: str, line: str) -> None:
 
 
 def understand(words: list[str]) -> None:
-    """Parse a command line of `wheeld`, down to the options of its last subcommand."""
     command = get_command(cli.app)
     while hasattr(command, "commands"):
         command, words = command.commands[words[0]], words[1:]

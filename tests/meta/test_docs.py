@@ -21,7 +21,6 @@ BLOCKS = [
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory):
-    """Environment of a user who has started a daemon called `default`."""
     base = tmp_path_factory.mktemp("run", numbered=True)
     with wheeld.embedded(name="default", runtime_dir=str(base), capacity=10_000):
         yield {**os.environ, "WHEELD_RUNTIME_DIR": str(base)}
@@ -69,7 +68,6 @@ Timers.schedule, Timers.poll = schedule, poll
 
 @pytest.mark.parametrize("before", ["", LATE_AND_BACKWARDS], ids=["as it is", "late and backwards"])
 def test_payload_of_the_page_on_timers(before: str, environment: dict[str, str]) -> None:
-    """What the example with a payload prints does not depend on what else fires when."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/timers.md").read_text(), re.S)
     (example,) = (block for block in blocks if "payload=" in block)
     assert run(["-c", before + example], environment).splitlines()[0] == "b'order 1'"
@@ -116,7 +114,6 @@ OF_USERS |= {"report.html", "report/report.html"}
 
 
 def test_files_that_documents_name_exist() -> None:
-    """By their path, or the end of it."""
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     known = listed.stdout.split()
     if not known:
@@ -136,7 +133,6 @@ def test_links_in_documents_lead_somewhere() -> None:
 
 
 def test_excerpts_of_the_broker_are_its_code() -> None:
-    """Each line that its page shows of it stands there."""
     code = {
         line.strip()
         for path in (ROOT / "examples" / "broker").rglob("*.py")

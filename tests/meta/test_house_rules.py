@@ -15,7 +15,6 @@ STORE = "wh_store_release(&s->ready, 1); /* pairs: ready */\n"
 
 
 def found(root: Path, files: dict[str, str]) -> list[tuple[str, int, str]]:
-    """Write `files` and return path, line and rule of each violation."""
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +75,6 @@ def test_this_checkout_keeps_the_rules() -> None:
 
 
 def test_a_start_does_not_load_what_prints() -> None:
-    """`wheeld start` is to serve soon; what only other commands need is loaded by them."""
     others = {"rich.console", "psutil", "pyarrow", "pyspark"}
     code = f"import sys, wheeld.cli.start; print(sorted({others!r} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

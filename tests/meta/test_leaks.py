@@ -26,7 +26,6 @@ TYPES = ("Worker", "Clock", "Pool", "PoolBuffer", "Purgatory", "Operation")
 
 @pytest.fixture(scope="module", autouse=True)
 def collect_quickly() -> Iterator[None]:
-    """The garbage collector has to look at what came after this, not at what a test run holds."""
     gc.collect()
     gc.freeze()
     yield
@@ -35,14 +34,12 @@ def collect_quickly() -> Iterator[None]:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    """Fresh for each call that is tested."""
     bench = Bench()
     yield bench
     bench.close()
 
 
 def watched(b: Bench) -> list[int]:
-    """Reference counts of what all calls share."""
     shared = (
         b.wheel.dtype,
         np.empty,
@@ -57,12 +54,10 @@ def watched(b: Bench) -> list[int]:
 
 
 def resident() -> int:
-    """Resident memory, bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def repeat(call: Callable[[Bench], Any], b: Bench, times: int, fails: bool) -> None:
-    """Call it so often."""
     for _ in range(times):
         if fails:
             with pytest.raises(Exception):  # noqa: B017
@@ -72,7 +67,6 @@ def repeat(call: Callable[[Bench], Any], b: Bench, times: int, fails: bool) -> N
 
 
 def check_calls(call: Callable[[Bench], Any], b: Bench, fails: bool) -> None:
-    """Memory blocks, references, descriptors and maps are the same after many calls."""
     repeat(call, b, 300, fails)
     gc.collect()
     references, fds = watched(b), len(os.listdir("/proc/self/fd"))
@@ -87,7 +81,6 @@ def check_calls(call: Callable[[Bench], Any], b: Bench, fails: bool) -> None:
 
 
 def resident_growth(call: Callable[[Bench], Any], b: Bench, fails: bool) -> int:
-    """What many calls add to the resident memory, bytes."""
     memory = resident()
     repeat(call, b, CALLS, fails)
     gc.collect()
@@ -96,18 +89,15 @@ def resident_growth(call: Callable[[Bench], Any], b: Bench, fails: bool) -> int:
 
 @pytest.mark.parametrize("name", GOOD)
 def test_calls_do_not_leak(bench: Bench, name: str) -> None:
-    """Every native call, thousands of times."""
     check_calls(GOOD[name], bench, fails=False)
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_refused_calls_do_not_leak(bench: Bench, name: str) -> None:
-    """Every way in which a native call refuses, thousands of times."""
     check_calls(BAD[name], bench, fails=True)
 
 
 def test_no_call_is_forgotten() -> None:
-    """The tables above name every native function and method."""
     names = {
         name
         for place in (_native, *(vars(_native)[name] for name in TYPES))
@@ -118,8 +108,6 @@ def test_no_call_is_forgotten() -> None:
 
 
 def test_workers_and_wheels_are_freed() -> None:
-    """A client is freed with its last reference, and its maps and descriptors with it."""
-
     def once() -> weakref.ref[LocalTimers]:
         with LocalWheel(256, 2) as wheel:
             timers = wheel.worker(0)
@@ -144,7 +132,6 @@ def test_workers_and_wheels_are_freed() -> None:
 
 
 def test_events_outlive_their_client() -> None:
-    """An array of events is memory of its own."""
     with LocalWheel(payload_bytes=16) as wheel:
         timers = wheel.worker(0)
         timers.schedule(0, 5, payload=b"abc")
@@ -159,13 +146,11 @@ def test_events_outlive_their_client() -> None:
 
 
 def poll_until_closed(timers: LocalTimers) -> None:
-    """What the thread does."""
     with pytest.raises(ClientClosed):
         timers.poll(None)
 
 
 def test_client_is_freed_after_the_poll_that_its_close_ended() -> None:
-    """A client that is closed while another thread polls it is freed with that poll."""
     with LocalWheel() as wheel:
         for _ in range(20):
             timers = wheel.worker(0)

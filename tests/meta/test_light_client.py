@@ -28,7 +28,6 @@ with connect(sys.argv[1], worker="light") as timers:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """One without the packages of the extra, as far as an import can tell."""
     for name in ("psutil", "rich", "typer", "pydantic"):
         (tmp_path / f"{name}.py").write_text(f"raise ImportError('no {name} here')\n")
     environment = of_checkout()
@@ -37,7 +36,6 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def test_the_client_works_alone(environment: dict[str, str]) -> None:
-    """Timers, callbacks and a purgatory of a daemon that was started elsewhere."""
     with wheeld.embedded(capacity=1024) as daemon:
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", CLIENT, str(daemon)],
@@ -49,13 +47,11 @@ def test_the_client_works_alone(environment: dict[str, str]) -> None:
 
 
 def test_its_dependencies() -> None:
-    """Two packages, and no more by way of an extra that everybody has."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert [name.split(">=")[0] for name in project["dependencies"]] == ["numpy", "posix_ipc"]
 
 
 def test_the_command_says_what_it_lacks() -> None:
-    """No traceback where the client alone is installed."""
     program = (
         "import importlib.util, sys; real = importlib.util.find_spec\n"
         "importlib.util.find_spec = lambda name, *a: None if name == 'typer' else real(name, *a)\n"
@@ -70,7 +66,6 @@ def test_the_command_says_what_it_lacks() -> None:
 
 
 def test_a_program_without_a_loop_loads_no_asyncio() -> None:
-    """What the top level offers is loaded when it is used, and all of it is there."""
     program = (
         "import sys; from wheeld_client import connect; assert 'asyncio' not in sys.modules\n"
         "import wheeld_client as c; assert set(c.__all__) <= set(dir(c))\n"

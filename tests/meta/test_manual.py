@@ -29,7 +29,6 @@ def share(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_help_has_an_example_and_is_shown_whole() -> None:
-    """Rich takes [words] in a help text for styles, and leaves them out."""
     groups = [typer.main.get_command(app)]
     commands = []
     for group in groups:

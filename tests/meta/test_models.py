@@ -1,11 +1,11 @@
-"""The models of models/: they name real places, have mutants, hold, and fail when mutated."""
+"""The models name real places, have mutants, hold, and fail when mutated."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-import verify
+from proofs import verify
 
 ROOT = Path(__file__).resolve().parents[2]
 PLACE = re.compile(r"([\w/]+\.(?:h|c|py)):([A-Za-z_][\w.]*)")
@@ -13,7 +13,6 @@ CORE = ("core/include/wheeld", "core/wheeld_core/native")
 
 
 def source_of(file: str) -> str:
-    """Text of a file as the models name it: headers and C files without their folder."""
     in_core = (path for folder in CORE for path in (ROOT / folder).rglob(file))
     return next(path for path in (ROOT / file, *in_core) if path.is_file()).read_text()
 

@@ -1,4 +1,4 @@
-"""The list of tools/mutants.py: each mutation still applies, and the fastest are caught.
+"""The list of proofs/mutants.py: each mutation still applies, and the fastest are caught.
 
 All of them: `make mutants`.
 """
@@ -7,8 +7,7 @@ from collections import Counter
 
 import pytest
 
-import mutants
-import sanitize
+from proofs import mutants, sanitize
 
 MUTATIONS = mutants.load()
 FAST = ("recovery-not-awake", "due-rounds-down", "positions-unmasked")
@@ -19,7 +18,6 @@ needs_compiler = pytest.mark.skipif(
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_it_applies(mutation: mutants.Mutation) -> None:
-    """Its text stands once in its file, and it changes something."""
     assert mutation.places(mutants.ROOT) == 1, f"{mutation.file} has changed: {mutation.old!r}"
     assert mutation.old != mutation.new
     kind, program, *_ = mutation.by.split()
@@ -30,7 +28,6 @@ def test_it_applies(mutation: mutants.Mutation) -> None:
 
 
 def test_names_are_unique() -> None:
-    """`--only NAME` means one of them."""
     count = Counter(mutation.name for mutation in MUTATIONS)
     assert max(count.values()) == 1, count.most_common(1)
     assert len(count) >= 30
@@ -39,7 +36,6 @@ def test_names_are_unique() -> None:
 @needs_compiler
 @pytest.mark.parametrize("name", FAST)
 def test_it_is_caught(name: str) -> None:
-    """The test named for it passes without it and fails with it."""
     mutation = next(mutation for mutation in MUTATIONS if mutation.name == name)
     assert mutants.try_test(mutation.by, None).word == "passed"
     verdict = mutants.try_test(mutation.by, mutation)
@@ -56,7 +52,6 @@ def test_it_is_caught(name: str) -> None:
     ],
 )
 def test_what_proves_nothing(old: str, new: str) -> None:
-    """A mutation that does not compile or does not apply is not caught."""
     mutation = mutants.Mutation(
         "broken", "core/include/wheeld/shared/slot.h", old, new, "", "harness places plain"
     )
@@ -77,5 +72,4 @@ def test_what_proves_nothing(old: str, new: str) -> None:
     ],
 )
 def test_verdicts(returncode: int, output: str, word: str, report: str) -> None:
-    """A failure counts only with a report of its own."""
     assert mutants.judge(returncode, output, 0.0) == mutants.Verdict(word, 0.0, report)

@@ -14,7 +14,6 @@ RELATIVE = re.compile(r"\]\((?!https?:|#)([^)]*)\)")
 
 
 def described(**environment: str) -> str:
-    """The description that the build gives a package."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "setup.py", "--long-description"],
         cwd=ROOT,
@@ -28,7 +27,6 @@ def described(**environment: str) -> str:
 
 
 def test_links_are_absolute_where_pages_are_known() -> None:
-    """Each relative one leads to the same file there."""
     links = RELATIVE.findall((ROOT / "README.md").read_text())
     assert links
     text = described(WHEELD_PAGES=f"{PAGES}/")
@@ -38,5 +36,4 @@ def test_links_are_absolute_where_pages_are_known() -> None:
 
 
 def test_no_address_is_invented() -> None:
-    """Without it the README stays as it is."""
     assert RELATIVE.findall(described()) == RELATIVE.findall((ROOT / "README.md").read_text())

@@ -20,7 +20,6 @@ MOST_FILES = 15
 
 
 def folders(home: Path) -> Iterator[Path]:
-    """This one and all below it, but for those that are hidden or hold no rooms."""
     yield home
     for inside in sorted(home.iterdir()):
         hidden = inside.name.startswith((".", "__")) or inside.name in NO_ROOMS
@@ -29,12 +28,10 @@ def folders(home: Path) -> Iterator[Path]:
 
 
 def rooms() -> list[Path]:
-    """Every folder of the repository that has code."""
     return [each for each in folders(ROOT) if any(one.suffix in CODE for one in each.iterdir())]
 
 
 def packages() -> list[Path]:
-    """Those of Python that are in no other: `wheeld`, `wheeld_core`, `bench` and so on."""
     return [
         room
         for room in rooms()
@@ -43,7 +40,6 @@ def packages() -> list[Path]:
 
 
 def within(package: Path) -> list[Path]:
-    """The folders of a package that hold folders; the package is the first."""
     return [
         each
         for each in folders(package)
@@ -52,7 +48,6 @@ def within(package: Path) -> list[Path]:
 
 
 def python_rooms(package: str, home: Path) -> dict[str, set[str]]:
-    """Which folders each folder imports from; a file beside the folders is one of its own."""
     found: dict[str, set[str]] = defaultdict(set)
     depth = len(package.split("."))
     for path in home.rglob("*.py"):
@@ -66,7 +61,6 @@ def python_rooms(package: str, home: Path) -> dict[str, set[str]]:
 
 
 def modules(package: Path) -> dict[str, Source]:
-    """All of a package by their dotted names; a folder's name is its `__init__.py`."""
     found = {}
     for path in package.rglob("*.py"):
         name = ".".join(path.relative_to(package.parent).with_suffix("").parts)
@@ -96,7 +90,6 @@ def module_imports(package: Path) -> dict[str, set[str]]:
 
 
 def header_rooms(home: Path) -> dict[str, set[str]]:
-    """Which folders the headers of each folder include."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in home.rglob("*.h"):
         included = re.findall(r'#include "wheeld/(\w+)/', path.read_text())
@@ -105,8 +98,6 @@ def header_rooms(home: Path) -> dict[str, set[str]]:
 
 
 def circle(rooms: dict[str, set[str]]) -> list[str]:
-    """Folders that stand on themselves by way of others."""
-
     def below(room: str, seen: set[str]) -> set[str]:
         for each in rooms.get(room, ()):
             if each not in seen:
@@ -119,7 +110,6 @@ def circle(rooms: dict[str, set[str]]) -> list[str]:
 
 @pytest.mark.parametrize("package", packages(), ids=lambda package: package.name)
 def test_packages(package: Path) -> None:
-    """No folder imports what stands on it, at any depth."""
     for home in (package, *within(package)):
         name = ".".join((package.name, *home.relative_to(package).parts))
         assert circle(python_rooms(name, home)) == [], name
@@ -135,14 +125,12 @@ def test_modules(package: Path) -> None:
 
 
 def test_headers() -> None:
-    """No header includes what stands on its folder."""
     rooms = header_rooms(ROOT / HEADERS)
     assert len(rooms) == 6
     assert circle(rooms) == []
 
 
 def test_sizes() -> None:
-    """A folder that has more is two."""
     sizes = {
         str(room.relative_to(ROOT)): sum(
             path.suffix in CODE and path.name != "__init__.py" for path in room.iterdir()
@@ -154,7 +142,6 @@ def test_sizes() -> None:
 
 
 def test_names_of_test_modules() -> None:
-    """Each its own: pytest imports them by their bare names, and two of one name stop the run."""
     names = [path.name for path in (ROOT / "tests").rglob("*.py")]
     twice = {name for name in names if names.count(name) > 1} - {"conftest.py", "__init__.py"}
     assert not twice

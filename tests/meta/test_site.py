@@ -25,7 +25,6 @@ pytestmark = pytest.mark.xdist_group("site")
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as `make docs` builds it."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
     environment = of_checkout() | {"NO_MKDOCS_2_WARNING": "1"}
@@ -35,7 +34,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_each_call_is_in_the_reference(site: Path) -> None:
-    """Those of the native base class, too, with its docstrings."""
     page = (site / "api" / "timers.html").read_text()
     for call in ("schedule", "cancel", "reschedule", "poll", "schedule_many", "call_later"):
         assert f'id="wheeld_client.Timers.{call}"' in page
@@ -44,7 +42,6 @@ def test_each_call_is_in_the_reference(site: Path) -> None:
 
 @pytest.fixture(scope="module")
 def address(site: Path) -> Iterator[str]:
-    """Where the site is served."""
     handler = functools.partial(QuietHandler, directory=str(site))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -55,8 +52,6 @@ def address(site: Path) -> Iterator[str]:
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder without a log."""
-
     def log_message(self, *_: object) -> None:
         """Nobody reads it."""
 
@@ -65,7 +60,6 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 def test_no_page_is_wider_than_the_screen(
     site: Path, address: str, browser: Any, width: int, height: int, scheme: str
 ) -> None:
-    """Nor does one load anything from elsewhere, or complain."""
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     page = context.new_page()
     complaints: list[str] = []
@@ -89,7 +83,7 @@ def test_no_page_is_wider_than_the_screen(
         ("../../shm_layout.md", "how-to/index.md", "../repository/shm_layout.md"),
         ("docs/options.md", "repository/shm_layout.md", "../options.md"),
         ("../../setup.py", "how-to/index.md", "https://x/blob/main/setup.py"),
-        ("../models", "trace.md", "https://x/tree/main/models"),
+        ("../proofs/models", "trace.md", "https://x/tree/main/proofs/models"),
     ],
 )
 def test_links_to_pages_and_to_code(target: str, here: str, expected: str) -> None:
@@ -103,6 +97,5 @@ def test_a_link_to_nothing_is_an_error() -> None:
 
 
 def test_every_page_is_in_the_navigation(site: Path) -> None:
-    """mkdocs warns of one that is not, and a warning ends the build."""
     pages = {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
     assert all((site / page.with_suffix(".html")).exists() for page in pages)

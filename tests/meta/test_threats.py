@@ -20,7 +20,6 @@ ATTACKERS = ["an outsider", "a member", "the same user", "a false daemon"]
 
 
 def cells() -> dict[tuple[str, str], str]:
-    """(attacker, thing) -> what the page says of the two."""
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
     head, _, *rows = [[part.strip() for part in line.strip("|").split(" | ")] for line in lines]
     assert head[1:] == THINGS
@@ -32,7 +31,6 @@ def cells() -> dict[tuple[str, str], str]:
 
 
 def test_each_cell_has_its_test() -> None:
-    """For each attacker and each thing there is one, and it exists."""
     found = cells()
     assert set(found) == {(who, thing) for who in ATTACKERS for thing in THINGS}
     for place, cell in found.items():
@@ -50,7 +48,6 @@ AS_ANOTHER = r"\b(as_user|member|stranger|run_as_stranger|false: False_)\b"
 
 
 def source_of(file: str, test: str) -> str:
-    """The text of a test, and of the functions of its file that it calls; "" if there is none."""
     (path,) = (ROOT / "tests").glob(f"*/{file}")
     tree = ast.parse(text := path.read_text())
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -83,7 +80,6 @@ print("done")
 
 @as_root
 def test_what_is_written_down_is_the_daemons(daemon: Daemon, runtime_dir: Path) -> None:
-    """Outsiders and members open neither snapshots nor traces, wherever these stand."""
     outsider, insider = as_user(), member(OTHER)
     state, trace = runtime_dir / "state", runtime_dir / "trace"
     daemon.start(group=GROUP, state_dir=state, trace=trace, snapshot_every="10ms")

@@ -14,25 +14,22 @@ from pathlib import Path
 import pytest
 
 from programs import of_checkout
-from torture import faults
-from torture.account import account
+from proofs.torture import faults
+from proofs.torture.account import account
 
 ROOT = Path(__file__).parents[2]
 
 
 def command(*options: str) -> list[str]:
-    """The driver's command line."""
-    return [sys.executable, "-m", "torture", *options]
+    return [sys.executable, "-m", "proofs.torture", *options]
 
 
 def segments_of(driver: int) -> list[str]:
-    """Shared memory that a driver's daemons have left."""
     return [name for name in os.listdir("/dev/shm") if f"-t{driver}-torture-" in name]
 
 
 @contextmanager
 def running(*options: str) -> Iterator[subprocess.Popen[str]]:
-    """A driver; it cleans up and ends with the block at the latest."""
     driver = subprocess.Popen(
         command(*options),
         cwd=ROOT,
@@ -53,7 +50,6 @@ def running(*options: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.timeout(900)
 def test_short_form(rng_seed: int, tmp_path: Path) -> None:
-    """All faults, a twentieth as often: every counter is zero."""
     file, logs = tmp_path / "found.json", str(tmp_path / "logs")
     options = ["--scale", "0.05", "--seed", str(rng_seed), "--json", str(file), "--logs", logs]
     with running(*options) as driver:
@@ -71,7 +67,6 @@ def test_short_form(rng_seed: int, tmp_path: Path) -> None:
 
 
 def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
-    """Interrupted in the middle: exit code 130, no process, no segment, no directory."""
     with running("--only", "freeze", "--logs", str(tmp_path)) as driver:
         give_up = time.monotonic() + 60
         while not [name for name in segments_of(driver.pid) if "worker" in name]:

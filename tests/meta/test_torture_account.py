@@ -9,16 +9,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from proofs.torture.account.account import Verdict
+from proofs.torture.account.history import NEVER, Birth, Death, History
+from proofs.torture.account.outcomes import Fate, fates
+from proofs.torture.daemon import KEEP_SECONDS, Daemon, Outage
+from proofs.torture.results import Row, table
+from proofs.torture.workers.ledger import (
+    BATCH,
+    ERRORS,
+    TO_GROUP,
+    TO_SEAT,
+    TO_SELF,
+    Kind,
+    Ledger,
+    Memory,
+)
+from proofs.torture.workers.roles import SEATING
 
 from local_wheel import SECOND, LocalWheel
-from torture.account import account, history
-from torture.account.account import Verdict
-from torture.account.history import NEVER, Birth, Death, History
-from torture.account.outcomes import Fate, fates
-from torture.daemon import KEEP_SECONDS, Daemon, Outage
-from torture.results import Row, table
-from torture.workers.ledger import BATCH, ERRORS, TO_GROUP, TO_SEAT, TO_SELF, Kind, Ledger, Memory
-from torture.workers.roles import SEATING
+from proofs.torture.account import account, history
 
 MS = 1_000_000
 SECOND_NS = 1_000_000_000
@@ -28,20 +37,17 @@ AWAY = ERRORS.index("DaemonNotRunning")
 
 @pytest.fixture(scope="module")
 def memory() -> Memory:
-    """One set of ledgers for all tests; each empties it."""
     return Memory()
 
 
 @pytest.fixture
 def ledger(memory: Memory) -> Iterator[Ledger]:
-    """The ledger of the first life, in a seat that drops."""
     memory.clear()
     yield Ledger(memory, 0, 1)
     memory.clear()
 
 
 def schedule(ledger: Ledger, cookie: int = COOKIE, *, answer: bool = True, **more: int) -> int:
-    """A timer that is due at once, or after `a` ns; returns its deadline."""
     noted = ledger.note(Kind.SCHEDULE, cookie, **more)
     if answer:
         ledger.note(Kind.ARMED, cookie, 7, began=noted)
@@ -49,7 +55,6 @@ def schedule(ledger: Ledger, cookie: int = COOKIE, *, answer: bool = True, **mor
 
 
 def receive(ledger: Ledger, deadline: int, cookie: int = COOKIE, missed: int = 0) -> None:
-    """The event of a timer, as it should be."""
     began = ledger.note(Kind.POLL, a=9)
     ledger.note_all(
         Kind.EVENT,
@@ -64,7 +69,6 @@ def receive(ledger: Ledger, deadline: int, cookie: int = COOKIE, missed: int = 0
 
 
 def cancel(ledger: Ledger, won: bool, cookie: int = COOKIE) -> None:
-    """A cancel and its answer."""
     began = ledger.note(Kind.CANCEL, cookie, 7)
     ledger.note(Kind.CANCELLED, cookie, 7, began=began, a=int(won))
 
@@ -72,14 +76,12 @@ def cancel(ledger: Ledger, won: bool, cookie: int = COOKIE) -> None:
 def judge(
     memory: Memory, deaths: list[Death] | None = None, outages: list[Outage] | None = None
 ) -> Verdict:
-    """The account of what stands in the ledgers."""
     found = history.read(memory)
     found.deaths = deaths or []
     return account.judge(found, outages or [])
 
 
 def counts(verdict: Verdict) -> dict[str, int]:
-    """The counters that are not zero."""
     return {name: verdict.count(name) for name in account.COUNTERS if verdict.count(name)}
 
 
@@ -159,7 +161,6 @@ def test_a_cancel_that_said_no_and_then_yes(memory: Memory, ledger: Ledger) -> N
 
 
 def death(taken: int, seat: int = 0, life: int = 1) -> Death:
-    """A worker that was killed now."""
     now = time.monotonic_ns()
     return Death(life, seat, now, now, taken)
 
@@ -172,13 +173,11 @@ def test_dropped_with_its_owner(memory: Memory, ledger: Ledger) -> None:
 
 
 def ends(seat: int, life: int, at: int, heir: int, after: int, adopted: bool) -> Death:
-    """A death at second `at`, and a successor `after` seconds later."""
     reborn = (at + after) * SECOND_NS
     return Death(life, seat, at * SECOND_NS, at * SECOND_NS, 0, adopted, reborn, heir)
 
 
 def test_kept_timers_share_the_fate_of_who_took_them_over() -> None:
-    """Dropped when the last of the chain had no successor in time, and only then."""
     assert (SEATING[3].policy, SEATING[3].group) == ("keep", None)
     late = KEEP_SECONDS + 1
     found = History(np.empty(0), np.empty(0), np.empty(0))
@@ -223,7 +222,6 @@ def test_who_may_receive() -> None:
 
 
 def test_delivered_to_the_dead(memory: Memory, ledger: Ledger) -> None:
-    """As many as the dead worker's poll asked for are excused, and no more."""
     for number in range(3):
         schedule(ledger, COOKIE + number, c=TO_SEAT + 1)
     verdict = judge(memory, [death(2, seat=1, life=2)])
@@ -250,7 +248,6 @@ def test_a_cancel_without_an_answer_may_have_won_or_not(memory: Memory, ledger: 
 
 
 def test_ticks(memory: Memory, ledger: Ledger) -> None:
-    """One twice, one skipped, one after the cancel."""
     deadline = schedule(ledger, b=MS)
     for tick, missed in ((0, 0), (1, 1), (3, 0), (4, 0)):
         receive(ledger, deadline + tick, missed=missed)
@@ -276,7 +273,6 @@ def test_a_periodic_timer_that_nobody_could_cancel(memory: Memory, ledger: Ledge
 
 
 def test_errors(memory: Memory, ledger: Ledger) -> None:
-    """That nobody is there is right while nobody is; a target that is away may be refused."""
     noted = ledger.note(Kind.SCHEDULE, COOKIE, code=BATCH)
     ledger.note(Kind.ARMED, COOKIE, began=noted, code=AWAY)
     assert counts(judge(memory)) == {"wrong_error": 1}
@@ -308,7 +304,6 @@ def test_table_and_stories(memory: Memory, ledger: Ledger) -> None:
 
 
 def test_what_is_overdue_by_its_slot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One-shot timers on the monotonic clock: of others the slot alone does not say it."""
     daemon = Daemon(tmp_path / "log", lambda: None)
     daemon.base.rmdir()
     with LocalWheel() as wheel:  # its clock begins at 0, long ago

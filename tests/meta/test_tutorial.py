@@ -16,12 +16,10 @@ NEEDED = ("curl", "tmux", "prometheus")
 
 
 def shape(page: str) -> list[str]:
-    """Headings and commands, in their order."""
     return re.findall(r"^(?:## .*|\$ .*)$", page, re.M)
 
 
 def test_the_page_shows_the_example_that_runs() -> None:
-    """`app.py` word for word."""
     assert (ROOT / "examples" / "tutorial" / "app.py").read_text().strip() in PAGE
 
 
@@ -30,7 +28,6 @@ def test_the_page_shows_the_example_that_runs() -> None:
     any(shutil.which(name) is None for name in NEEDED), reason=f"one of {NEEDED} is missing"
 )
 def test_the_tutorial_runs(tmp_path: Path) -> None:
-    """From an empty folder, without a compiler; no request is lost over a restart."""
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--wheel-dir", str(tmp_path), str(ROOT)], check=True)
     (wheel,) = tmp_path.glob("*.whl")

@@ -36,7 +36,6 @@ KEPT = ROOT / "build" / "java"
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever starts a Spark runs in the process that has the session and the archive."""
     for item in items:
         if "java" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -66,7 +65,6 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def _archive(options: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made once, and again for another Java, Spark or list of classes; deleting it is safe."""
     import pyspark
 
     home = os.environ.get("JAVA_HOME")
@@ -93,7 +91,6 @@ def _archive(options: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
-    """Spark inside this process, on two cores."""
     settings = {"spark.sql.shuffle.partitions": "2", "spark.python.daemon.module": "warm_daemon"}
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)

@@ -38,7 +38,6 @@ class Zygote:
     def attempt(
         self, options: dict[str, str], point: str | None, nth: int = 1, **task: Any
     ) -> bool:
-        """One attempt; False: it was killed at that point."""
         task = {"batch": 0, "partition": 0, "first": 0, "rows": ROWS, "chunk": CHUNK} | task
         task |= {"options": options, "point": point, "nth": nth}
         assert self.process.stdin is not None
@@ -51,7 +50,6 @@ class Zygote:
 
 
 def lanes(given: dict[str, str]) -> Iterator[Lane]:
-    """Each lane of a journal, opened."""
     parsed = Options.parse(given)
     journal = Journal(parsed.journal)
     for number in journal.lane_numbers():
@@ -61,7 +59,6 @@ def lanes(given: dict[str, str]) -> Iterator[Lane]:
 
 
 def read_all(given: dict[str, str]) -> Any:
-    """Take up what expires until nothing is pending; all records of all spools."""
     journal = Journal(given["journal"])
 
     def emptied() -> bool:
@@ -83,18 +80,15 @@ def read_all(given: dict[str, str]) -> Any:
 
 
 def batches(cookies: Any, delay: float = 0.0, **more: Any) -> Iterator[pa.RecordBatch]:
-    """One batch of those cookies."""
     columns = {"delay": np.full(len(cookies), delay), "cookie": np.asarray(cookies), **more}
     return iter([pa.record_batch(columns)])
 
 
 def partition_writer(given: dict[str, str], batch: int = 0, **more: str) -> PartitionWriter:
-    """The writer of a task."""
     return PartitionWriter(Options.parse(given | more), "monotonic", "query", batch)
 
 
 def read_some(given: dict[str, str]) -> None:
-    """As the stream does it between the attempts."""
     for lane in lanes(given):
         with lane:
             lane.drain()

@@ -21,12 +21,10 @@ from wheeld_pipeline.datasource.spool import Spool
 
 
 def die() -> None:
-    """As the kernel's OOM killer does it."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def patch(owner: Any, name: str, nth: int, before: bool, part: Callable[..., Any] | None) -> None:
-    """Die at the n-th call of a method: before it, or after it, or after a part of it."""
     whole, calls = getattr(owner, name), [0]
 
     def patched(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -43,14 +41,12 @@ def patch(owner: Any, name: str, nth: int, before: bool, part: Callable[..., Any
 
 
 def half_note(self: stage.StagedPartition, whole: Any, ids: Any) -> None:
-    """Some ids, and three bytes of the next."""
     whole(self, ids[: len(ids) // 2])
     with self.ids_path.open("ab") as file:
         file.write(b"abc")
 
 
 def half_arm(self: Timers, whole: Any, deadlines: Any, cookies: Any, **rest: Any) -> None:
-    """A beginning of the batch is armed."""
     n = len(deadlines) // 2
     if rest["payloads"] is not None:
         data, offsets = rest["payloads"]
@@ -60,7 +56,6 @@ def half_arm(self: Timers, whole: Any, deadlines: Any, cookies: Any, **rest: Any
 
 
 def half_append(self: Spool, whole: Any, records: Any) -> None:
-    """Some records, and a piece of the next."""
     whole(self, records[: len(records) // 2])
     with self.files()[-1][2].open("ab") as file:
         file.write(b"abc")
@@ -90,7 +85,6 @@ POINTS: dict[str, tuple[Any, str, bool, Any]] = {
 
 
 def run(task: dict[str, Any]) -> None:
-    """What a task of Spark does, in a child."""
     stage.CHUNK_ROWS = rows.CHUNK_ROWS = task["chunk"]
     os.environ.update(task.get("environment", {}))
     options = Options.parse(task["options"])
@@ -117,7 +111,6 @@ def run(task: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Fork for each line."""
     pa.array([b""])  # pyarrow loads pandas, here and not in each child
     for line in sys.stdin:
         child = os.fork()

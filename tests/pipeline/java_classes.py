@@ -38,7 +38,6 @@ def _use(spark: SparkSession, folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """See the module."""
     spark = session.connect("wheeld-classes", "local[2]")
     java = spark.sparkContext._gateway.proc
     _use(spark, folder)

@@ -12,17 +12,14 @@ ONE_SHOT = ("scheduled", "rescheduled", "cancelled", "expired", "dropped")
 
 
 def nearest_rank(values: list[int], share: float) -> int:
-    """A percentile of raw values."""
     return sorted(values)[max(1, math.ceil(share * len(values) - 1e-9)) - 1]
 
 
 def column(event: Row) -> str:
-    """The column in which a row is counted."""
     return "ticks" if event["event"] == "expired" and event["periodic"] else str(event["event"])
 
 
 def counts(rows: Iterable[Row]) -> Counter[str]:
-    """Events by kind."""
     found: Counter[str] = Counter()
     for each in rows:
         found[column(each)] += each["count"]
@@ -30,12 +27,10 @@ def counts(rows: Iterable[Row]) -> Counter[str]:
 
 
 def late(rows: Iterable[Row]) -> list[int]:
-    """All lateness, ns."""
     return [each["lateness_ns"] for each in rows if each["lateness_ns"] is not None]
 
 
 def delay_name(delay_ns: int) -> str:
-    """The class of a delay."""
     names = (
         *("below 1 ms", "1 to 10 ms", "10 to 100 ms", "0.1 to 1 s", "1 to 10 s", "10 to 100 s"),
         "100 to 1000 s",
@@ -44,7 +39,6 @@ def delay_name(delay_ns: int) -> str:
 
 
 def ended(rows: Iterable[Row]) -> list[Row]:
-    """Rows with which a timer, or a tick of one, ended."""
     return [each for each in rows if each["event"] in ("expired", "cancelled", "dropped")]
 
 
@@ -58,11 +52,9 @@ class Wheel:
         self.due: Counter[int] = Counter()
 
     def level(self, now: int, due: int) -> int:
-        """The highest digit in which two ticks differ."""
         return ((now ^ due).bit_length() - 1) // self.bits if now != due else 0
 
     def live(self, event: Row, wheel: str) -> None:
-        """One timer's way through the buckets until it ended."""
         start = event["scheduled"] // self.tick_us
         due = -(-max(event["deadline"], event["scheduled"]) // self.tick_us)
         fired = event["event"] == "expired"
@@ -80,7 +72,6 @@ class Wheel:
 
 
 def replayed(rows: Iterable[Row], tick_us: int, bits: int) -> Wheel:
-    """All timers on such a wheel; each run has one of its own."""
     wheel = Wheel(tick_us, bits)
     for each in ended(rows):
         wheel.live(each, each["run"])
@@ -88,7 +79,6 @@ def replayed(rows: Iterable[Row], tick_us: int, bits: int) -> Wheel:
 
 
 def pending(rows: Iterable[Row], step_us: int) -> dict[int, tuple[int, int]]:
-    """Most and fewest pending by step, one wheel's rows, only steps with a row."""
     found: dict[int, list[int]] = defaultdict(list)
     for each in rows:
         found[each["time"] // step_us].append(each["pending"])
@@ -96,7 +86,6 @@ def pending(rows: Iterable[Row], step_us: int) -> dict[int, tuple[int, int]]:
 
 
 def makers(rows: Iterable[Row], tick_us: int) -> Counter[tuple[Any, ...]]:
-    """Timers by the end of the tick they were due in, run and worker."""
     found: Counter[tuple[Any, ...]] = Counter()
     for each in rows:
         if each["event"] == "expired":

@@ -33,7 +33,6 @@ class Oracle:
         """In the batch that was last: key to generation."""
 
     def batch(self, commands: list[Command], said: list[Said], now_ms: int) -> None:
-        """What the wheel says, the commands by sequence, what is due."""
         rules, self.handed = self.rules, {}
         for key, generation, fired_us in said:
             entry = self.entries.get(key)
@@ -44,7 +43,6 @@ class Oracle:
             self._take(key, machine.wake(entry, now_ms, rules))
 
     def refuse(self, key: str, now_ms: int) -> None:
-        """The wheel would not have it."""
         done = machine.refuse(self.entries[key], self.handed[key], now_ms, self.rules)
         self._take(key, done)
 
@@ -78,13 +76,11 @@ class Columns:
         self.deltas: list[tuple[int, int, pa.Table]] = []
 
     def begin(self, commands: list[Command], said: list[Said], now_ms: int) -> Step:
-        """The step of a batch, not applied yet."""
         rows = [(c.op, c.key, c.sequence, c.deadline_us, c.cookie, c.payload) for c in commands]
         orders = intake.read([intake.make(rows)], SECRET)
         return Step(self.store, orders, self.heard(said), now_ms, self.rules)
 
     def end(self, step: Step, batch: int) -> None:
-        """Keep what came out, and apply it."""
         changes, token = step.changes(), new_token()
         parts = [delta.of_changes(changes), delta.of_expirations(step.expired),
                  delta.of_rejects(step.rejects)]  # fmt: skip
@@ -98,7 +94,6 @@ class Columns:
         self.store.apply(changes, batch, token)
 
     def heard(self, said: list[Said], chance: random.Random | None = None) -> Heard:
-        """What a wheel says, with hints that may be wrong."""
         if not said:
             return Heard.nothing()
         a, b = places([key for key, _, _ in said])
@@ -108,7 +103,6 @@ class Columns:
         return Heard(hints, a, b, numbers[:, 0].copy(), numbers[:, 1].copy())
 
     def handed(self, step: Step) -> set[tuple[str, int]]:
-        """Keys and generations that are to be handed out."""
         before = {place: key for key, place in self.names.items()}
         records = step.records[step.handed]
         return {(before[int(r["a"]), int(r["b"])], int(r["generation"])) for r in records}
@@ -117,7 +111,6 @@ class Columns:
 
 
 def places(keys: list[str]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Digests of keys."""
     from wheeld_pipeline.overflow.columns.digests import digests
 
     texts = [key.encode() for key in keys]
@@ -127,12 +120,10 @@ def places(keys: list[str]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
 def micros(value: Any) -> Any:
-    """Instants as microseconds, the rest as it is."""
     return int(value.timestamp() * 1_000_000 + 0.5) if hasattr(value, "timestamp") else value
 
 
 def entries(store: Store) -> dict[tuple[int, int], Entry]:
-    """All that a store knows, by digest."""
     found = {}
     records = store.records.array[: store.rows]
     held = np.flatnonzero(records["phase"] != delta.FREE)
@@ -151,7 +142,6 @@ def entries(store: Store) -> dict[tuple[int, int], Entry]:
 
 
 def check_store(store: Store) -> None:
-    """The index leads to each row; the counts are true."""
     records = store.records.array[: store.rows]
     held = np.flatnonzero(records["phase"] != delta.FREE)
     assert (store.find(records["a"][held], records["b"][held]) == held).all()

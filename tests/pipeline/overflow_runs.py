@@ -46,7 +46,6 @@ class Place:
         self._files = 0
 
     def send(self, *commands: dict[str, Any] | str) -> None:
-        """One file of commands; it appears by rename."""
         texts = [text if isinstance(text, str) else json.dumps(text) for text in commands]
         self._files += 1
         draft = self.inbox / f".{self._files}"
@@ -54,26 +53,21 @@ class Place:
         draft.rename(self.inbox / f"{self._files}.json")
 
     def rows(self, kind: str = "expired") -> list[dict[str, Any]]:
-        """What the sink has now."""
         files = sorted((self.sink / kind).glob("batch=*/*.parquet"))
         return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
 
     def expired(self) -> set[str]:
-        """Keys that the sink has now."""
         return {row["key"] for row in self.rows()}
 
     def reasons(self) -> list[str]:
-        """Why commands were rejected."""
         return [row["reason"] for row in self.rows("rejected")]
 
     def check(self, expected: Iterable[tuple[str, int]]) -> None:
-        """None lost, none doubled, none early."""
         rows = self.rows()
         assert Counter((row["key"], row["generation"]) for row in rows) == Counter(expected)
         assert all(row["fired"] >= row["deadline"] and row["lateness_us"] >= 0 for row in rows)
 
     def run(self, spark: SparkSession, until: Callable[[Running], bool], **changes: Any) -> Running:
-        """Run the query until something holds, then stop it."""
         running = Running(spark, self.plan._replace(**changes))
         try:
             running.wait(lambda: until(running))
@@ -92,11 +86,9 @@ class Running:
         self.query: StreamingQuery = overflow.start(spark, plan, self.account.note)
 
     def count(self, name: str) -> int:
-        """Of what the batches did."""
         return self.account.totals.get(name, 0)
 
     def wait(self, until: Callable[[], bool]) -> None:
-        """Look again and again; a query that failed is an error."""
         give_up = time.monotonic() + PATIENCE_SECONDS
         while not until():
             failed = self.query.exception()
@@ -106,7 +98,6 @@ class Running:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """End it, whatever it does just now."""
         self._spark.sparkContext.setLogLevel("OFF")
         try:
             self.query.stop()
@@ -115,5 +106,4 @@ class Running:
 
 
 def schedule(key: str, sequence: int, due: float, **more: Any) -> dict[str, Any]:
-    """A command."""
     return {"op": "schedule", "key": key, "sequence": sequence, "deadline": due, **more}

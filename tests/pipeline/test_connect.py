@@ -26,7 +26,6 @@ SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 @pytest.fixture(scope="module")
 def remote(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server on a port of its own, whose tasks run this checkout."""
     if importlib.util.find_spec("grpc") is None:
         missing("the client of Spark Connect is not installed: pip install 'wheeld[connect]'")
     with socket.socket() as found:
@@ -59,13 +58,11 @@ def remote(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 
 def listens(port: int) -> bool:
-    """Does anybody take connections there?"""
     with socket.socket() as mine:
         return mine.connect_ex(("127.0.0.1", port)) == 0
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """A command whose own machine has no Java."""
     command = [sys.executable, "-P", "-m", "wheeld", "pipeline", *arguments]
     environment = of_checkout() | {"JAVA_HOME": "/nowhere"}
     return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True)

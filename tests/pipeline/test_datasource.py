@@ -36,18 +36,15 @@ def options(
 
 
 def write(rows: DataFrame, options: dict[str, str], **more: str) -> None:
-    """Schedule a DataFrame."""
     rows.write.format("wheeld").mode("append").options(**options, **more).save()
 
 
 def stream(spark: SparkSession, options: dict[str, str], folder: Path, **more: str) -> list[Any]:
-    """Read what has expired by now, as a query that ends; all rows of the sink so far."""
     to_its_end(spark, options | more, folder)
     return spark.read.parquet(str(folder / "sink")).collect()
 
 
 def to_its_end(spark: SparkSession, options: dict[str, str], folder: Path) -> StreamingQuery:
-    """A query from the source to Parquet; on a machine that is too busy for Spark, once more."""
     expirations = spark.readStream.format("wheeld").options(**options).load()
     writer = (
         expirations.writeStream.format("parquet")
@@ -66,7 +63,6 @@ def to_its_end(spark: SparkSession, options: dict[str, str], folder: Path) -> St
 
 
 def pending(options: dict[str, str]) -> list[int]:
-    """Cookies of what is pending."""
     with Observer(options["name"]) as observer:
         return sorted(observer.pending().timers["cookie"].tolist())
 
@@ -86,7 +82,6 @@ def all_fired(options: dict[str, str], count: int) -> None:
 
 
 def test_there_and_back(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
-    """Rows become timers, expirations become rows, in batches as large as allowed."""
     rows = spark.range(1000).selectExpr(
         "id as cookie", "(id % 100) / 1000D as delay", "encode(string(id), 'UTF-8') as payload"
     )
@@ -118,7 +113,6 @@ def test_there_and_back(spark: SparkSession, options: dict[str, str], tmp_path: 
 
 
 def test_pending(spark: SparkSession, options: dict[str, str]) -> None:
-    """A batch gives what is pending, with the columns that are asked for."""
     with connect(options["name"], worker="web") as timers:
         timers.schedule(2000.0, 7, payload=b"abc", interval=2.0)
         timers.schedule(1000.0, 8, to="web")
@@ -140,7 +134,6 @@ def test_pending(spark: SparkSession, options: dict[str, str]) -> None:
 
 
 def test_streaming_write(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
-    """A batch whose commit Spark forgot is not scheduled again."""
     spark.range(500).selectExpr("id as cookie", "3000D as delay").write.parquet(
         str(tmp_path / "in")
     )
@@ -157,7 +150,6 @@ def test_streaming_write(spark: SparkSession, options: dict[str, str], tmp_path:
 
 
 def test_job(spark: SparkSession, options: dict[str, str]) -> None:
-    """A write of the same name is not done twice."""
     rows = spark.range(100).selectExpr("id as cookie", "3000D as delay")
     write(rows, options, job="nightly")
     write(rows, options, job="nightly")
@@ -168,7 +160,6 @@ FAILING = "if(cookie = 77, raise_error('no'), 3000D) as delay"
 
 
 def test_aborted(spark: SparkSession, options: dict[str, str]) -> None:
-    """A task fails: what the others have scheduled is taken back; a job goes on instead."""
     rows = spark.range(0, 100, 1, 2).selectExpr("id as cookie")
     with pytest.raises(Exception, match="no"):
         write(rows.selectExpr("cookie", FAILING), options)
@@ -181,14 +172,12 @@ def test_aborted(spark: SparkSession, options: dict[str, str]) -> None:
 
 
 def test_refused(spark: SparkSession, options: dict[str, str]) -> None:
-    """Before any task runs; the column is named. What else is: test_datasource_rows.py."""
     with pytest.raises(Exception, match="column 'cookie' is double: expected bigint"):
         write(spark.sql("select 1D as delay, 1.5D as cookie"), options)
     assert pending(options) == []
 
 
 def test_refused_reads(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
-    """Unknown columns, a relative journal, no daemon."""
     reader = spark.read.format("wheeld").options(**options)
     with pytest.raises(Exception, match="column 'colour': no such column"):
         reader.schema("colour string").load().collect()
@@ -202,7 +191,6 @@ def test_refused_reads(spark: SparkSession, options: dict[str, str], tmp_path: P
 def test_checkpoint_of_another_journal(
     spark: SparkSession, options: dict[str, str], tmp_path: Path
 ) -> None:
-    """The error says which, and what to do."""
     write(spark.sql("select 0D as delay"), options)
     all_fired(options, 1)
     assert len(stream(spark, options, tmp_path)) == 1
@@ -212,7 +200,6 @@ def test_checkpoint_of_another_journal(
 
 
 def test_only_append(spark: SparkSession, options: dict[str, str]) -> None:
-    """Timers cannot be overwritten."""
     rows = spark.sql("select 1D as delay")
     with pytest.raises(Exception, match="use mode"):
         rows.write.format("wheeld").mode("overwrite").options(**options).save()

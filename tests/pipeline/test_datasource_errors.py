@@ -45,7 +45,6 @@ def options(daemon: str, tmp_path: Path) -> dict[str, str]:
     ],
 )
 def test_bad_values(options: dict[str, str], columns: dict[str, Any], message: str) -> None:
-    """Column, row and value are named; nothing is scheduled, and nothing stays of the attempt."""
     types = {"delay": pa.float64(), "cookie": pa.int64(), "payload": pa.binary()}
     given = {"delay": [0.0, 0.0], "cookie": [1, 2], "payload": [b"", b""], "target": [None, None]}
     arrays = [
@@ -63,7 +62,6 @@ def test_bad_values(options: dict[str, str], columns: dict[str, Any], message: s
 
 
 def test_targets(options: dict[str, str]) -> None:
-    """Each row's timer goes to its target; the rest to the lane."""
     with connect(options["name"], worker="reader", group="web") as reader:
         targets = pa.array(["reader", None, "group:web", "reader", None])
         writer = partition_writer(options)
@@ -76,14 +74,12 @@ def test_targets(options: dict[str, str]) -> None:
 
 
 def test_long_delays_may_be_allowed(options: dict[str, str]) -> None:
-    """With a stream that reads all the time."""
     partition_writer(options, beyond_keep="allow").write(0, batches([1, 2], delay=4000.0))
     with Observer(options["name"]) as observer:
         assert len(observer.pending().timers) == 2
 
 
 def test_a_full_wheel(tmp_path: Path) -> None:
-    """The task fails with what is scheduled kept; it goes on there when there is room."""
     with wheeld.embedded(capacity=1024, keep_for="1h") as name:
         given = {"name": name, "journal": str(tmp_path / "journal")}
         with connect(name, worker="squatter") as squatter:
@@ -103,7 +99,6 @@ def test_a_full_wheel(tmp_path: Path) -> None:
 
 
 def test_no_daemon(tmp_path: Path, options: dict[str, str]) -> None:
-    """The host is named."""
     given = options | {"name": str(tmp_path / "none")}
     host = Journal(options["journal"]).host
     with pytest.raises(PipelineError, match=f"host {host}: no wheeld daemon"):
@@ -111,7 +106,6 @@ def test_no_daemon(tmp_path: Path, options: dict[str, str]) -> None:
 
 
 def test_journal_of_another_daemon(options: dict[str, str]) -> None:
-    """Its lanes are that one's workers."""
     partition_writer(options).write(0, batches([0]))
     other = wheeld.embedded(capacity=64)
     with other as name, pytest.raises(PipelineError, match="give each daemon a journal"):
@@ -120,7 +114,6 @@ def test_journal_of_another_daemon(options: dict[str, str]) -> None:
 
 
 def test_what_the_daemon_dropped_is_said(tmp_path: Path) -> None:
-    """Kept too short: an error, or with fail_on_data_loss=false none."""
     with wheeld.embedded(capacity=256, keep_for="1ms", virtual_clock=True) as name:
         given = {"name": name, "journal": str(tmp_path / "journal"), "beyond_keep": "allow"}
         partition_writer(given).write(0, batches(range(10), delay=3600.0))
@@ -136,7 +129,6 @@ def test_what_the_daemon_dropped_is_said(tmp_path: Path) -> None:
 
 
 def test_a_fresh_wheel_is_said(tmp_path: Path) -> None:
-    """A daemon that was started anew at the same place."""
     given = {"name": str(tmp_path / "d"), "journal": str(tmp_path / "journal")}
     where = {"runtime_dir": str(tmp_path), "name": "d", "capacity": 256, "keep_for": "1h"}
     with wheeld.embedded(**where):
@@ -150,7 +142,6 @@ def test_a_fresh_wheel_is_said(tmp_path: Path) -> None:
 
 
 def test_taken_back(options: dict[str, str]) -> None:
-    """An aborted write: what has not expired is cancelled, and no task of it goes on."""
     writer = partition_writer(options)
     writer.write(0, batches(range(50), delay=60.0))
     writer.write(1, batches(range(50, 60)))
@@ -162,7 +153,6 @@ def test_taken_back(options: dict[str, str]) -> None:
 
 
 def read_some_of(given: dict[str, str], count: int) -> Any:
-    """Take up at least so many expirations."""
     journal = Journal(given["journal"])
 
     def enough() -> bool:
@@ -175,7 +165,6 @@ def read_some_of(given: dict[str, str], count: int) -> Any:
 
 
 def test_deadlines_by_the_wall_clock(options: dict[str, str]) -> None:
-    """To the microsecond, and reported as they were given."""
     wanted = int(time.time() * 1e6) + 20_000 + np.arange(100) * 37
     writer = PartitionWriter(Options.parse(options), "realtime", "query", 0)
     deadlines = pa.array(wanted).cast(pa.timestamp("us", tz="UTC"))

@@ -45,7 +45,6 @@ class Cluster:
     environment: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def write(self, host: str, first: int, count: int, late: bool = False) -> None:
-        """A partition whose task runs on a host; all of it expires there, unless it is `late`."""
         self.move(host)
         rows = batches(range(first, first + count), 1000.0 if late else 1.0)
         partition_writer(self.options, batch=first).write(0, rows)
@@ -93,7 +92,6 @@ class Query:
         """Runs a task of a visit on a host."""
 
     def batch(self) -> bool:
-        """One batch; False: there was nothing new."""
         reader, start = self.reader, self.offset or self.reader.initialOffset()
         limit = reader.getDefaultReadLimit()
         assert isinstance(limit, ReadAllAvailable | ReadMaxRows)
@@ -107,7 +105,6 @@ class Query:
         return True
 
     def run(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int, str]]:
-        """The batch's tasks; its rows."""
         parts = self.reader.partitions(start, end)
         asked = [part for part in parts if isinstance(part, VisitPartition)]
         self.visits.append(len(asked))
@@ -125,20 +122,17 @@ class Query:
         self.cluster.move("head")
 
     def read(self, count: int) -> None:
-        """Batches until there are so many rows."""
         for _ in range(30):
             if len(self.rows) < count:
                 self.batch()
         assert len(self.rows) >= count
 
     def to_the_end(self) -> None:
-        """As with the trigger availableNow."""
         self.reader.prepareForTriggerAvailableNow()
         while self.batch():
             pass
 
     def check(self, expected: dict[str, range]) -> None:
-        """Each expiration in one row, with its host."""
         for host, cookies in expected.items():
             assert sorted(row[1] for row in self.rows if row[2] == host) == list(cookies)
         assert len(self.rows) == len({row[:2] for row in self.rows})
@@ -147,7 +141,6 @@ class Query:
 
 @pytest.fixture
 def query(cluster: Cluster, rng_seed: int) -> Iterator[Query]:
-    """Tasks run anywhere."""
     rng = random.Random(rng_seed)
     made = Query(cluster, lambda number: rng.choice(HOSTS))
     yield made
@@ -155,7 +148,6 @@ def query(cluster: Cluster, rng_seed: int) -> Iterator[Query]:
 
 
 def test_all_hosts(cluster: Cluster, query: Query) -> None:
-    """The driver's host has no daemon; timers of two others come in one row each."""
     cluster.write("east", 0, 500)
     cluster.write("west", 500, 700)
     query.read(1200)
@@ -167,7 +159,6 @@ def test_all_hosts(cluster: Cluster, query: Query) -> None:
 
 
 def test_the_drivers_host_is_one_of_them(cluster: Cluster, query: Query) -> None:
-    """Its lanes are emptied beside the driver, without a visit."""
     cluster.write("east", 0, 50)
     cluster.write("west", 50, 50)
     cluster.environment["head"] = cluster.environment["east"]
@@ -179,7 +170,6 @@ def test_the_drivers_host_is_one_of_them(cluster: Cluster, query: Query) -> None
 
 
 def test_a_host_that_is_missed(cluster: Cluster, query: Query) -> None:
-    """Spark runs the first tasks elsewhere: then there are more of them."""
     cluster.write("east", 0, 5)
     cluster.write("west", 5, 5)
     query.on = lambda number: "west" if number == 13 else "east"
@@ -189,7 +179,6 @@ def test_a_host_that_is_missed(cluster: Cluster, query: Query) -> None:
 
 
 def test_a_visit_for_each_interval(cluster: Cluster, query: Query) -> None:
-    """What is pending elsewhere makes a batch now and then, and not each time Spark asks."""
     cluster.write("east", 0, 5, late=True)
     slow = Query(cluster, query.on, visit_interval="1000")
     assert slow.batch()
@@ -200,7 +189,6 @@ def test_a_visit_for_each_interval(cluster: Cluster, query: Query) -> None:
 
 
 def test_a_batch_that_runs_again(cluster: Cluster, query: Query) -> None:
-    """It has the rows that it had, whatever a visit has brought since."""
     cluster.write("east", 0, 100)
     query.read(100)
     first, offset = list(query.rows), query.offset
@@ -221,7 +209,6 @@ def zygote() -> Iterator[Zygote]:
 
 @pytest.mark.parametrize("point", [*SPOOLING, *CLOSING])
 def test_a_visit_that_is_killed(cluster: Cluster, query: Query, zygote: Zygote, point: str) -> None:
-    """At a step, on each host, twice; Spark runs the task again, and one day elsewhere."""
     cluster.write("east", 0, ROWS)
     cluster.write("west", ROWS, ROWS)
     deaths = {"east": 0, "west": 0}
@@ -242,7 +229,6 @@ def test_a_visit_that_is_killed(cluster: Cluster, query: Query, zygote: Zygote, 
 
 
 def test_a_query_that_ends(cluster: Cluster, query: Query) -> None:
-    """It visits until each host was, and reads what they had."""
     cluster.write("east", 0, 50)
     cluster.write("west", 50, 50)
     cluster.write("west", 100, 1, late=True)
@@ -258,7 +244,6 @@ def test_a_query_that_ends_without_a_host(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It reads what there is, and says whom it missed."""
     monkeypatch.setattr(visits, "ROUNDS", 3)
     cluster.write("east", 0, 5)
     cluster.write("west", 5, 5)
@@ -270,7 +255,6 @@ def test_a_query_that_ends_without_a_host(
 
 
 def test_rows_of_a_batch_are_shared(cluster: Cluster, query: Query) -> None:
-    """A host with much leaves room for one with little."""
     cluster.write("east", 0, 1000)
     cluster.write("west", 1000, 10)
     query.reader = ExpirationReader(
@@ -285,7 +269,6 @@ def test_rows_of_a_batch_are_shared(cluster: Cluster, query: Query) -> None:
 
 
 def test_a_host_that_is_gone(cluster: Cluster, query: Query) -> None:
-    """When its daemon has not kept its timers, that is said once, or it is left out."""
     cluster.write("east", 0, 5)
     cluster.write("west", 5, 5)
     path = Journal(cluster.options["journal"]).lane_directory(0, "west") / "lane.json"
@@ -307,7 +290,6 @@ def test_a_host_that_is_gone(cluster: Cluster, query: Query) -> None:
 
 
 def test_a_journal_that_is_not_shared(cluster: Cluster, query: Query, tmp_path: Path) -> None:
-    """A host has its own directory there: its rows would be missing in silence."""
     cluster.write("east", 0, 5)
     token, local = Journal(cluster.options["journal"]).token, str(tmp_path / "local")
     here = Options.parse(cluster.options | {"journal": local})
@@ -316,7 +298,6 @@ def test_a_journal_that_is_not_shared(cluster: Cluster, query: Query, tmp_path: 
 
 
 def test_nothing_anywhere(cluster: Cluster, query: Query, caplog: pytest.LogCaptureFixture) -> None:
-    """No daemon at the driver, and nobody has written: the name may be wrong, and that is said."""
     assert not query.batch()
     assert not query.batch()
     assert caplog.text.count("nothing is written with the journal") == 1
@@ -325,7 +306,6 @@ def test_nothing_anywhere(cluster: Cluster, query: Query, caplog: pytest.LogCapt
 
 
 def test_the_name_of_a_host(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a directory's."""
     monkeypatch.setenv("WHEELD_HOST", "../x")
     with pytest.raises(PipelineError, match="expected the name of this host"):
         Journal(cluster.options["journal"])

@@ -55,7 +55,6 @@ def options(daemon: str, tmp_path: Path) -> dict[str, str]:
 
 
 def check_once(given: dict[str, str], count: int) -> None:
-    """Each row's timer expired once and was written down once."""
     found = read_all(given)
     assert sorted(found["cookie"].tolist()) == list(range(count))
     assert len(np.unique(found["timer_id"])) == count
@@ -68,7 +67,6 @@ def check_once(given: dict[str, str], count: int) -> None:
 
 
 def test_killed_at_each_step(zygote: Zygote, daemon: str, tmp_path: Path) -> None:
-    """The attempt that comes after goes on where the dead one ended."""
     for number, point in enumerate(POINTS):
         options = {"name": daemon, "journal": str(tmp_path / f"journal-{number}")}
         killed = [not zygote.attempt(options, point, nth) for nth in (1, 2)]
@@ -81,7 +79,6 @@ def test_killed_at_each_step(zygote: Zygote, daemon: str, tmp_path: Path) -> Non
 
 
 def test_killed_again_and_again(zygote: Zygote, options: dict[str, str], rng_seed: int) -> None:
-    """Two partitions of two batches; each attempt dies somewhere, the last of each does not."""
     rng = random.Random(rng_seed)
     journal = Journal(options["journal"])
     for batch in range(2):
@@ -98,7 +95,6 @@ def test_killed_again_and_again(zygote: Zygote, options: dict[str, str], rng_see
 
 
 def test_rows_of_a_stage_in_the_order_of_the_ids(zygote: Zygote, options: dict[str, str]) -> None:
-    """What died half armed has the ids of a beginning of its rows, and only those."""
     assert not zygote.attempt(options, "half armed", 2)
     for lane in lanes(options):
         with lane:
@@ -117,8 +113,6 @@ def test_rows_of_a_stage_in_the_order_of_the_ids(zygote: Zygote, options: dict[s
 
 
 def test_the_first_seal_wins(zygote: Zygote, options: dict[str, str]) -> None:
-    """Another attempt sealed other rows, or these in another order, and died: its rows go on."""
-
     def rows() -> Iterator[pa.RecordBatch]:
         assert not zygote.attempt(options, "half armed", 2)
         yield from batches(range(ROWS - 1, -1, -1))
@@ -128,7 +122,6 @@ def test_the_first_seal_wins(zygote: Zygote, options: dict[str, str]) -> None:
 
 
 def test_two_attempts_at_once(options: dict[str, str], rng_seed: int) -> None:
-    """A speculative task: one seals, the other goes on with its rows or finds them done."""
     zygotes = [Zygote(), Zygote()]
     task = {"batch": 0, "partition": 0, "first": 0, "rows": ROWS, "chunk": 100}
     task |= {"options": options, "point": None, "nth": 1}
@@ -146,7 +139,6 @@ def test_two_attempts_at_once(options: dict[str, str], rng_seed: int) -> None:
 def test_an_attempt_that_comes_after_the_commit(
     options: dict[str, str], begun: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It slept since it looked, or in the middle of its rows: it schedules nothing."""
     journal, whole = Journal(options["journal"]), PartitionWriter._intake
 
     def meanwhile() -> None:
@@ -172,7 +164,6 @@ def test_an_attempt_that_comes_after_the_commit(
 
 
 def test_other_rows_are_refused(options: dict[str, str]) -> None:
-    """A batch that comes again with other cookies, or another number of them."""
     writer = partition_writer(options)
     writer.write(0, batches(range(100)))
     writer.write(0, batches(range(99, -1, -1)))  # another order is fine
@@ -183,7 +174,6 @@ def test_other_rows_are_refused(options: dict[str, str]) -> None:
 
 
 def test_another_host_began_it(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only that host knows how far it got; the error names it."""
     here = partition_writer(options, lane_timeout="0.1")
     here.journal.host = "elsewhere"
     here.journal.lanes_directory.mkdir()
@@ -196,7 +186,6 @@ def test_another_host_began_it(options: dict[str, str], monkeypatch: pytest.Monk
 
 
 def test_lanes_are_taken(options: dict[str, str]) -> None:
-    """At most `lanes` at once; a task waits, then says so."""
     parsed = Options.parse(options)
     with Lane.any(Journal(parsed.journal), parsed):
         with pytest.raises(PipelineError, match=r"all 1 lanes of .* were taken for 0.05 s"):
@@ -206,7 +195,6 @@ def test_lanes_are_taken(options: dict[str, str]) -> None:
 
 
 def test_no_rows(options: dict[str, str]) -> None:
-    """Nothing is sealed, no lane is taken."""
     writer = partition_writer(options)
     assert writer.write(0, iter([])).rows == 0
     assert writer.write(0, batches([])).rows == 0

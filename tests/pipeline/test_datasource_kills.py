@@ -29,7 +29,6 @@ CONFIG = {"capacity": 1 << 18, "payload_bytes": 16, "keep_for": "1h"}
 
 
 def make_rows(folder: Path, files: int, rows: int) -> None:
-    """Parquet whose cookies are the numbers of the rows."""
     folder.mkdir()
     for number in range(files):
         cookies = np.arange(number * rows, (number + 1) * rows)
@@ -44,7 +43,6 @@ def make_rows(folder: Path, files: int, rows: int) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """All processes below one."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -66,12 +64,10 @@ class Driver:
         self.launch()
 
     def launch(self) -> None:
-        """Start it."""
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
 
     def check(self) -> bool:
-        """Fail when it has ended by itself; on a machine that is too busy for Spark, try again."""
         if self.process.poll() is not None:
             said = self.log.read_text()
             assert TOO_SLOW in said, said[-5000:]
@@ -79,7 +75,6 @@ class Driver:
         return False
 
     def kill(self, everything: bool) -> None:
-        """SIGKILL for the driver and its JVM; or for its Python workers and executors as well."""
         below = descendants(self.process.pid)
         java = [pid for pid in below if _name(pid) == "java"]
         ends = [end_of(pid) for pid in below]
@@ -98,7 +93,6 @@ def _name(pid: int) -> str:
 
 
 def sink_rows(sink: Path) -> pa.Table:
-    """What the file sink has committed, and nothing else."""
     files: dict[str, bool] = {}
     for log in (sink / "_spark_metadata").glob("[0-9]*"):
         for line in log.read_text().splitlines()[1:]:
@@ -109,7 +103,6 @@ def sink_rows(sink: Path) -> pa.Table:
 
 
 def await_state(holds: Callable[[], bool], driver: Driver, what: str) -> None:
-    """Look now and then until it holds: the driver needs the processor more than this test."""
     give_up = time.monotonic() + LONG
     while not holds():
         driver.check()
@@ -118,13 +111,11 @@ def await_state(holds: Callable[[], bool], driver: Driver, what: str) -> None:
 
 
 def committed(folder: Path, query: str) -> int:
-    """Batches that a query has committed."""
     return len(list((folder / query / "commits").glob("[0-9]*")))
 
 
 @contextlib.contextmanager
 def ended(driver: Driver) -> Iterator[None]:
-    """Whatever happens in the block, nothing of the driver outlives it."""
     try:
         yield
     finally:
@@ -133,7 +124,6 @@ def ended(driver: Driver) -> Iterator[None]:
 
 
 def account(folder: Path, daemons: list[str], total: int) -> pa.Table:
-    """Each row's timer expired once, in one of the daemons, and is in one row; these rows."""
     fired = 0
     for daemon in daemons:
         with Observer(daemon) as observer:
@@ -153,7 +143,6 @@ def account(folder: Path, daemons: list[str], total: int) -> pa.Table:
 def kill_after(
     driver: Driver, folder: Path, query: str, rng: random.Random, all_of_it: bool
 ) -> None:
-    """Kill the driver after a further step of the named query."""
     more = committed(folder, query) + 1
     await_state(lambda: committed(folder, query) >= more, driver, f"a batch of {query}")
     time.sleep(rng.random() * 1.5)  # any moment will do
@@ -161,7 +150,6 @@ def kill_after(
 
 
 def test_local(tmp_path: Path, rng_seed: int) -> None:
-    """Driver, JVM and workers are killed while they write; and read, in `test_two_hosts`."""
     rng = random.Random(rng_seed)
     make_rows(tmp_path / "rows", 3, 10_000)
     with wheeld.embedded(**CONFIG) as daemon:
@@ -186,7 +174,6 @@ exec {python} "$@"
 
 
 def on_hosts(folder: Path, daemons: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the executors of `local-cluster` see different daemons, and the driver none."""
     for number, daemon in enumerate(daemons):
         (folder / f"host-{number}").mkdir()
         (folder / f"host-{number}" / "d").symlink_to(daemon)
@@ -200,7 +187,6 @@ def on_hosts(folder: Path, daemons: list[str], monkeypatch: pytest.MonkeyPatch) 
 
 
 def tasks(driver: Driver) -> list[int]:
-    """Python processes of tasks, of all executors: each is a child of a `pyspark.daemon`."""
     found = []
     for process in psutil.Process(driver.process.pid).children(recursive=True):
         with contextlib.suppress(psutil.Error):

@@ -21,7 +21,6 @@ NOW = 5 * 10**9
 
 
 def staged(**columns: pa.Array) -> list[dict[str, Any]]:
-    """What becomes of some rows, at a time of 5 s."""
     found = Staging(16, NOW).staged(iter([pa.RecordBatch.from_pydict(columns)]))
     return [row for batch in found for row in batch.to_pylist()]
 
@@ -127,7 +126,6 @@ def test_an_interval_back_in_time() -> None:
 def test_what_a_writer_refuses(
     columns: dict[str, T.DataType], more: dict[str, str], message: str
 ) -> None:
-    """Where Spark makes it, before any task runs."""
     with pytest.raises(PipelineError, match=message):
         BatchWriter(Options.parse(more), fields(**columns), overwrite=False)
 

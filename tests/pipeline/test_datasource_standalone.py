@@ -14,7 +14,6 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "spark" / "standalone.sh"
 
 @pytest.mark.usefixtures("java")
 def test_standalone() -> None:
-    """All rows come back; master and worker are gone when it ends."""
     with wheeld.embedded(capacity=1 << 14, keep_for="1h") as daemon:
         done = subprocess.run(
             ["bash", str(SCRIPT), daemon, "5000"],

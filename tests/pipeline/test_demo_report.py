@@ -44,7 +44,6 @@ def test_the_demo_ends_with_the_report_of_its_run(private: dict[str, str], tmp_p
 
 
 def test_a_saturated_run_says_so_on_the_page(private: dict[str, str], tmp_path: Path) -> None:
-    """Its requests arrive within an instant: no machine keeps up."""
     options = ("--workers", "1", "--rate", "1000000000")
     demo = start(private, tmp_path, AS_ALWAYS, *options)
     out, err = demo.communicate()
@@ -69,7 +68,6 @@ def test_without_what_it_needs_the_demo_says_so_and_succeeds(
 
 
 def _readers(demo: subprocess.Popen[str]) -> list[psutil.Process]:
-    """Who makes its report, suspended in the middle; none: it was over too soon."""
     while demo.poll() is None:
         everyone = descendants(demo, "pipeline report")
         for process in everyone:

@@ -24,7 +24,6 @@ BEGIN_US = 1_790_000_000_000_000
 
 
 def recorded(spark: SparkSession, columns: dict[str, Any], most_sleep_us: int = 0) -> DataFrame:
-    """The events that a clock would have recorded of a workload; it may sleep between two looks."""
     import pandas as pd
 
     made = BEGIN_US + columns["arrival_ns"] // 1000
@@ -71,7 +70,6 @@ def recorded(spark: SparkSession, columns: dict[str, Any], most_sleep_us: int = 
 
 
 def when_seen(times_us: Any, most_sleep_us: int) -> Any:
-    """The next look of a clock that sleeps for up to so long each time."""
     if not most_sleep_us:
         return times_us
     count = 2 * int((times_us.max() - BEGIN_US) // most_sleep_us) + 1000
@@ -136,7 +134,6 @@ def test_a_generated_workload_of_a_fitted_model_is_like_the_trace(
 
 
 def test_a_clock_that_sleeps_spoils_no_fit(spark: SparkSession) -> None:
-    """It sees a timer and its cancel up to 8 ms late: many at the same moment as each other."""
     found = fit(spark, recorded(spark, all_of(TRUTH, 30_000, 4), most_sleep_us=8000))
     assert 5.0 <= found.fitted["resolution_ms"] <= 30.0
     assert found.fitted["latency"]["too_short"] > 1000
@@ -147,7 +144,6 @@ def test_a_clock_that_sleeps_spoils_no_fit(spark: SparkSession) -> None:
 
 
 def test_rates_of_days_are_averaged_by_the_time_of_day(spark: SparkSession) -> None:
-    """Two and a half days, busy from noon to one o'clock UTC each day."""
     edges = tuple(range(0, 25 * HOUR, HOUR))
     rates = tuple(0.2 if hour == 12 else 0.02 for hour in range(24))
     truth = Model(Arrivals(rates, edges), None, Mix.of(5 * MS), Mix.of(0))
@@ -182,7 +178,6 @@ def test_what_cannot_be_fitted_is_refused(spark: SparkSession, tmp_path: Path) -
 
 
 def seen_of(latencies: Any, limits: Any, floor: float) -> censored.Seen:
-    """As `fit` bins them."""
     logs, hides = np.log(latencies), np.log(limits)
     hidden, short = logs >= hides, (logs < floor) & (logs < hides)
     done = ~hidden & ~short
@@ -206,7 +201,6 @@ def seen_of(latencies: Any, limits: Any, floor: float) -> censored.Seen:
 
 
 def likelihood(latencies: Any, limits: Any, floor: float, mu: float, sigma: float) -> float:
-    """Logarithm of the likelihood, request by request."""
     total = 0.0
     for latency, limit in zip(np.log(latencies), np.log(limits), strict=True):
         if latency >= limit:
@@ -220,7 +214,6 @@ def likelihood(latencies: Any, limits: Any, floor: float, mu: float, sigma: floa
 
 @pytest.mark.parametrize("timeout", [0.02, 0.5, 1.0, 50.0])
 def test_the_fit_has_the_greatest_likelihood(timeout: float, rng_seed: int) -> None:
-    """Of a median of 1, up to nearly everything is hidden by timeouts, or nothing."""
     random = np.random.default_rng([rng_seed, int(timeout * 100)])
     latencies = random.lognormal(0.0, 1.2, 3000)
     limits = timeout * random.choice([1.0, 3.0], 3000)

@@ -16,8 +16,6 @@ SECOND = 10**9
 
 
 def oracle(rows: int, seed: int, rate: float, p50_ms: float, p75_ms: float) -> Any:
-    """Arrivals and latencies in ns of a constant model, said again in plain numpy and Python."""
-
     def uniform(block: int, purpose: int) -> Any:
         key = np.array([seed, 0x0077_6865_656C_6421], np.uint64)
         philox = np.random.Philox(key=key, counter=np.array([0, 0, purpose, block], np.uint64))
@@ -45,7 +43,6 @@ def test_a_workload_is_what_the_plain_oracle_says(rng_seed: int) -> None:
 
 
 def test_a_workload_stays_what_it_was() -> None:
-    """Whoever has the seed has the workload, of any version. Never change these sums."""
     model = Model(
         Arrivals((100.0, 0.0, 900.0), (0, SECOND, 3 * SECOND, 4 * SECOND)),
         Latency(20, 60),
@@ -78,7 +75,6 @@ def test_another_seed_makes_another_workload() -> None:
 
 
 def farthest(values: Any, share: Any) -> float:
-    """Kolmogorov-Smirnov distance between values and a distribution."""
     values = np.sort(values)
     wanted = np.array([share(value) for value in values.tolist()])
     steps = np.arange(len(values) + 1) / len(values)

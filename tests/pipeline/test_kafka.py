@@ -32,7 +32,6 @@ PARTITIONS = 4
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[str]:
-    """Where the mock cluster of two brokers is."""
     mock = Producer({"test.mock.num.brokers": "2", "log_level": "0"})
     brokers = mock.list_topics(timeout=20).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
@@ -41,14 +40,12 @@ def servers() -> Iterator[str]:
 
 @pytest.fixture
 def topic(servers: str) -> str:
-    """A new topic."""
     name = f"t-{secrets.token_hex(4)}"
     Producer({"bootstrap.servers": servers}).list_topics(name, timeout=20)
     return name
 
 
 def produce(servers: str, topic: str, numbers: range, **more: Any) -> None:
-    """A record for each number, in turn over the partitions."""
     producer = Producer({"bootstrap.servers": servers})
     for n in numbers:
         producer.produce(topic, b"v%d" % n, b"k%d" % n, n % PARTITIONS, timestamp=1000 + n, **more)
@@ -60,7 +57,6 @@ def options(servers: str, **more: str) -> dict[str, str]:
 
 
 def schema(text: str | None = None) -> StructType:
-    """Columns as Spark has them, without a Spark to ask."""
     made = StructType()
     for column in (text or str(KafkaDataSource(options("x")).schema())).split(", "):
         name, kind = column.split()
@@ -73,7 +69,6 @@ def reader(servers: str, **more: str) -> StreamReader:
 
 
 def rows(reader: StreamReader | BatchReader, pieces: list[Any]) -> list[dict[str, Any]]:
-    """All records of some pieces."""
     found = [batch.to_pylist() for piece in pieces for batch in reader.read(piece)]
     return [row for batch in found for row in batch]
 
@@ -251,7 +246,6 @@ def test_a_null_key_and_a_broker_that_refuses(servers: str, topic: str) -> None:
 def test_from_topic_to_topic_in_spark(
     spark: SparkSession, servers: str, topic: str, tmp_path: Path
 ) -> None:
-    """A query that ends and goes on; its batches as small as asked; and as a table."""
     kafka.register(spark)
     target = f"{topic}-out"
     produce(servers, topic, range(60))
@@ -286,7 +280,6 @@ def test_from_topic_to_topic_in_spark(
 def test_the_examples_of_the_page(
     spark: SparkSession, servers: str, topic: str, tmp_path: Path
 ) -> None:
-    """The source, and the sink behind it, with the names of this test in place of the page's."""
     text = PAGE.read_text().replace("broker:9092", servers).replace('"commands"', f'"{topic}"')
     text = text.replace('"results"', f'"{topic}-out"').replace(
         "/checkpoints/results", f"{tmp_path}"

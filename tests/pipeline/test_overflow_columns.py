@@ -30,7 +30,6 @@ class Trial:
         self._last = dict.fromkeys(KEYS, 0)
 
     def commands(self) -> list[Command]:
-        """Overtaken, repeated, several of one key; now and then many of one key."""
         chance = self.chance
         some = [chance.choice(KEYS) for _ in range(chance.choice([0, 3, 30, 60]))]
         some += [chance.choice(KEYS)] * chance.choice([0, 0, 0, 300])
@@ -45,7 +44,6 @@ class Trial:
         return found
 
     def said(self) -> list[Said]:
-        """True, early, repeated, of other generations, of keys that nobody knows."""
         found = []
         for key in self.chance.sample(KEYS, 25):
             entry = self.oracle.entries.get(key)
@@ -57,7 +55,6 @@ class Trial:
         return found
 
     def batch(self, number: int) -> None:
-        """One, on both sides."""
         commands, said = self.commands(), self.said()
         step = self.columns.begin(commands, said, self.now_ms)
         self.oracle.batch(commands, said, self.now_ms)
@@ -72,7 +69,6 @@ class Trial:
         self.now_ms += self.chance.randrange(0, 2_500)
 
     def check(self) -> None:
-        """All states, expirations and rejects."""
         check_store(self.columns.store)
         truth = {self.columns.names[key]: entry for key, entry in self.oracle.entries.items()}
         assert entries(self.columns.store) == truth
@@ -84,7 +80,6 @@ class Trial:
 def test_random_batches_equal_the_machine(
     tmp_path: Path, rng_seed: int, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the index grows, keys are forgotten and rows used again, bytes are compacted."""
     monkeypatch.setattr(stores, "LEAST_GARBAGE", 500)
     monkeypatch.setattr(stores, "FIRST_ROWS", 4)
     monkeypatch.setattr(index, "LEAST_BITS", 3)
@@ -106,7 +101,6 @@ def test_the_store_opens_as_it_was_left(tmp_path: Path, rng_seed: int) -> None:
 
 
 def reference(data: bytes, secret: bytes) -> bytes:
-    """SipHash-2-4-128 of one text, as the paper has it."""
     mask = 2**64 - 1
     k0, k1 = (int.from_bytes(secret[i : i + 8], "little") for i in (0, 8))
     v = [0x736F6D6570736575 ^ k0, 0x646F72616E646F6D ^ k1 ^ 0xEE,
@@ -143,7 +137,6 @@ def reference(data: bytes, secret: bytes) -> bytes:
 
 
 def test_digests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The authors' vectors, and texts of each length against one at a time."""
     monkeypatch.setattr(hashing, "BLOCK", 50)
     secret = bytes(range(16))
     assert reference(b"", secret).hex() == "a3817f04ba25a8e66df67214c7550293"
@@ -158,7 +151,6 @@ def test_digests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_keys_whose_slots_collide(tmp_path: Path) -> None:
-    """All in one place of the index: found, removed in any order, entered again."""
     count = 300
     records = np.zeros(count, [("a", "<u8"), ("b", "<u8")])
     records["b"] = np.arange(count)

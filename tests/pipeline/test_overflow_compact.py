@@ -31,7 +31,6 @@ PACKAGE = str(Path(compaction.__file__).parents[1])
 
 
 def fill(base: Path, batches: Iterable[int], kinds: Iterable[str] = sinks.KINDS) -> None:
-    """Folders of two files each, as the driver leaves them."""
     base.mkdir(exist_ok=True)
     (base / sinks.CARD).write_text("{}")
     for kind in kinds:
@@ -57,7 +56,6 @@ def wanted(batches: Iterable[int], kind: str = "expired") -> Counter[str]:
 
 
 def seen(base: Path, kind: str = "expired") -> Counter[str]:
-    """By a reader that knows nothing of wheeld: list, then open."""
     files = sorted((base / kind).glob("batch=*/*.parquet"))
     return Counter(key for file in files for key in pq.ParquetFile(file).read()["key"].to_pylist())
 
@@ -83,7 +81,6 @@ def test_folders_become_few_and_rows_stay(tmp_path: Path) -> None:
 
 
 def test_a_name_never_stands_for_other_rows(tmp_path: Path) -> None:
-    """Also where what was merged is merged again: a reader of the old listing must not meet it."""
     base = tmp_path / "sink"
     fill(base, [1, 2, 3], ["expired"])
     compact(str(base))
@@ -95,7 +92,6 @@ def test_a_name_never_stands_for_other_rows(tmp_path: Path) -> None:
 
 
 def test_sizes(tmp_path: Path) -> None:
-    """Folders that are large enough stay; neighbours are merged up to the size."""
     base = tmp_path / "sink"
     fill(base, range(9), ["expired"])
     size = sum(file.stat().st_size for file in (base / "expired/batch=0").iterdir())
@@ -132,7 +128,6 @@ class Lines:
 
 
 def kill_at(base: Path, last: int) -> None:
-    """Compact in a child, which dies at its line of that number."""
     child = os.fork()
     if not child:
         Lines(last).compact(base)
@@ -141,7 +136,6 @@ def kill_at(base: Path, last: int) -> None:
 
 
 def test_a_kill_at_every_line_leaves_it_right(tmp_path: Path) -> None:
-    """At the first and the last time that each line runs."""
     base, lines = tmp_path / "sink", Lines()
     fill(base, range(3), ["expired"])
     lines.compact(base)
@@ -164,7 +158,6 @@ def test_a_kill_at_every_line_leaves_it_right(tmp_path: Path) -> None:
 
 
 def test_readers_and_the_driver_meanwhile(tmp_path: Path) -> None:
-    """A reader sees all that was there when it began, each row once, or that a file is gone."""
     base = tmp_path / "sink"
     fill(base, range(4), ["expired"])
     over, published = threading.Event(), [4]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from proofs.torture.overflow_account import rows
 
-from torture.overflow_account import rows
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.overflow import Daemon, Plan, Rules, ShardMap
 from wheeld_pipeline.overflow.batch import intake
@@ -67,13 +67,10 @@ class Overflow:
         self.restart()
 
     def restart(self) -> None:
-        """Another driver."""
         job = jobs.claim(self.checkpoint, self.sink, 2)
         self.driver = Driver(self.checkpoint, self.sink, self.plan, job)
 
     def run(self, batch: int) -> Batch:
-        """One command in each shard that is rejected."""
-
         def attempt(errands: list[Errand]) -> list[Result]:
             order = [("cancel", f"k{batch}", 1, 0, 0, None)]
             return [tend(errand, [intake.make(order)]) for errand in reversed(errands)]
@@ -81,12 +78,10 @@ class Overflow:
         return self.driver.run(batch, attempt)
 
     def rejected(self) -> list[str]:
-        """Keys in the sink."""
         return sorted(row["key"] for row in rows(self.base / "sink", "rejected"))
 
 
 def test_a_batch_is_decided_once(make: Make, tmp_path: Path) -> None:
-    """A driver that runs it again takes no attempt; one that comes between ends."""
     over = Overflow(tmp_path, make)
     first = over.run(0)
     assert first.totals["rejected"] == 2
@@ -103,7 +98,6 @@ def test_a_batch_is_decided_once(make: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lost", ["nothing", "staged", "gathered", "half", "all"])
 def test_a_sink_is_made_from_the_manifest(make: Make, tmp_path: Path, lost: str) -> None:
-    """Wherever the driver before had died: what is not there is moved, or made from the delta."""
     over = Overflow(tmp_path, make)
     original = sink.publish
     with pytest.MonkeyPatch.context() as patch:
@@ -147,7 +141,6 @@ def test_parts_of_a_checkpoint_are_not_of_one_time(tmp_path: Path) -> None:
 
 
 def test_what_did_not_count_is_removed(tmp_path: Path) -> None:
-    """Attempts of drivers that died; not what the last manifest names."""
     over = Overflow(tmp_path)
     over.run(0)
     needed = {path.name for path in (tmp_path / "checkpoint/shards/0").iterdir()}
@@ -173,7 +166,6 @@ def test_manifests_as_text(tmp_path: Path) -> None:
 
 
 def test_a_batch_without_commands_is_for_shards_with_work(tmp_path: Path) -> None:
-    """Nothing due and nothing in a wheel: no task. What a shard's daemon said last stays said."""
     over = Overflow(tmp_path)
     due: list[int] = []
 
@@ -204,7 +196,6 @@ def test_a_batch_without_commands_is_for_shards_with_work(tmp_path: Path) -> Non
 
 
 def test_a_checkpoint_that_is_older_than_its_sink(tmp_path: Path) -> None:
-    """Also when the sink's folders have been compacted: rows would be there twice."""
     over = Overflow(tmp_path)
     for batch in range(3):
         over.run(batch)

@@ -35,7 +35,6 @@ class Shard:
         self.log = Place(str(base / "log"))
 
     def errand(self, cache: str = "cache") -> Errand:
-        """Of the batch that is next."""
         folder = self.base / cache
         folder.mkdir(mode=0o700, exist_ok=True)
         log_folder, staging = str(self.base / "log"), str(self.base / "staging")
@@ -43,7 +42,6 @@ class Shard:
                       str(folder), 0, NOBODY, self.position)  # fmt: skip
 
     def run(self, count: int = 40, cache: str = "cache", counts: bool = True) -> Result:
-        """A batch; `counts`: the driver names this attempt."""
         rows = []
         for _ in range(count):
             self.sequence += 1
@@ -58,11 +56,9 @@ class Shard:
         return result
 
     def store(self, cache: str = "cache") -> Store:
-        """Its columns on a host."""
         return Store(self.base / cache / "job" / "0")
 
     def rebuilt(self) -> Store:
-        """Its columns on a host that had none."""
         made = Store(self.base / f"fresh-{self.batch}-{self.chance.random()}")
         log.bring(made, self.log, self.position)
         return made
@@ -76,7 +72,6 @@ def shard(tmp_path: Path, rng_seed: int, monkeypatch: pytest.MonkeyPatch) -> Sha
 
 
 def equal(one: Store, other: Store) -> None:
-    """In all that counts: rows, what they are, when they wake."""
     check_store(one)
     check_store(other)
     assert (one.at, one.rows) == (other.at, other.rows)
@@ -102,7 +97,6 @@ def test_segments_of_many_moments_and_the_deltas_after_them(shard: Shard) -> Non
 
 
 def test_hosts_take_turns(shard: Shard) -> None:
-    """What one missed is redone there: its columns were not thrown away."""
     brought = []
     for number in range(30):
         cache = "cache" if number % 5 < 3 else "other"
@@ -115,7 +109,6 @@ def test_hosts_take_turns(shard: Shard) -> None:
 
 
 def test_processes_of_one_host_take_turns(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each keeps the columns open, which others change, let grow and replace meanwhile."""
     monkeypatch.setattr(stores, "FIRST_ROWS", 8)
     processes: list[dict[Path, Store]] = [{}, {}]
     folder = shard.base / "cache" / "job" / "0"
@@ -155,7 +148,6 @@ def test_columns_are_not_kept_after_an_error(shard: Shard) -> None:
 
 
 def test_a_process_keeps_some_columns(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes descriptors."""
     monkeypatch.setattr(task, "_kept", {})
     monkeypatch.setattr(task, "MOST_KEPT", 2)
     for number in range(4):
@@ -165,7 +157,6 @@ def test_a_process_keeps_some_columns(shard: Shard, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_attempt_that_does_not_count(shard: Shard) -> None:
-    """Its columns are ahead, of a state that never was: they are thrown away."""
     for _ in range(5):
         shard.run()
     before = entries(shard.store())
@@ -187,7 +178,6 @@ def test_a_batch_without_changes_writes_nothing(shard: Shard) -> None:
 
 
 def test_forgotten_keys_leave_their_rows(shard: Shard) -> None:
-    """A store does not grow with the keys that were, only with those that are."""
     for number in range(40):
         rows = [("schedule", f"{number}-{i}", 1, 0, 0, b"x" * 100) for i in range(50)]
         rows += [("cancel", f"{number}-{i}", 2, 0, 0, None) for i in range(50)]
@@ -199,7 +189,6 @@ def test_forgotten_keys_leave_their_rows(shard: Shard) -> None:
 
 
 def test_two_tasks_of_one_shard(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second one waits, and says at last what may be wrong."""
     shard.run()
     monkeypatch.setattr(task, "LOCK_SECONDS", 0.02)
     with (
@@ -218,7 +207,6 @@ def test_a_cache_that_others_can_write_to(shard: Shard) -> None:
 
 
 def test_what_a_delta_says(shard: Shard) -> None:
-    """Any reader of Arrow sees rows, expirations and rejects."""
     rows: list[tuple[Any, ...]] = [
         ("schedule", "k", 2, 10**15, 5, b"p"),
         ("cancel", "x", 1, 0, 0, None),
@@ -235,7 +223,6 @@ def test_what_a_delta_says(shard: Shard) -> None:
 def test_a_death_while_the_columns_are_written(
     shard: Shard, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Whoever opens them next begins anew, from the log."""
     for _ in range(3):
         shard.run()
     original = getattr(Store, step)

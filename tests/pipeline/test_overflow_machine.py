@@ -173,7 +173,6 @@ class Life(RuleBasedStateMachine):
         assert (None if self.entry is None else self.entry.generation) == self.last
 
     def teardown(self) -> None:
-        """A wheel that works again brings to an end whatever is wanted: nothing was forgotten."""
         wanted, ended = self.wanted, set()
         for _ in range(8):
             if self.entry is not None:

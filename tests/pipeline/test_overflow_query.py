@@ -103,8 +103,6 @@ class Death(Exception):
 
 
 def _die_at(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """The query ends at a step of a batch that has expirations: nothing after it is done."""
-
     def dies(*_: Any) -> None:
         raise Death(step)
 
@@ -138,7 +136,6 @@ def _die_at(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
 def test_deaths_in_the_middle_of_a_batch(
     spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The driver dies after each step of a batch; what it had done is done again, or was enough."""
     keys = [f"k{i}" for i in range(40)]
     begin = time.time()
     place.send(*(schedule(key, 1, begin + 0.2 * i) for i, key in enumerate(keys)))
@@ -156,7 +153,6 @@ def test_deaths_in_the_middle_of_a_batch(
 def test_a_daemon_dies_and_another_one_comes(
     spark: SparkSession, tmp_path: Path, runtime_dir: Path, daemon_name: str
 ) -> None:
-    """Timers that were in its wheel are handed to the next one; meanwhile the log names what is."""
     options: dict[str, Any] = {"capacity": 4096, "payload_bytes": 24, "runtime_dir": runtime_dir}
     place = Place(tmp_path, str(runtime_dir / daemon_name))
     keys = [f"k{i}" for i in range(20)]
@@ -240,7 +236,6 @@ def test_a_daemon_without_room_for_payloads(
 def test_each_shard_visits_its_own_daemon(
     spark: SparkSession, tmp_path: Path, runtime_dir: Path, daemon_name: str
 ) -> None:
-    """And a shard whose daemon is on another host says so, and waits."""
     with ExitStack() as stack:
         daemons = [
             stack.enter_context(
@@ -277,7 +272,6 @@ def test_rules_may_change_between_runs(spark: SparkSession, place: Place) -> Non
 
 @pytest.mark.parametrize("damage", ["cut short", "wrong type"])
 def test_a_bad_file_of_parquet_is_named(spark: SparkSession, place: Place, damage: str) -> None:
-    """It ends the query, nothing of its batch is done; without it, the query goes on."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -297,7 +291,6 @@ def test_a_bad_file_of_parquet_is_named(spark: SparkSession, place: Place, damag
 
 
 def test_offsets_tell_which_batches_have_commands(tmp_path: Path) -> None:
-    """A log that cannot be read means: look."""
     folder = tmp_path / "query" / "offsets"
     folder.mkdir(parents=True)
     said = ["-", "a", "a", "b"]

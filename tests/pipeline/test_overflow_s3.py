@@ -27,7 +27,6 @@ BATCHES, KEYS = 6, 50
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[pyarrow.fs.FileSystem]:
-    """An empty one, of a server that PyArrow finds by its environment."""
     moto = pytest.importorskip("moto.server")
     server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
@@ -57,7 +56,6 @@ def test_a_shard_in_s3(
     daemon_name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its columns are rebuilt from there; each timer is in the staged rows once."""
     monkeypatch.setattr(store, "SEGMENT", 64)
     monkeypatch.setattr(log, "MOST_DELTAS", 2)
     position, results = Position(), list[Result]()

@@ -72,7 +72,6 @@ def test_a_map_that_is_not_there(tmp_path: Path) -> None:
 
 
 def run(tmp_path: Path, *options: str) -> str:
-    """The command, which must fail; its message."""
     (tmp_path / "commands").mkdir(exist_ok=True)
     paths = [f"--{name}={tmp_path / name}" for name in ("commands", "sink", "checkpoint")]
     done = CliRunner().invoke(app, ["pipeline", "overflow", "--once", *paths, *options])
@@ -94,7 +93,6 @@ def test_wrong_options(tmp_path: Path, options: list[str], said: str) -> None:
 
 
 def test_what_is_not_ours_is_left_alone(spark: SparkSession, tmp_path: Path) -> None:
-    """Checkpoints and sinks of others, other shards: refused, in one line, before anything runs."""
     assert "expected one of json, parquet, kafka" in run(tmp_path, "--format", "csv")
     card = tmp_path / "checkpoint" / "_overflow.json"
     assert json.loads(card.read_text())["shards"] == 8

@@ -20,7 +20,6 @@ from wheeld_pipeline.overflow.driver.run import Account
 
 
 def batch(number: int, *handed: int, trouble: str | None = None) -> Batch:
-    """A batch in which each shard has handed out so many."""
     late = {"p50": 1000, "max": 2500}
     results = tuple(
         Result(
@@ -45,7 +44,6 @@ def batch(number: int, *handed: int, trouble: str | None = None) -> Batch:
 
 
 def test_counts_of_each_shard() -> None:
-    """Added up over the batches; what is pending, and the time, are of the last one."""
     told: list[dict[str, Any]] = []
     lines: list[str] = []
     account = Account(lines.append, told.append)
@@ -82,7 +80,6 @@ def test_the_line_for_people() -> None:
 
 @pytest.mark.usefixtures("java")
 def test_the_command(tmp_path: Path) -> None:
-    """JSON on stdout; on stderr where Spark's pages are, and nothing of Java's or log4j's."""
     (tmp_path / "commands").mkdir()
     far = {"op": "schedule", "key": "a", "sequence": 1, "deadline": "2099-01-01T00:00:00Z"}
     (tmp_path / "commands" / "1.json").write_text(json.dumps(far))
@@ -116,7 +113,6 @@ def test_what_is_untested_says_so(checkpoint: str, sink: str, named: str | None)
 
 
 def test_an_error_of_a_job_is_told_in_a_line() -> None:
-    """Of a task whose worker died each time: neither a frame of the stack, nor its end."""
     said = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collect.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed 4 times
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.read(PythonRunner.scala:1)

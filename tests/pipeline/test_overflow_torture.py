@@ -11,16 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from proofs.torture.overflow_account import Command, offences
 
 from programs import of_checkout
-from torture.overflow_account import Command, offences
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_kills_at_every_line(rng_seed: int) -> None:
-    """A few of those that `python -m torture.overflow` makes by hundreds."""
-    program = [sys.executable, "-m", "torture.overflow", "--kills", "25", "--json"]
+    program = [sys.executable, "-m", "proofs.torture.overflow", "--kills", "25", "--json"]
     done = subprocess.run([*program, "--seed", str(rng_seed)], cwd=ROOT, env=of_checkout(),
                           capture_output=True, text=True, timeout=240, check=False)  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

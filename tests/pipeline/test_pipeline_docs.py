@@ -40,7 +40,6 @@ class Shell:
         self._daemons: list[subprocess.Popen[bytes]] = []
 
     def run(self, line: str) -> None:
-        """One command, which must succeed; `&` at its end: a daemon, which must come up."""
         words = shlex.split(line, comments=True)
         if words[-1] == "&":
             self._start(words[:-1])
@@ -63,7 +62,6 @@ class Shell:
                 continue
 
     def close(self) -> None:
-        """End what a page left running."""
         for daemon in self._daemons:
             if daemon.poll() is None:
                 daemon.send_signal(signal.SIGTERM)
@@ -74,7 +72,6 @@ class Shell:
 def folder(
     spark: SparkSession, tmp_path: Path, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
-    """An empty folder that this process and Spark are in, and a place for daemons."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WHEELD_RUNTIME_DIR", str(runtime_dir))
     hadoop = spark._jvm.org.apache.hadoop.fs
@@ -102,7 +99,6 @@ def test_the_path_from_trace_to_answer(shell: Shell) -> None:
 
 @pytest.mark.parametrize("block", OF_A_TRACE, ids=range(len(OF_A_TRACE)))
 def test_examples_of_a_trace_run(block: str, tmp_path: Path) -> None:
-    """Without Spark."""
     for library in re.findall(r"^import (\w+)", block, re.M):
         pytest.importorskip(library)
     record(tmp_path / "trace")
@@ -110,7 +106,6 @@ def test_examples_of_a_trace_run(block: str, tmp_path: Path) -> None:
 
 
 def record(trace: Path) -> None:
-    """A trace of two timers, as the examples expect it."""
     with wheeld.embedded(trace=str(trace)) as daemon, connect(daemon) as timers:
         timers.schedule_many([0.01, 30.0], cookies=[1, 2])
         assert len(timers.poll(timeout=30.0)) == 1

@@ -15,8 +15,6 @@ from wheeld_pipeline.files import on_disk, writable
 
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever starts a Spark fails."""
-
     def refuse(*_: object) -> None:
         raise AssertionError("Spark was to start")
 
@@ -24,7 +22,6 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def last_line(*arguments: str) -> str:
-    """What a command says that fails."""
     done = CliRunner().invoke(app, ["pipeline", *arguments])
     assert (done.exit_code, done.stdout) == (1, ""), done.output
     return done.stderr.strip().splitlines()[-1]
@@ -32,7 +29,6 @@ def last_line(*arguments: str) -> str:
 
 @pytest.fixture
 def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A trace of one event."""
     monkeypatch.chdir(tmp_path)
     return str(write_trace(tmp_path / "trace", [row(START_US, "scheduled", pending=1)]))
 
@@ -88,7 +84,6 @@ def test_an_empty_trace_is_noticed_before_spark_starts(
 def test_options_of_spark_mean_spark(
     trace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """They reach the session, each under its key; conf wins over the file."""
     asked = []
 
     def note(app: str, options: session.SparkOptions, *_: object) -> None:
@@ -115,7 +110,6 @@ def test_options_of_spark_mean_spark(
 def test_a_place_that_cannot_be_written_is_seen_before_the_work(
     option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file in the way, or a file system that takes nothing; a trace is not even looked for."""
     (tmp_path / "file").touch()
     for place, why in (
         (tmp_path / "file" / "below", "file is a file: expected a directory"),
@@ -132,6 +126,5 @@ def test_a_place_that_cannot_be_written_is_seen_before_the_work(
 
 
 def test_what_is_asked_about_a_place_leaves_nothing_there(tmp_path: Path) -> None:
-    """Neither the directory nor what was tried in it."""
     assert writable("--out", tmp_path / "a" / "b") == tmp_path / "a" / "b"
     assert not list(tmp_path.iterdir())

@@ -29,7 +29,6 @@ def workload(tmp_path: Path) -> Path:
 
 
 def test_each_request_ends_as_the_workload_says(tmp_path: Path) -> None:
-    """Under a virtual clock nothing is late, so every request's end is known."""
     count = 2000
     latencies = np.arange(count) % 97 * 1.0
     columns = requests(np.arange(count) / 4, latencies, 48.0, np.arange(count) % 3 * 20)
@@ -122,7 +121,6 @@ def test_a_wrong_number_of_workers_is_refused(workload: Path, workers: int) -> N
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Path:
-    """A workload that takes minutes."""
     return save(tmp_path / "slow.parquet", requests(np.arange(60_000) * 5, 1000, 60_000))
 
 
@@ -131,7 +129,6 @@ def start(environment: dict[str, str], *options: str) -> subprocess.Popen[str]:
 
 
 def errors_of(text: str) -> list[str]:
-    """The lines that are no progress."""
     return [line for line in text.splitlines() if not line.startswith("replay: ")]
 
 

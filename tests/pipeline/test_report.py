@@ -28,18 +28,15 @@ if TYPE_CHECKING:
 def on_spark(
     spark: SparkSession, trace: Path, files: trace_files.TraceFiles | None = None
 ) -> Report:
-    """The report of a trace, through Spark's reader or from its files."""
     return analyse(read_events(spark, trace), read_counters(spark, trace), files=files)
 
 
 def in_process(trace: Path, *period: datetime | None) -> Report:
-    """The same without Spark."""
     return of_trace(None, trace, lambda _: None, *period)
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    """Two hosts, three runs, lost rows; a long pause in the middle."""
     rng = np.random.default_rng(int(os.environ["WHEELD_TEST_SEED"]))  # the report's head has it
     made: list[Row] = []
     for number, host in enumerate(("host-a", "host-a", "host-b")):
@@ -56,12 +53,10 @@ def rows() -> list[Row]:
 
 @pytest.fixture(scope="module")
 def report(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """Of these rows, in order, one file per hour; made in this process."""
     return in_process(write_trace(tmp_path_factory.mktemp("ordered") / "trace", rows))
 
 
 def close(found: Any, expected: list[int]) -> None:
-    """Percentiles and maximum are those of the raw values, within the stated error."""
     assert found["max"] == max(expected)
     for name, share in zip(bins.PERCENTILE_NAMES, bins.PERCENTILES, strict=True):
         true = oracle.nearest_rank(expected, share)
@@ -72,7 +67,6 @@ def close(found: Any, expected: list[int]) -> None:
 
 
 def by(rows: list[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:
-    """Rows in groups."""
     found: dict[Any, list[Row]] = {}
     for each in rows:
         found.setdefault(key(each), []).append(each)
@@ -80,7 +74,6 @@ def by(rows: list[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:
 
 
 def agree(table: Any, groups: dict[Any, list[Row]], key: Callable[[Any], Any]) -> None:
-    """A table has a row per group, and each says what the oracle says."""
     found = {key(each): each for each in table.to_dict("records")}
     assert set(found) == set(groups)
     for name, inside in groups.items():
@@ -200,7 +193,6 @@ def test_how_the_rows_are_stored_and_read_does_not_matter(
     monkeypatch: pytest.MonkeyPatch,
     request: pytest.FixtureRequest,
 ) -> None:
-    """In other processes, through Spark's reader, or by Spark's tasks from the files."""
     rng = np.random.default_rng(rng_seed)
     trace = write_trace(tmp_path / "trace", rows, parts=5, rng=rng)
     monkeypatch.setattr(trace_files, "ROWS_PER_TASK", len(rows) // 3)
@@ -213,7 +205,6 @@ def test_how_the_rows_are_stored_and_read_does_not_matter(
 
 
 def equal(one: Report, other: Report) -> None:
-    """Two reports of the same rows."""
     assert {**one.facts, "trace": ""} == {**other.facts, "trace": ""}
     assert one.notes == other.notes
     assert set(one.tables) == set(other.tables)
@@ -238,7 +229,6 @@ def test_one_row(tmp_path: Path) -> None:
 
 
 def moment(seconds: float) -> datetime:
-    """A time of the trace."""
     return datetime.fromtimestamp(START_US / SECOND_US + seconds, UTC)
 
 

@@ -11,7 +11,6 @@ from wheeld_pipeline.report.counts import rows, tally, tried_wheels, wheels
 
 @pytest.fixture
 def table(rng_seed: int) -> Any:
-    """Rows of two wheels, in turn."""
     rng = np.random.default_rng(rng_seed)
     stories = [Story(rng, 100, 60, run=f"{number:016x}").rows for number in (1, 2)]
     mixed = sorted((row for own in stories for row in own), key=lambda row: int(row["time"]))
@@ -20,7 +19,6 @@ def table(rng_seed: int) -> Any:
 
 
 def counted(batches: Any, tried: wheels.Candidates) -> tuple[dict[str, Any], list[Any]]:
-    """What a task hands on."""
     counts, meetings = tally.Tally(1), tried_wheels.Meetings(tried)
     for batch in batches:
         decoded = rows.decode(batch)

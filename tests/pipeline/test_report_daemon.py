@@ -21,12 +21,10 @@ def report_of(root: Path, events: list[Row], counted: list[Row], **period: datet
 
 
 def at(second: float) -> int:
-    """Microseconds of the trace."""
     return START_US + round(second * SECOND_US)
 
 
 def busy(seconds: range, **fields: int) -> list[Row]:
-    """A row a second of a daemon that wakes a hundred times in each, from before the first on."""
     return [
         counters(at(s), wakes=100 * (s + 1), fired=300 * (s + 1), scheduled=50 * (s + 1), **fields)
         for s in seconds
@@ -53,7 +51,6 @@ def test_with_a_part_of_the_time_what_was_before_it_does_not_count(tmp_path: Pat
 
 @pytest.mark.parametrize(("name", "total"), [(WHOLE, 1000), (CUT, 600)])
 def test_a_run_whose_beginning_was_removed(tmp_path: Path, name: str, total: int) -> None:
-    """What its counters had by then was counted in hours that are gone."""
     trace = write_trace(tmp_path / "trace", EVENTS, busy(range(3, 10)))
     for file in (trace / "events").rglob("*.parquet"):
         file.rename(file.with_name(f"{name}.parquet"))
@@ -84,7 +81,6 @@ RUNS = ("00000000000000a1", "00000000000000a2")
 
 
 def full_rings_trace(root: Path, earlier: bool = False) -> Path:
-    """Two runs with a worker `web-1` each; the ring of the first was full for three seconds."""
     events = [row(at(s), "scheduled", run=run, pending=1) for run in RUNS for s in range(10)]
     counted = [
         counters(at(s), run=run, full_rings=["web-1"] if run == RUNS[0] and 3 <= s < 6 else [])

@@ -21,7 +21,6 @@ HOURS = 4
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The hours that were counted, in order."""
     seen: list[str] = []
     count = incremental._count_hour
 
@@ -35,7 +34,6 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def hours(rng_seed: int) -> list[tuple[list[Row], list[Row]]]:
-    """Events and counters of some hours; timers live over the end of one."""
     rng = np.random.default_rng(rng_seed)
     first = START_US // HOUR_US
     parts: list[list[Row]] = [[]]

@@ -32,13 +32,11 @@ VIEWS = {"desktop": (1280, 900, "light"), "phone": (390, 844, "light"), "dark": 
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve minutes of a busy service."""
     return Maker(tmp_path_factory.mktemp("made"), rows=20_000, hours=0.2, workers=5).make()
 
 
 @pytest.fixture(scope="module")
 def paths(spark: SparkSession, trace: Path, tmp_path_factory: pytest.TempPathFactory) -> Paths:
-    """Its report, made by the command."""
     out = tmp_path_factory.mktemp("report")
     done = CliRunner().invoke(app, ["pipeline", "report", str(trace), "--out", str(out)])
     assert done.exit_code == 0, done.output
@@ -59,7 +57,6 @@ class Tags(HTMLParser):
         self.svgs: list[dict[str, str | None]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Remember what is open."""
         found = dict(attrs)
         self.ids += [str(found["id"])] if "id" in found else []
         self.links += [str(found["href"])] if tag == "a" else []
@@ -72,12 +69,10 @@ class Tags(HTMLParser):
         """Opened and closed at once."""
 
     def handle_endtag(self, tag: str) -> None:
-        """Only what was opened last can be closed."""
         assert self.open.pop() == tag
 
 
 def parsed(text: str) -> Tags:
-    """A page that holds together."""
     tags = Tags()
     tags.feed(text)
     tags.close()
@@ -195,7 +190,6 @@ def test_out_is_a_file(spark: SparkSession, trace: Path, tmp_path: Path) -> None
 
 @pytest.fixture
 def seen(browser: Any, request: pytest.FixtureRequest) -> Iterator[tuple[Page, list[str]]]:
-    """A page in one of the views, and what it complains about or wants to load."""
     width, height, scheme = VIEWS[request.param]
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, offline=True
@@ -218,7 +212,6 @@ def seen(browser: Any, request: pytest.FixtureRequest) -> Iterator[tuple[Page, l
 
 
 def hidden(page: Page) -> list[str]:
-    """Plots and parts of plots that have no size."""
     return page.evaluate(  # type: ignore[no-any-return]
         """() => [...document.querySelectorAll('svg')].flatMap(svg => {
             const box = svg.getBoundingClientRect();

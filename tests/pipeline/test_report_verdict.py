@@ -15,7 +15,6 @@ MS = 1e6
 
 
 def tables(**changes: Any) -> dict[str, Any]:
-    """Tables of a trace of two workers in two steps, on time."""
     wheel = {"host": "h", "daemon": "d", "run": "r"}
     times = pd.to_datetime(["2026-03-01T08:00:00Z", "2026-03-01T08:00:01Z"])
     return {
@@ -27,7 +26,6 @@ def tables(**changes: Any) -> dict[str, Any]:
 
 
 def facts(p99: float | None = 1 * MS, **changes: Any) -> dict[str, Any]:
-    """Facts of a trace that is well, or whose p99 is another."""
     return {
         "lateness_ns": {"p99": p99, "max": None if p99 is None else 2 * p99},
         "wheel": {"tick_ns": 1_000_000, "wheel_size": 64, "capacity": 1000},
@@ -56,7 +54,6 @@ def test_nothing_expired() -> None:
 
 
 def test_an_overloaded_machine_is_advised_no_tick() -> None:
-    """The longer tick that would save something is not what is wrong."""
     advice = facts()["advice"] | {"worth": True}
     slept = {"longest_oversleep_ns": 84 * MS}
     found = verdict(facts(100 * MS, wakes=slept, advice=advice), tables())
@@ -69,7 +66,6 @@ def test_an_overloaded_machine_is_advised_no_tick() -> None:
 
 
 def herd_sizes(alone: int, at_least: int, ticks: int, timers: int) -> pd.DataFrame:
-    """So many timers of their own tick, and herds of one bucket of sizes."""
     found = {
         "at_least": [1, at_least], "at_most": [1, 2 * at_least - 1],
         "ticks": [alone, ticks], "timers": [alone, timers],
@@ -94,7 +90,6 @@ def herd_sizes(alone: int, at_least: int, ticks: int, timers: int) -> pd.DataFra
     ],
 )
 def test_a_cause_explains_a_good_part(p99: float, changes: Any, causes: list[str]) -> None:
-    """The one that explains most comes first, and each says how much."""
     slept = {"longest_oversleep_ns": changes.get("slept", 0)}
     slept |= {"most_run_delay_ns": changes.get("waited", 0)}
     known = tables()
@@ -126,7 +121,6 @@ def test_herds_name_who_made_them() -> None:
     ],
 )
 def test_what_held_timers_back(changes: dict[str, Any], cause: str, said: str) -> None:
-    """Worth saying even if 99 of 100 timers did not meet it."""
     for p99 in (1 * MS, 50 * MS):
         found = verdict(facts(p99, **changes), tables())
         assert found["causes"] == [cause]
@@ -135,7 +129,6 @@ def test_what_held_timers_back(changes: dict[str, Any], cause: str, said: str) -
 
 @pytest.mark.parametrize("p99", [1 * MS, 50 * MS])
 def test_full_rings_name_who_did_not_poll(p99: float) -> None:
-    """By a name that no worker of another run has; for a moment, too."""
     workers = tables()["workers"].assign(worker="a", run=["1111ffff", "2222ffff"], p99=p99)
     found = workers.assign(rows=[3, 9])
     said = verdict(facts(p99), tables(workers=workers, full_rings=found.iloc[:1]))
@@ -170,7 +163,6 @@ def test_another_wheel_only_if_it_is_worth_it() -> None:
 
 @pytest.mark.parametrize(("cpu", "worth"), [(1.1, True), (0.3, False)])
 def test_what_a_change_of_the_wheel_has_to_save(cpu: float, worth: bool) -> None:
-    """A percent of a core; the second wheel needs a tenth of one."""
     options = pd.DataFrame(
         {
             "tick_us": [1000, 4000],

@@ -19,7 +19,6 @@ from wheeld_pipeline.report.page import shapes, svg
 
 
 def all_blocks(counts: wheels.Counts, tried: wheels.Candidates) -> Iterator[wheels.TriedWheel]:
-    """What the candidates did, block by block."""
     for _, inside in wheels.blocks(counts):
         yield from wheels.outcomes(inside, tried)
 
@@ -59,7 +58,6 @@ class Run:
             self.fired = self.wheel.counter("fired")
 
     def step_to(self, time_ns: int) -> None:
-        """Move on by single ticks: one in which something moved is one that the clock wakes for."""
         while (then := (self.wheel.now // MS + 1) * MS) <= time_ns:
             before = self.wheel.counter("cascaded") + self.wheel.counter("fired")
             self.wheel.advance_to(then)

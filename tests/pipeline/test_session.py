@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def fake_java(folder: Path, said: str) -> Path:
-    """A JAVA_HOME whose java says that it is of some version."""
     java = folder / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
@@ -76,7 +75,6 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("module", ["wheeld_pipeline.datasource", "wheeld_pipeline.kafka"])
 def test_a_spark_that_is_too_old_for_a_data_source(module: str) -> None:
-    """Its classes are not there; what is missing is named instead."""
     code = f"import pyspark; pyspark.__version__ = '4.1.9'; import {module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "needs PySpark 4.2 or newer and this is 4.1.9: pip install" in done.stderr

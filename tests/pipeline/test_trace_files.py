@@ -24,7 +24,6 @@ STEP_US = 4 * SECOND_US
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    """A trace of a thousand rows, in row groups of a hundred."""
     rows = [row(START_US + i * STEP_US, "scheduled", timer_id=i) for i in range(ROWS)]
     folder = write_trace(tmp_path / "trace", rows, [counters(START_US)])
     for file in (folder / "events").rglob("*.parquet"):
@@ -33,12 +32,10 @@ def trace(tmp_path: Path) -> Path:
 
 
 def moment(number: int) -> datetime:
-    """When a row was written."""
     return datetime.fromtimestamp((START_US + number * STEP_US) / SECOND_US, UTC)
 
 
 def read(files: trace_files.TraceFiles | None) -> list[list[int]]:
-    """The ids that each task reads."""
     assert files is not None
     return [
         [
@@ -79,7 +76,6 @@ def test_only_local_files_are_opened_by_their_path(trace: Path) -> None:
 
 
 def damaged(trace: Path) -> Path:
-    """A file whose footer is whole and whose pages are not."""
     file = sorted((trace / "events").rglob("*.parquet"))[1]
     content = bytearray(file.read_bytes())
     content[100 : len(content) // 3] = bytes(len(content) // 3 - 100)

@@ -21,25 +21,21 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
-    """A trace with one row."""
     return write_trace(tmp_path / "trace", [row(START_US, "scheduled")], [counters(START_US)])
 
 
 def only_file(trace: Path) -> Path:
-    """The file with the events."""
     (found,) = (trace / "events").rglob("*.parquet")
     return found
 
 
 def refused(spark: SparkSession, trace: Path) -> str:
-    """What the error says."""
     with pytest.raises(PipelineError) as caught:
         read_events(spark, trace)
     return str(caught.value)
 
 
 def change(trace: Path, edit: Callable[[pa.Table], pa.Table]) -> Path:
-    """Write the events' file again."""
     file = only_file(trace)
     pq.write_table(edit(pq.ParquetFile(file).read()), file)
     return file

@@ -19,7 +19,6 @@ Row = dict[str, Any]
 
 
 def row(time_us: int, event: str, **fields: Any) -> Row:
-    """One event, with everything that is not given made up."""
     scheduled = fields.setdefault("scheduled", time_us)
     deadline = fields.setdefault("deadline", scheduled)
     known = scheduled is not None and deadline is not None
@@ -48,13 +47,11 @@ def row(time_us: int, event: str, **fields: Any) -> Row:
 
 
 def lost(time_us: int, kind: str, count: int, **fields: Any) -> Row:
-    """The row that tells of lost events."""
     nothing = {"worker": None, "scheduled": None, "deadline": None, "timer_id": 0}
     return row(time_us, "lost", **nothing, lost_event=kind, count=count, **fields)
 
 
 def counters(time_us: int, **fields: Any) -> Row:
-    """One row of the daemon's counters; what is not given is 0."""
     grow = dict.fromkeys(COUNTER_SCHEMA.names, 0)
     named = {
         "time": time_us,
@@ -72,7 +69,6 @@ def counters(time_us: int, **fields: Any) -> Row:
 
 
 def as_table(rows: Sequence[Row], schema: pa.Schema) -> pa.Table:
-    """Rows as Arrow has them."""
     columns = {name: [each[name] for each in rows] for name in schema.names}
     return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
 
@@ -84,7 +80,6 @@ def write_trace(
     parts: int = 1,
     rng: np.random.Generator | None = None,
 ) -> Path:
-    """Write a trace: a file per hour, or several in each of which rows are anywhere in time."""
     kinds = ((rows, EVENT_SCHEMA, EVENTS_FOLDER), (counted, COUNTER_SCHEMA, COUNTERS_FOLDER))
     for given, schema, folder in kinds:
         files: dict[tuple[int, int], list[Row]] = {}

@@ -13,7 +13,6 @@ MS = 1_000_000
 
 
 def all_of(model: Model, rows: int, seed: int = 1) -> dict[str, Any]:
-    """The columns of a generated workload, one block after the other."""
     maker = blocks.Maker.of(model, rows, seed)
     before, made = 0, []
     for number in range(maker.blocks):
@@ -23,7 +22,6 @@ def all_of(model: Model, rows: int, seed: int = 1) -> dict[str, Any]:
 
 
 def save(path: Path, columns: dict[str, Any], **options: Any) -> Path:
-    """Write columns as one Parquet file; returns its path."""
     path.parent.mkdir(exist_ok=True, parents=True)
     parquet.write_table(pyarrow.table(columns), path, **options)
     return path
@@ -32,7 +30,6 @@ def save(path: Path, columns: dict[str, Any], **options: Any) -> Path:
 def requests(
     arrival_ms: Any, latency_ms: Any, timeout_ms: Any, payload_bytes: Any = 0
 ) -> dict[str, Any]:
-    """Columns from ms; a single number holds for all."""
     arrival = np.asarray(arrival_ms, np.float64)
     columns = np.broadcast_arrays(arrival, latency_ms, timeout_ms, payload_bytes)
     names = ("arrival_ns", "latency_ns", "timeout_ns")

@@ -19,7 +19,6 @@ SECOND = 1_000_000_000
 
 
 def test_1_lenient_lends_while_a_byte_is_available() -> None:
-    """One byte left is enough; available goes negative; one overshoots at a time."""
     with one_pool() as (_, [pool]):
         out = [pool.try_allocate(333) for _ in range(3)]
         assert pool.available == 1
@@ -42,7 +41,6 @@ def test_1_lenient_lends_while_a_byte_is_available() -> None:
 
 
 def test_1_strict_needs_all_of_it() -> None:
-    """An allocation needs available >= n, and may take exactly that."""
     with one_pool(STRICT) as (_, [pool]):
         first = pool.try_allocate(999)
         assert pool.try_allocate(2) is None
@@ -58,7 +56,6 @@ def test_1_strict_needs_all_of_it() -> None:
 
 
 def test_1_holds_over_all_workers() -> None:
-    """Workers lend from the same bytes; each knows what it has itself."""
     with one_pool(STRICT, workers=3) as (_, pools):
         out = [pool.try_allocate(300) for pool in pools]
         assert [pool.used for pool in pools] == [900] * 3
@@ -77,7 +74,6 @@ def test_1_holds_over_all_workers() -> None:
 @pytest.mark.parametrize("spec", [LENIENT, STRICT])
 @pytest.mark.parametrize("size", [0, -1, 401, 2**63, 2**64, 2**200, -(2**64)])
 def test_2_sizes_out_of_range_are_argument_errors(spec: Any, size: int) -> None:
-    """Below 1 and above the largest request: ValueError, in every call, whatever is left."""
     spec = (*spec[:2], 400, spec[3])
     with one_pool(spec) as (_, [pool]):
         for call in (pool.try_allocate, pool.allocate, lambda n: pool.wait_available(size=n)):
@@ -88,7 +84,6 @@ def test_2_sizes_out_of_range_are_argument_errors(spec: Any, size: int) -> None:
 
 @pytest.mark.parametrize("size", [1.0, "1", None, b"1", [1]])
 def test_2_sizes_are_integers(size: Any) -> None:
-    """Anything else is a TypeError; numpy's integers are integers."""
     with one_pool() as (_, [pool]):
         with pytest.raises(TypeError):
             pool.try_allocate(size)
@@ -99,7 +94,6 @@ def test_2_sizes_are_integers(size: Any) -> None:
 
 
 def test_2_refusal_is_none() -> None:
-    """A refusal is None and takes nothing."""
     with one_pool(STRICT) as (_, [pool]):
         with pool.try_allocate(1000):
             assert pool.try_allocate(1) is None
@@ -111,7 +105,6 @@ def test_2_refusal_is_none() -> None:
 
 
 def test_3_buffers_have_exactly_the_size() -> None:
-    """len, nbytes and what can be written agree."""
     with one_pool(("a", 70_000, 70_000, False)) as (_, [pool]):
         for size in (1, 2, 4095, 4096, 70_000):
             with pool.try_allocate(size) as buffer:
@@ -120,7 +113,6 @@ def test_3_buffers_have_exactly_the_size() -> None:
 
 
 def test_3_release_twice_is_an_error() -> None:
-    """In each of its forms, and nothing returns twice."""
     with one_pool() as (_, [pool]):
         other = pool.try_allocate(100)
         buffer = pool.try_allocate(100)
@@ -133,7 +125,6 @@ def test_3_release_twice_is_an_error() -> None:
 
 
 def test_3_foreign_buffers_are_an_error() -> None:
-    """Another pool's, another worker's, and what is no buffer at all."""
     specs = (("a", 1000, 400, False), ("b", 1000, 400, True))
     with LocalWheel(64, 4, pools=specs) as wheel:
         timers, other = wheel.worker(0), wheel.worker(1)
@@ -151,7 +142,6 @@ def test_3_foreign_buffers_are_an_error() -> None:
 
 
 def test_3_pool_objects_of_one_pool_are_one() -> None:
-    """What one object lent another takes back."""
     with one_pool() as (wheel, [pool]):
         again = MemoryPool(wheel_timers(wheel, pool), "a")
         buffer = pool.try_allocate(10)
@@ -161,7 +151,6 @@ def test_3_pool_objects_of_one_pool_are_one() -> None:
 
 
 def wheel_timers(wheel: LocalWheel, pool: MemoryPool) -> Any:
-    """The Timers that a pool was made with."""
     return next(one for one in gc.get_referents(pool) if isinstance(one, _native.Worker))
 
 
@@ -169,7 +158,6 @@ def wheel_timers(wheel: LocalWheel, pool: MemoryPool) -> Any:
 
 
 def test_4_dry_spell_begins_at_a_refusal_and_ends_at_a_release() -> None:
-    """A spell that lasts counts, too; without one nothing is added."""
     with one_pool(STRICT) as (wheel, [pool]):
         words = words_of(wheel)
         buffer = pool.try_allocate(1000)
@@ -193,7 +181,6 @@ def test_4_dry_spell_begins_at_a_refusal_and_ends_at_a_release() -> None:
 
 
 def test_4_dry_spell_ends_at_a_success() -> None:
-    """A smaller request that still fits ends it."""
     with one_pool(STRICT) as (wheel, [pool]), pool.try_allocate(500):
         assert pool.try_allocate(501) is None
         words = words_of(wheel)
@@ -204,7 +191,6 @@ def test_4_dry_spell_ends_at_a_success() -> None:
 
 
 def test_4_death_of_a_holder_ends_it() -> None:
-    """The bytes that return by a death end the spell."""
     with one_pool(STRICT, workers=2) as (wheel, [pool, theirs]):
         lost = theirs.try_allocate(1000)
         assert pool.try_allocate(1) is None
@@ -216,7 +202,6 @@ def test_4_death_of_a_holder_ends_it() -> None:
 
 
 def test_4_depleted_percent_is_a_share_of_the_time() -> None:
-    """Of the time since the pool was made, from 0 to 100, whatever stands there."""
     with one_pool(STRICT) as (wheel, [pool]):
         words = words_of(wheel)
         now = time.monotonic_ns()
@@ -238,7 +223,6 @@ def test_4_depleted_percent_is_a_share_of_the_time() -> None:
 
 
 def test_7_stats_are_of_the_whole_pool() -> None:
-    """Counters of all workers; outstanding of this one."""
     with one_pool(STRICT, workers=2) as (_, [pool, theirs]):
         buffers = [pool.try_allocate(300), theirs.try_allocate(500)]
         assert theirs.try_allocate(900) is None
@@ -263,7 +247,6 @@ def test_7_stats_are_of_the_whole_pool() -> None:
 
 
 def test_7_constants_and_repr() -> None:
-    """What the daemon was told."""
     with one_pool(("requests", 5000, 40, True)) as (_, [pool]):
         assert (pool.name, pool.size, pool.largest, pool.strict) == ("requests", 5000, 40, True)
         assert repr(pool) == "<MemoryPool 'requests', strict, 5000 bytes>"
@@ -273,7 +256,6 @@ def test_7_constants_and_repr() -> None:
 
 
 def test_unknown_names_list_the_pools() -> None:
-    """The error says which pools there are."""
     with LocalWheel(64, 4, pools=(("a", 5, 5, False), ("größer", 5, 5, True))) as wheel:
         timers = wheel.worker(0)
         assert MemoryPool(timers, "größer").name == "größer"
@@ -289,7 +271,6 @@ def test_unknown_names_list_the_pools() -> None:
 
 
 def test_pool_after_close_only_frees() -> None:
-    """release only frees; everything else raises ClientClosed; the bytes are back once."""
     with one_pool(workers=2) as (wheel, [pool, theirs]):
         timers = wheel_timers(wheel, pool)
         first, second, third = (pool.try_allocate(100) for _ in range(3))
@@ -321,7 +302,6 @@ def test_pool_after_close_only_frees() -> None:
 
 
 def test_worker_that_the_daemon_counts_as_gone() -> None:
-    """It takes nothing, and gives nothing back that has returned already."""
     with one_pool(workers=2) as (wheel, [pool, theirs]):
         buffer, other = pool.try_allocate(100), theirs.try_allocate(10)
         wheel._seat(0, 0)
@@ -337,7 +317,6 @@ def test_worker_that_the_daemon_counts_as_gone() -> None:
 
 
 def test_next_worker_of_a_row_starts_with_nothing() -> None:
-    """A row's next worker has nothing out, and the last one's buffers do not count for it."""
     with one_pool() as (wheel, [pool]):
         old = pool.try_allocate(300)
         die(wheel, 0)
@@ -349,7 +328,6 @@ def test_next_worker_of_a_row_starts_with_nothing() -> None:
 
 
 def test_change_that_a_dead_worker_did_not_make_stays_unmade() -> None:
-    """Killed between writing it down and making it: neither it nor its successor is misread."""
     with one_pool(STRICT) as (wheel, [pool]):
         pool.try_allocate(100).release()
         lost = pool.try_allocate(600)

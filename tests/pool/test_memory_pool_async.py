@@ -22,12 +22,10 @@ SECOND = 10**9
 
 
 def helpers() -> list[threading.Thread]:
-    """The threads that stand in a line."""
     return [one for one in threading.enumerate() if one.name == "wheeld-allocate"]
 
 
 def run(body: Callable[[], Awaitable[None]], loop: Callable[[], Any]) -> None:
-    """Run it on a loop; no thread is left."""
     with asyncio.Runner(loop_factory=loop) as runner:
         runner.run(body())
     for thread in helpers():
@@ -35,7 +33,6 @@ def run(body: Callable[[], Awaitable[None]], loop: Callable[[], Any]) -> None:
 
 
 async def queue(pool: MemoryPool, *sizes: int) -> list[asyncio.Task[Any]]:
-    """Tasks that all wait, in this order."""
     tasks = []
     for size in sizes:
         tasks.append(asyncio.create_task(pool.allocate_async(size)))
@@ -44,14 +41,12 @@ async def queue(pool: MemoryPool, *sizes: int) -> list[asyncio.Task[Any]]:
 
 
 def in_line(pool: MemoryPool) -> int:
-    """How many wait on this process's loops."""
     return sum(len(line._waiting) for line in pool._lines.values())
 
 
 @LOOPS
 @pytest.mark.parametrize("spec", [LENIENT, STRICT])
 def test_it_takes_what_is_there(loop: Any, spec: Any) -> None:
-    """Without a thread; sizes out of range are errors, also while others wait."""
     with one_pool(spec) as (_, [pool]):
 
         async def body() -> None:
@@ -72,7 +67,6 @@ def test_it_takes_what_is_there(loop: Any, spec: Any) -> None:
 
 @LOOPS
 def test_who_waits_is_served_in_order(loop: Any) -> None:
-    """First come first served, by one thread, which ends; nobody overtakes."""
     with one_pool(STRICT) as (_, [pool]):
 
         async def body() -> None:
@@ -97,7 +91,6 @@ def test_who_waits_is_served_in_order(loop: Any) -> None:
 
 @LOOPS
 def test_who_gives_up_has_taken_nothing(loop: Any) -> None:
-    """Cancelled, in the line or when memory has just come: those behind are served."""
     with one_pool(STRICT) as (_, [pool]):
         usual(pool)
 
@@ -127,7 +120,6 @@ def test_who_gives_up_has_taken_nothing(loop: Any) -> None:
 
 
 def test_an_end_in_the_middle() -> None:
-    """A client that closes: who waits hears of it."""
     with one_pool(STRICT) as (_, [pool]):
         usual(pool)
 
@@ -144,7 +136,6 @@ def test_an_end_in_the_middle() -> None:
 
 
 def test_a_loop_that_ends() -> None:
-    """A loop that is closed with a waiter: the memory that comes for it is given back."""
     with one_pool(STRICT) as (_, [pool]):
         hold = pool.try_allocate(1000)
         loop = asyncio.new_event_loop()
@@ -161,7 +152,6 @@ def test_a_loop_that_ends() -> None:
 
 
 def test_has_waiters() -> None:
-    """Whoever waits in the line, of whatever worker."""
     with one_pool(STRICT, workers=2) as (_, [pool, theirs]):
 
         async def body() -> None:
@@ -180,7 +170,6 @@ def test_has_waiters() -> None:
 
 
 def test_the_pool_that_is_off() -> None:
-    """It lends whatever is asked for, as a pool does."""
     pool = MemoryPool.NONE
 
     async def body() -> None:
@@ -204,7 +193,6 @@ def test_the_pool_that_is_off() -> None:
 
 
 def test_it_has_what_a_pool_has() -> None:
-    """Each public name, and each figure, of a pool."""
     with one_pool() as (_, [pool]):
         own = {name for name in dir(pool) if not name.startswith("_")} - {"NONE"}
         assert own <= set(dir(MemoryPool.NONE))
@@ -212,8 +200,6 @@ def test_it_has_what_a_pool_has() -> None:
 
 
 def test_an_intake_without_a_bound() -> None:
-    """Requests are read and answered; the largest is what is usual, or what is said."""
-
     async def body() -> None:
         async with Place(MemoryPool.NONE, Desk()) as place:
             assert await (await place.peer()).ask(bytes(1 << 20)) == bytes(1 << 20)
@@ -227,7 +213,6 @@ def test_an_intake_without_a_bound() -> None:
 
 
 def test_depletion_over_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The share of the last seconds; what was before does not count."""
     now = [1000.0]
     with one_pool(STRICT) as (wheel, [made]):
         words = words_of(wheel)

@@ -24,7 +24,6 @@ from wheeld_core.views import PoolsView
 
 
 def test_buffer_is_writable_memory() -> None:
-    """Contiguous bytes, written through whatever takes a buffer."""
     with one_pool() as (_, [pool]), pool.try_allocate(6) as buffer:
         view = memoryview(buffer)
         assert (view.readonly, view.contiguous, view.format, view.shape) == (False, True, "B", (6,))
@@ -41,7 +40,6 @@ def test_buffer_is_writable_memory() -> None:
 
 
 def test_buffer_is_not_made_without_a_pool() -> None:
-    """Only pools lend, and the type takes no patches."""
     with pytest.raises(TypeError):
         PoolBuffer()  # type: ignore[call-arg]
     with pytest.raises(TypeError):
@@ -49,7 +47,6 @@ def test_buffer_is_not_made_without_a_pool() -> None:
 
 
 def test_released_buffer_takes_no_new_views() -> None:
-    """ValueError; its length stays."""
     with one_pool() as (_, [pool]):
         buffer = pool.try_allocate(10)
         assert buffer.released is False
@@ -63,7 +60,6 @@ def test_released_buffer_takes_no_new_views() -> None:
 
 
 def test_views_outlive_the_release() -> None:
-    """The bytes are back at once; the memory stays until the last view has gone."""
     with one_pool() as (_, [pool]):
         buffer = pool.try_allocate(100)
         first = memoryview(buffer)
@@ -85,12 +81,10 @@ def test_views_outlive_the_release() -> None:
 
 
 def mapped() -> int:
-    """Virtual memory of this process, bytes."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
 
 
 def test_memory_goes_with_release_or_with_the_last_view() -> None:
-    """Not later, though somebody still has the released buffer in his hands."""
     size = 1 << 26  # malloc maps and unmaps as much
     with one_pool(("a", size, size, True)) as (_, [pool]):
         buffer = pool.try_allocate(size)
@@ -106,7 +100,6 @@ def test_memory_goes_with_release_or_with_the_last_view() -> None:
 
 
 def test_context_manager_releases() -> None:
-    """At the end of the block, after an error, too; not when it was released in it."""
     with one_pool() as (_, [pool]):
         with pool.try_allocate(5) as buffer:
             buffer.release()
@@ -117,7 +110,6 @@ def test_context_manager_releases() -> None:
 
 
 def test_dropped_buffer_returns_and_warns() -> None:
-    """The bytes are back, and the warning names the pool."""
     with one_pool() as (_, [pool]):
         buffer = pool.try_allocate(123)
         with pytest.warns(ResourceWarning, match="123 bytes of pool 'a'"):
@@ -126,7 +118,6 @@ def test_dropped_buffer_returns_and_warns() -> None:
 
 
 def test_dropped_in_a_cycle() -> None:
-    """The garbage collector finds it, through the pool as well."""
     with one_pool() as (_, [pool]):
         pool.mine = [pool.try_allocate(5)]  # type: ignore[attr-defined]
         pool.mine.append(pool.mine)
@@ -143,7 +134,6 @@ def test_dropped_in_a_cycle() -> None:
 
 
 def test_pool_is_freed_with_its_last_buffer() -> None:
-    """A buffer keeps its pool; a cycle of pool and buffer goes."""
     with one_pool() as (wheel, pools):
         pool = pools.pop()
         buffer = pool.try_allocate(5)
@@ -163,7 +153,6 @@ def test_pool_is_freed_with_its_last_buffer() -> None:
 
 
 def test_drop_leaves_the_current_error_alone() -> None:
-    """What is being raised goes on, though the warning is an error, too."""
     seen: list[object] = []
     with one_pool() as (_, [pool]):
 
@@ -182,7 +171,6 @@ def test_drop_leaves_the_current_error_alone() -> None:
 
 
 def test_no_memory_gives_the_bytes_back() -> None:
-    """What the pool has and the machine has not: MemoryError, and nothing is out."""
     size = 1 << 36
     with one_pool(("a", size, size, True)) as (wheel, [pool]):
         wheel.worker(1)
@@ -205,7 +193,6 @@ def test_no_memory_gives_the_bytes_back() -> None:
 
 @pytest.mark.parametrize("fork", [os.fork, bare_fork])
 def test_forked_child_cannot_touch_what_its_parent_has(fork: Callable[[], int]) -> None:
-    """Every call raises ForkedClient in the child; dropping changes nothing and says nothing."""
     with one_pool(STRICT, workers=2) as (_, [pool, theirs]):
         buffers = [pool.try_allocate(100) for _ in range(3)]
 
@@ -236,7 +223,6 @@ def test_forked_child_cannot_touch_what_its_parent_has(fork: Callable[[], int]) 
 
 
 def test_fork_beside_a_thread_that_waits() -> None:
-    """The child has no place in the line; the parent's thread goes on."""
     with one_pool(STRICT) as (_, [pool]):
         held = pool.try_allocate(1000)
         got: list[PoolBuffer] = []
@@ -255,7 +241,6 @@ def test_fork_beside_a_thread_that_waits() -> None:
 
 
 def test_pool_that_was_never_initialised() -> None:
-    """Refuses every call."""
     pool = _native.Pool.__new__(_native.Pool)
     assert pool.name is None
     for call in (
@@ -273,7 +258,6 @@ def test_pool_that_was_never_initialised() -> None:
 
 
 def test_pool_is_initialised_once() -> None:
-    """And from a worker and its daemon's segment only."""
     with one_pool() as (wheel, [pool]):
         timers, memory = wheel.worker(1), wheel.shared("pools")
         with pytest.raises(TypeError, match="already"):
@@ -289,7 +273,6 @@ def test_pool_is_initialised_once() -> None:
 @pytest.mark.parametrize("field", ["pool_count", "ledger_count"])
 @pytest.mark.parametrize("value", [0, 1, 2, 17, 4095, 2**31, 2**32 - 1])
 def test_scribbled_segment_leads_nowhere(field: str, value: int) -> None:
-    """Numbers that do not fit the segment's length are refused, those that do stay within it."""
     with one_pool() as (wheel, [pool]):
         timers, header = wheel.worker(1), PoolsView(wheel.shared("pools")).header
         header[field] = value
@@ -302,7 +285,6 @@ def test_scribbled_segment_leads_nowhere(field: str, value: int) -> None:
 
 
 def test_scribbled_pool_is_refused() -> None:
-    """A size that no daemon gives a pool."""
     with one_pool() as (wheel, _):
         for size, largest in ((2**64 - 1, 5), (5, 6), (5, 0), (5, 2**64 - 1), (0, 0), (0, 1)):
             words_of(wheel)["size"], words_of(wheel)["largest"] = size, largest

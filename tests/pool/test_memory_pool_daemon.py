@@ -34,7 +34,6 @@ while True:
 
 @pytest.fixture(scope="module")
 def daemon() -> Iterator[str]:
-    """A daemon for this file, with a lenient and a strict pool."""
     pools = ["loose=1000000,largest=400000", "strict=1000000,strict"]
     with wheeld.embedded(max_workers=16, pools=pools) as name:
         yield name
@@ -42,7 +41,6 @@ def daemon() -> Iterator[str]:
 
 @pytest.fixture
 def pool(daemon: str) -> Iterator[MemoryPool]:
-    """The strict one, for a worker of this process; nobody has anything out at the end."""
     with connect(daemon) as timers:
         pool = MemoryPool(timers, "strict")
         until(lambda: pool.used == 0, "all is back")
@@ -51,14 +49,12 @@ def pool(daemon: str) -> Iterator[MemoryPool]:
 
 
 def lender(daemon: str, name: str = "strict", **options: Any) -> Remote:
-    """Another process with that pool."""
     remote = Remote(Path(daemon), **options)
     remote.ask(f"pool = MemoryPool(timers, {name!r})")
     return remote
 
 
 def test_processes_lend_from_the_same_pool(daemon: str, pool: MemoryPool) -> None:
-    """One budget; the other pool is another."""
     with lender(daemon) as other, pool.try_allocate(300_000):
         assert other.ask("pool.used") == 300_000
         other.ask("buffer = pool.try_allocate(700_000)")
@@ -74,7 +70,6 @@ def test_processes_lend_from_the_same_pool(daemon: str, pool: MemoryPool) -> Non
 
 @pytest.mark.parametrize("end", ["kill", "close", "exit"])
 def test_end_of_a_holder_returns_its_bytes(daemon: str, pool: MemoryPool, end: str) -> None:
-    """And wakes who waits for them."""
     with lender(daemon) as holder, lender(daemon) as waiter:
         holder.ask("buffers = [pool.allocate(100_000) for _ in range(10)]")
         waiter.tell("buffer = pool.allocate(900_000)")
@@ -91,7 +86,6 @@ def test_end_of_a_holder_returns_its_bytes(daemon: str, pool: MemoryPool, end: s
 
 @pytest.mark.parametrize("name", ["loose", "strict"])
 def test_deaths_under_load(daemon: str, pool: MemoryPool, rng_seed: int, name: str) -> None:
-    """Processes that are killed in the middle of it leave what the living have."""
     rng = random.Random(rng_seed)
     most = SIZE if name == "strict" else SIZE - 1 + LARGEST
     with connect(daemon) as timers, lender(daemon, name) as quiet:
@@ -113,7 +107,6 @@ def test_deaths_under_load(daemon: str, pool: MemoryPool, rng_seed: int, name: s
 
 
 def test_pool_goes_on_without_a_supervisor(runtime_dir: Path, daemon_name: str) -> None:
-    """Allocations work while it is gone, and what is out stays out when another has come."""
     with Daemon(runtime_dir, daemon_name, pool="a=1000,strict") as daemon:
         daemon.start()
         with connect(str(daemon.directory)) as timers, Remote(daemon) as lost:
@@ -133,8 +126,6 @@ def test_pool_goes_on_without_a_supervisor(runtime_dir: Path, daemon_name: str) 
 
 
 def test_async_timers_have_pools_too(daemon: str) -> None:
-    """A MemoryPool takes AsyncTimers, as long as they are connected."""
-
     async def work() -> MemoryPool:
         timers = AsyncTimers(daemon)
         with pytest.raises(RuntimeError, match="async with"):
@@ -152,7 +143,6 @@ def test_async_timers_have_pools_too(daemon: str) -> None:
 
 @pytest.mark.parametrize("fork", [os.fork, bare_fork])
 def test_forked_child_becomes_a_lender_of_its_own(daemon: str, fork: Callable[[], int]) -> None:
-    """With after_fork="reconnect" the pool is its own worker's, its parent's buffers are not."""
     with connect(daemon, worker="web", after_fork="reconnect") as timers:
         pool, again = MemoryPool(timers, "strict"), MemoryPool(timers, "loose")
         buffer = pool.try_allocate(100)

@@ -14,12 +14,10 @@ from wheeld_core.views import PoolsView
 
 
 def waiting(wheel: Any) -> bool:
-    """Whether anybody stands in the line."""
     return bool(PoolsView(wheel.shared("pools")).waiters.any())
 
 
 def wait_in_line(pool: MemoryPool, size: int, timeout: float | None = None) -> Call:
-    """An allocation in a thread of its own that stands in the line when this returns."""
     before = pool.stats()["waits"]
     call = Call(pool.allocate, size, timeout)
     until(lambda: pool.stats()["waits"] > before or not call.is_alive(), "it waits")
@@ -27,7 +25,6 @@ def wait_in_line(pool: MemoryPool, size: int, timeout: float | None = None) -> C
 
 
 def in_turn(first: list[Call], released: PoolBuffer) -> PoolBuffer:
-    """After a release the first of those who wait has memory, and nobody else."""
     released.release()
     buffer: PoolBuffer = first.pop(0).outcome()
     assert all(call.is_alive() for call in first)
@@ -35,7 +32,6 @@ def in_turn(first: list[Call], released: PoolBuffer) -> PoolBuffer:
 
 
 def test_allocate_takes_what_is_there() -> None:
-    """Nobody waits when there is memory, whatever the timeout."""
     with one_pool(STRICT) as (_, [pool]):
         for timeout in (None, 0, 0.0, 5):
             with pool.allocate(1000, timeout) as buffer:
@@ -46,7 +42,6 @@ def test_allocate_takes_what_is_there() -> None:
 
 @pytest.mark.parametrize("timeout", [-1, float("nan"), float("inf"), -0.001])
 def test_allocate_refuses_other_timeouts(timeout: float) -> None:
-    """ValueError; TypeError for what is no number; and for lack of a size."""
     with one_pool() as (_, [pool]):
         for call in (lambda t: pool.allocate(5, t), pool.wait_available):
             with pytest.raises(ValueError, match="timeout"):
@@ -59,7 +54,6 @@ def test_allocate_refuses_other_timeouts(timeout: float) -> None:
 
 
 def test_allocate_waits_for_another_workers_release() -> None:
-    """And says so in the counters."""
     with one_pool(STRICT, workers=2) as (wheel, [pool, theirs]):
         held = theirs.try_allocate(1000)
         call = wait_in_line(pool, 600)
@@ -77,7 +71,6 @@ def test_allocate_waits_for_another_workers_release() -> None:
 
 
 def test_time_out_leaves_the_line() -> None:
-    """TimeoutError, nothing taken, and the next one is the head."""
     with one_pool(STRICT, workers=2) as (wheel, [pool, theirs]):
         held = pool.try_allocate(900)
         with pytest.raises(TimeoutError):
@@ -95,7 +88,6 @@ def test_time_out_leaves_the_line() -> None:
 
 
 def test_who_came_first_takes_first() -> None:
-    """In the order of their tickets, whichever worker and thread they are of."""
     with one_pool(STRICT, workers=3) as (_, pools):
         held = pools[0].try_allocate(1000)
         line = [wait_in_line(pools[number % 3], 1000) for number in (0, 1, 1, 2, 0, 0, 2, 1)]
@@ -106,7 +98,6 @@ def test_who_came_first_takes_first() -> None:
 
 
 def test_pool_objects_of_one_pool_share_the_line() -> None:
-    """Two objects for the same pool of the same worker: one line, one ticket shown."""
     with one_pool(STRICT) as (wheel, [pool]):
         again = patient(MemoryPool(timers_of(pool), "a"))
         held = pool.try_allocate(1000)
@@ -118,7 +109,6 @@ def test_pool_objects_of_one_pool_share_the_line() -> None:
 
 
 def test_small_request_does_not_overtake_a_large_one() -> None:
-    """In the line nobody passes; try_allocate does not stand in it."""
     with one_pool(STRICT, workers=2) as (_, [pool, theirs]):
         held, small = pool.try_allocate(500), pool.try_allocate(400)
         large = wait_in_line(theirs, 600)
@@ -138,7 +128,6 @@ def test_small_request_does_not_overtake_a_large_one() -> None:
 
 
 def test_one_release_serves_all_that_fit() -> None:
-    """Who took has the next one look."""
     with one_pool(STRICT, workers=3) as (wheel, pools):
         held = pools[0].try_allocate(1000)
         line = [wait_in_line(pools[number % 3], 100) for number in range(9)]
@@ -151,7 +140,6 @@ def test_one_release_serves_all_that_fit() -> None:
 
 
 def test_waiting_is_a_dry_spell() -> None:
-    """Who waits for memory has been refused; who waits for its turn has not."""
     with one_pool(STRICT) as (wheel, [pool]):
         held = pool.try_allocate(1000)
         call = wait_in_line(pool, 5)
@@ -166,7 +154,6 @@ def test_waiting_is_a_dry_spell() -> None:
 
 
 def test_close_ends_waits() -> None:
-    """In other threads of the worker: ClientClosed; others wait on."""
     with one_pool(STRICT, workers=2) as (wheel, [pool, theirs]):
         usual(pool)
         held = theirs.try_allocate(1000)
@@ -184,7 +171,6 @@ def test_close_ends_waits() -> None:
 
 
 def test_eviction_ends_waits() -> None:
-    """A worker that the daemon counts as gone does not touch its successor's place."""
     with one_pool(STRICT, workers=2) as (wheel, [pool, theirs]):
         usual(pool)
         held = theirs.try_allocate(1000)
@@ -200,7 +186,6 @@ def test_eviction_ends_waits() -> None:
 
 
 def test_death_of_the_head_lets_the_next_one_go() -> None:
-    """The daemon takes the dead one out of the line and wakes who is left."""
     with one_pool(STRICT, workers=3) as (wheel, [pool, theirs, third]):
         held, lost = pool.try_allocate(500), third.try_allocate(400)
         head = wait_in_line(usual(theirs), 1000)
@@ -223,7 +208,6 @@ class Interrupted(Exception):
 
 @pytest.mark.parametrize("call", ["allocate", "wait_available"])
 def test_signals_are_handled_while_it_waits(call: str) -> None:
-    """What the handler raises comes out, and the line is left; what it does not raise is no end."""
     with one_pool(STRICT) as (wheel, [pool]):
         held = pool.try_allocate(1000)
         handled: list[int] = []
@@ -257,7 +241,6 @@ def test_signals_are_handled_while_it_waits(call: str) -> None:
 
 
 def test_handler_that_allocates_while_its_thread_waits() -> None:
-    """It stands behind its own thread, which cannot go on: after a while it goes first."""
     with one_pool(STRICT) as (wheel, [pool]):
         usual(pool)
         held = pool.try_allocate(1000)
@@ -291,7 +274,6 @@ def test_handler_that_allocates_while_its_thread_waits() -> None:
 
 
 def test_wait_available_takes_nothing() -> None:
-    """True at once when there is memory; False when the time is up."""
     with one_pool(STRICT) as (wheel, [pool]):
         assert pool.wait_available() is True
         assert pool.wait_available(0) is True
@@ -308,7 +290,6 @@ def test_wait_available_takes_nothing() -> None:
 
 
 def test_wait_available_is_in_the_line_and_leaves_it() -> None:
-    """Those before it take first, those behind it are not held up."""
     with one_pool(STRICT, workers=2) as (wheel, [pool, theirs]):
         held = pool.try_allocate(1000)
         first = wait_in_line(theirs, 1000)
@@ -326,7 +307,6 @@ def test_wait_available_is_in_the_line_and_leaves_it() -> None:
 
 
 def test_many_look_and_take() -> None:
-    """Threads of several workers that look, take and wait at once: all of them come through."""
     with one_pool(("a", 1000, 400, False), workers=3) as (wheel, pools):
         rounds = 150
 

@@ -42,7 +42,6 @@ class Model:
         self.dry = False
 
     def fits(self, size: int) -> bool:
-        """Whether it lends."""
         free = self.size - sum(self.out)
         return free >= size if self.strict else free >= 1
 
@@ -62,17 +61,14 @@ class PoolMachine(RuleBasedStateMachine):
             self.connect(row)
 
     def connect(self, row: int) -> None:
-        """The next worker of a row."""
         self.lives[row] += 1
         self.timers[row] = self.wheel.worker(row)
         self.pools[row] = [MemoryPool(self.timers[row], spec[0]) for spec in SPECS]
 
     def pick(self, pick: int) -> Loan:
-        """One of the loans."""
         return self.loans[pick % len(self.loans)]
 
     def back(self, loan: Loan) -> None:
-        """What the model does when a loan ends."""
         model = self.models[loan.pool]
         if loan.life == self.lives[loan.row]:
             model.out[loan.row] -= loan.size
@@ -81,7 +77,6 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(row=rows, pool=pools, size=st.integers(1, 700), wait=st.booleans())
     def allocate(self, row: int, pool: int, size: int, wait: bool) -> None:
-        """Refused or not, waiting or not."""
         model, one = self.models[pool], self.pools[row][pool]
         size = min(size, SPECS[pool][2])
         fits = model.fits(size)
@@ -108,7 +103,6 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.loans)
     @rule(pick=picks, how=st.sampled_from(["pool", "buffer", "with", "other object"]))
     def release(self, pick: int, how: str) -> None:
-        """In each of its forms; twice is an error."""
         loan = self.pick(pick)
         alive = loan.life == self.lives[loan.row]
         assert memoryview(loan.buffer)[loan.size - 1] == loan.row
@@ -128,7 +122,6 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.loans)
     @rule(pick=picks, row=rows, pool=pools)
     def release_elsewhere(self, pick: int, row: int, pool: int) -> None:
-        """Another pool, or another worker, does not take it."""
         loan = self.pick(pick)
         if (row, pool) != (loan.row, loan.pool) or loan.life != self.lives[row]:
             with pytest.raises(ValueError, match="not of this one"):
@@ -138,7 +131,6 @@ class PoolMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.loans)
     @rule(pick=picks)
     def drop(self, pick: int) -> None:
-        """Lost without release: it returns, with a warning."""
         loan = self.pick(pick)
         self.back(loan)
         with pytest.warns(ResourceWarning):
@@ -146,7 +138,6 @@ class PoolMachine(RuleBasedStateMachine):
 
     @rule(row=rows, close=st.booleans())
     def leave(self, row: int, close: bool) -> None:
-        """A worker dies or closes, and another comes in its place."""
         if close:
             self.timers[row].close()
             with pytest.raises(ClientClosed):
@@ -161,7 +152,6 @@ class PoolMachine(RuleBasedStateMachine):
 
     @invariant()
     def agree(self) -> None:
-        """Every sensor of every worker is the model's."""
         view = PoolsView(self.wheel.shared("pools"))
         for index, model in enumerate(self.models):
             used = sum(model.out)
@@ -187,7 +177,6 @@ class PoolMachine(RuleBasedStateMachine):
         assert not view.waiters.any()
 
     def teardown(self) -> None:
-        """Without warnings."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             self.loans.clear()

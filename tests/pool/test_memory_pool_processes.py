@@ -24,20 +24,16 @@ KINDS = [pytest.param(("a", 1000, 400, False), id="lenient"), pytest.param(STRIC
 
 @pytest.fixture
 def stack() -> Iterator[ExitStack]:
-    """Ends what a test has entered."""
     with ExitStack() as stack:
         yield stack
 
 
 def begin(stack: ExitStack, spec: Any, workers: int) -> tuple[LocalWheel, MemoryPool]:
-    """A wheel whose last row is this process's."""
     wheel = stack.enter_context(LocalWheel(64, workers + 1, pools=(spec,)))
     return wheel, MemoryPool(wheel.worker(workers), spec[0])
 
 
 def hold(size: int) -> Callable[[MemoryPool, Say], None]:
-    """Take that much and keep it."""
-
     def work(pool: MemoryPool, say: Say) -> None:
         buffer = patient(pool).allocate(size)
         say(f"has {len(buffer)}")
@@ -47,8 +43,6 @@ def hold(size: int) -> Callable[[MemoryPool, Say], None]:
 
 
 def take_once(size: int) -> Callable[[MemoryPool, Say], None]:
-    """Wait for that much, say so, give it back, say so."""
-
     def work(pool: MemoryPool, say: Say) -> None:
         say("begins")
         buffer = pool.allocate(size)
@@ -60,21 +54,17 @@ def take_once(size: int) -> Callable[[MemoryPool, Say], None]:
 
 
 def tickets(wheel: LocalWheel) -> list[int]:
-    """What each row shows."""
     shown: list[int] = PoolsView(wheel.shared("pools")).ledgers[0]["ticket"].tolist()
     return shown
 
 
 def stand_in_line(stack: ExitStack, wheel: LocalWheel, row: int, work: Any) -> Process:
-    """A process whose worker shows a ticket when this returns."""
     process = stack.enter_context(Process(wheel, row, work))
     until(lambda: tickets(wheel)[row] != 0, "it waits")
     return process
 
 
 def juggle(seed: int, largest: int, held: Any) -> Callable[[MemoryPool, Say], None]:
-    """Take and give back without end; `held`: how often that changed, and what it has at least."""
-
     def work(pool: MemoryPool, say: Say) -> None:
         rng = random.Random(seed)
         mine: list[PoolBuffer] = []
@@ -98,7 +88,6 @@ def juggle(seed: int, largest: int, held: Any) -> Callable[[MemoryPool, Say], No
 
 @pytest.mark.parametrize("spec", KINDS)
 def test_never_more_than_the_bound_is_out(stack: ExitStack, rng_seed: int, spec: Any) -> None:
-    """What all processes have at one moment, by their own account and by the pool's word."""
     wheel, pool = begin(stack, spec, 3)
     memory = mmap.mmap(-1, 4096)
     account = np.frombuffer(memory, np.int64).reshape(-1, 64)
@@ -129,7 +118,6 @@ def test_never_more_than_the_bound_is_out(stack: ExitStack, rng_seed: int, spec:
 def test_deaths_at_any_moment_return_what_the_dead_had(
     stack: ExitStack, rng_seed: int, spec: Any
 ) -> None:
-    """After each SIGKILL `used` is what the living hold, to the byte."""
     wheel, pool = begin(stack, spec, 3)
     rng = random.Random(rng_seed)
     memory = mmap.mmap(-1, 4096)
@@ -159,7 +147,6 @@ def test_deaths_at_any_moment_return_what_the_dead_had(
 
 
 def test_line_goes_by_tickets_over_processes(stack: ExitStack) -> None:
-    """Who came first takes first, whichever process it is."""
     wheel, pool = begin(stack, STRICT, 4)
     held = pool.try_allocate(1000)
     assert held is not None
@@ -175,7 +162,6 @@ def test_line_goes_by_tickets_over_processes(stack: ExitStack) -> None:
 
 
 def test_dead_head_holds_nobody_up(stack: ExitStack) -> None:
-    """Killed while it waits, and killed while stopped: the next one takes."""
     wheel, pool = begin(stack, STRICT, 3)
     held = pool.try_allocate(1000)
     assert held is not None
@@ -189,7 +175,6 @@ def test_dead_head_holds_nobody_up(stack: ExitStack) -> None:
 
 
 def test_stopped_head_is_passed_by(stack: ExitStack) -> None:
-    """Others go on without it; when it is continued it gets its memory, too."""
     wheel, pool = begin(stack, STRICT, 3)
     held = pool.try_allocate(1000)
     assert held is not None
@@ -215,7 +200,6 @@ def test_stopped_head_is_passed_by(stack: ExitStack) -> None:
 
 
 def test_stopped_head_that_nothing_fits_is_not_passed_by(stack: ExitStack) -> None:
-    """As long as memory would not do for the head, it is waiting, and the line stands."""
     wheel, pool = begin(stack, STRICT, 2)
     held = pool.try_allocate(500)
     assert held is not None
@@ -231,7 +215,6 @@ def test_stopped_head_that_nothing_fits_is_not_passed_by(stack: ExitStack) -> No
 
 
 def test_stopped_holder_keeps_its_bytes(stack: ExitStack) -> None:
-    """Being stopped is no death."""
     wheel, pool = begin(stack, STRICT, 1)
     holder = stack.enter_context(Process(wheel, 0, hold(999)))
     assert holder.says() == "has 999"

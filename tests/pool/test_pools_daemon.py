@@ -26,7 +26,6 @@ daemon = daemon_process(started=False, max_workers=70)
 
 
 def seat(shared: Shared, row: int) -> tuple[int, int, int]:
-    """Who the supervisor says is in that row: watcher, borrowers."""
     tenants = shared.pools.ledgers["tenant"][:, row]
     return (int(shared.watch.rows["tenant"][row]), *map(int, tenants))
 
@@ -35,28 +34,23 @@ def seat(shared: Shared, row: int) -> tuple[int, int, int]:
 
 
 def die(daemon: Daemon, worker: Remote) -> None:
-    """SIGKILL."""
     worker.kill()
 
 
 def close(daemon: Daemon, worker: Remote) -> None:
-    """An orderly good-bye."""
     worker.ask("timers.close()")
 
 
 def hang_up(daemon: Daemon, worker: Remote) -> None:
-    """The end of the connection, and no good-bye."""
     worker.tell("os._exit(0)")
 
 
 def be_evicted(daemon: Daemon, worker: Remote) -> None:
-    """More offences than --evict-after allows."""
     daemon.view().lines["offences"][0] = 1000
     assert worker.process.wait(60) == -signal.SIGKILL
 
 
 def be_damaged(daemon: Daemon, worker: Remote) -> None:
-    """A new clock finds its segment truncated."""
     os.truncate(daemon.segment_path("worker-0"), 0)
     daemon.kill_clock()
     assert worker.process.wait(60) == -signal.SIGKILL
@@ -110,7 +104,6 @@ def test_timers_wait_and_memory_does_not(daemon: Daemon, policy: str) -> None:
 
 
 def test_a_row_has_one_worker_at_a_time(daemon: Daemon) -> None:
-    """Before a worker is active it has its row to itself, whatever was left there."""
     daemon.start(*POOLS)
     shared = Shared.of(daemon)
     shared.use(0)
@@ -129,7 +122,6 @@ def test_a_row_has_one_worker_at_a_time(daemon: Daemon) -> None:
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("after", [0, 3, 4])
 def test_killed_in_the_middle_of_a_change(daemon: Daemon, step: str, after: int) -> None:
-    """Whatever instruction a worker died at, exactly what it had goes back."""
     daemon.start(*POOLS)
     shared = Shared.of(daemon)
     with connect(str(daemon.directory), worker="b"):
@@ -151,7 +143,6 @@ def test_killed_in_the_middle_of_a_change(daemon: Daemon, step: str, after: int)
 
 
 def worker_first(daemon: Daemon, worker: Remote) -> None:
-    """Both, so that the supervisor cannot have noticed."""
     with stopped(daemon.pid):
         worker.kill()
         os.kill(daemon.pid, signal.SIGKILL)
@@ -159,19 +150,16 @@ def worker_first(daemon: Daemon, worker: Remote) -> None:
 
 
 def supervisor_first(daemon: Daemon, worker: Remote) -> None:
-    """The worker dies while there is no supervisor."""
     daemon.kill()
     worker.kill()
 
 
 def closed_meanwhile(daemon: Daemon, worker: Remote) -> None:
-    """The worker says good-bye while there is no supervisor."""
     daemon.kill()
     worker.ask("timers.close()")
 
 
 def after_the_restart(daemon: Daemon, worker: Remote) -> None:
-    """The worker lives on, and dies under the next supervisor."""
     daemon.kill()
     daemon.start(*POOLS)
     assert daemon.workers()["a"]["pool_bytes"] == {"requests": 100, "small": 100}
@@ -179,7 +167,6 @@ def after_the_restart(daemon: Daemon, worker: Remote) -> None:
 
 
 def segment_lost(daemon: Daemon, worker: Remote) -> None:
-    """The next supervisor cannot use the worker's segment, and kills it."""
     daemon.kill()
     daemon.segment_path("worker-0").unlink()
     daemon.start(*POOLS)
@@ -215,7 +202,6 @@ def test_nothing_stays_whoever_was_killed(daemon: Daemon, how: str) -> None:
 
 @pytest.mark.parametrize("upto", ["marked", *STEPS, "emptied"])
 def test_supervisor_killed_while_it_returned_bytes(daemon: Daemon, upto: str) -> None:
-    """They go back once, at whatever step it died."""
     daemon.start(*POOLS)
     with Remote(daemon, worker="a") as a, Remote(daemon, worker="b"):
         shared = Shared.of(daemon)
@@ -232,7 +218,6 @@ def test_supervisor_killed_while_it_returned_bytes(daemon: Daemon, upto: str) ->
 
 
 def test_living_workers_keep_what_they_have(daemon: Daemon) -> None:
-    """Over many supervisors; what stands in rows of nobody goes."""
     daemon.start(*POOLS)
     with Remote(daemon, worker="a"):
         shared = Shared.of(daemon)
@@ -253,7 +238,6 @@ def test_living_workers_keep_what_they_have(daemon: Daemon) -> None:
 
 
 def test_status_of_pools(daemon: Daemon) -> None:
-    """Per pool what is out, who waits and for how long nothing was left; per worker its part."""
     daemon.start(*POOLS)
     with Remote(daemon, worker="a"), Remote(daemon, worker="b"):
         shared = Shared.of(daemon)
@@ -283,7 +267,6 @@ def test_status_of_pools(daemon: Daemon) -> None:
 
 
 def test_no_pools(daemon: Daemon) -> None:
-    """A daemon without pools has the segment all the same, and says nothing of pools."""
     daemon.start()
     with Remote(daemon, worker="a") as a:
         assert Shared.of(daemon).pools.names() == []
@@ -298,7 +281,6 @@ def test_no_pools(daemon: Daemon) -> None:
 
 
 def test_other_pools_than_what_was_left(daemon: Daemon) -> None:
-    """Refused in words; --fresh begins anew."""
     daemon.start(*POOLS)
     with connect(str(daemon.directory), worker="kept", on_death="keep") as timers:
         timers.schedule(3600.0)
@@ -312,7 +294,6 @@ def test_other_pools_than_what_was_left(daemon: Daemon) -> None:
 def test_pools_by_environment_file_and_embedded(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Each of the ways to name pools makes them."""
     monkeypatch.setenv("WHEELD_POOLS", "a=1M;b=2M,strict")
     daemon.start()
     assert [(p["name"], p["strict"]) for p in daemon.status()["pools"]] == [
@@ -333,6 +314,5 @@ def test_pools_by_environment_file_and_embedded(
 
 
 def test_a_bad_pool_is_refused(daemon_name: str, runtime_dir: Path) -> None:
-    """The command ends with one line that says what is expected."""
     where = ("--name", daemon_name, "--runtime-dir", str(runtime_dir))
     assert "expected NAME=BYTES" in badly("start", *where, "--pool", "requests")

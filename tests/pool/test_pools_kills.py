@@ -54,22 +54,18 @@ class Crew:
         self.count = 0
 
     def join(self) -> None:
-        """One more."""
         self.count += 1
         worker = self.living[f"w{self.count}"] = Remote(self.daemon, worker=f"w{self.count}")
         worker.ask(BEGIN.replace("SEED", str(self.chance.getrandbits(32))))
 
     def lose(self) -> None:
-        """SIGKILL for one of them."""
         self.living.pop(self.chance.choice(list(self.living))).kill()
 
     def lose_supervisor(self) -> None:
-        """SIGKILL, and another one."""
         self.daemon.kill()
         self.daemon.start(*POOLS)
 
     def lose_both(self) -> None:
-        """The worker dies first, or second, or before its supervisor can notice."""
         first = self.chance.randrange(3)
         if first == 0:
             self.daemon.kill()
@@ -85,7 +81,6 @@ class Crew:
         self.daemon.start(*POOLS)
 
     def settled(self) -> bool:
-        """Does the supervisor know who lives?"""
         return set(self.daemon.workers()) == set(self.living)
 
 

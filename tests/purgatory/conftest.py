@@ -19,25 +19,21 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def purgatory(timers: LocalTimers) -> Purgatory:
-    """Where operations of the worker wait."""
     return Purgatory(timers, NAME)
 
 
 @pytest.fixture
 def purgatories(workers: list[LocalTimers]) -> list[Purgatory]:
-    """The same one in each worker."""
     return [Purgatory(timers, NAME) for timers in workers]
 
 
 @pytest.fixture
 def view(wheel: LocalWheel) -> WatchView:
-    """Of the watch segment."""
     return WatchView(wheel.shared("watch"))
 
 
 @pytest.fixture
 def crew(daemon: Daemon, runtime_dir: Path) -> Iterator[Crew]:
-    """Processes of the daemon."""
     crew = Crew(daemon, runtime_dir / "ledger")
     yield crew
     crew.end()

@@ -63,7 +63,6 @@ def told(workers: list[LocalTimers]) -> list[Told]:
 
 
 def words(wheel: LocalWheel) -> int:
-    """How many there are."""
     return int(WatchView(wheel.shared("watch")).words()[_native.WORD_LIVE])
 
 
@@ -101,7 +100,6 @@ def test_extended_from_other_workers(
 
 
 def test_extended_by_a_worker_without_a_clock_that_runs(told: list[Told]) -> None:
-    """It is a store: nothing goes through rings."""
     told[0].start(KEY, 5.0)
     for _ in range(100_000):
         assert told[1].extend(KEY, 5.0)
@@ -123,7 +121,6 @@ def test_cancelled_from_another_worker(
 def test_begun_again_elsewhere(
     wheel: LocalWheel, workers: list[LocalTimers], told: list[Told]
 ) -> None:
-    """The newest one counts, also when it is shorter, or the first was over or cancelled."""
     told[0].start(KEY, 5.0)
     told[1].start(KEY, 2.0)
     pass_by(wheel, workers, 3)
@@ -187,7 +184,6 @@ def test_kept_for_a_successor(
 def test_a_death_while_it_begins(
     wheel: LocalWheel, workers: list[LocalTimers], told: list[Told], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its timer is armed, and its word was not there yet: nothing is told, nothing stays."""
     monkeypatch.setattr(told[0], "_replace", lambda key, units: None)
     told[0].start(KEY, 1.0)
     wheel.settle()
@@ -203,8 +199,6 @@ def test_a_death_while_it_begins(
 def test_a_tick_before_it_has_begun(
     wheel: LocalWheel, workers: list[LocalTimers], told: list[Told], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread of the worker dispatches while `start` has not set the deadline yet."""
-
     def arm(*given: Any) -> int:
         timer = Deadlines._arm(told[0], *given)
         pass_by(wheel, workers, 1.5)
@@ -220,8 +214,6 @@ def test_a_tick_before_it_has_begun(
 def test_a_death_while_it_is_told(
     wheel: LocalWheel, workers: list[LocalTimers], told: list[Told], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one is told again: its end was not seen by anybody."""
-
     def die(key: Any, mine: int) -> None:
         raise RuntimeError
 
@@ -279,7 +271,6 @@ def test_a_start_that_fails_leaves_what_was_there(
 def test_one_decides_when_another_acts_at_the_end(
     wheel: LocalWheel, workers: list[LocalTimers], told: list[Told], act: str
 ) -> None:
-    """At each step of the end: what `cancel` won is not told, what `start` set is told."""
     for step in range(4):
         real = told[0]._words
         between = Between(real, step, told[1], act)
@@ -301,7 +292,6 @@ def test_one_decides_when_another_acts_at_the_end(
 
 
 def test_lost_where_it_is_to_be(wheel: LocalWheel, workers: list[LocalTimers]) -> None:
-    """A worker whose timers are dropped takes its deadlines' with it, as it was asked to."""
     one, other = Told(workers[0]), Told(workers[1])
     one.start(KEY, 5.0)
     wheel.settle()
@@ -394,7 +384,6 @@ while True:
 
 
 def test_a_session_whose_coordinator_is_killed() -> None:
-    """The surviving worker of the group is told of its end."""
     with wheeld.embedded(payload_bytes=64) as daemon:
         one, other = (
             subprocess.Popen(

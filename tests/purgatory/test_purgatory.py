@@ -14,7 +14,6 @@ from wheeld_client import Purgatory
 
 
 def empty(purgatory: Purgatory, timers: LocalTimers) -> bool:
-    """Is nothing watched, delayed or pending?"""
     return purgatory.watched == purgatory.num_delayed == timers.pending == 0
 
 
@@ -22,7 +21,6 @@ def empty(purgatory: Purgatory, timers: LocalTimers) -> bool:
 
 
 def test_ready_operation_never_waits(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """One call of try_complete, one of on_complete; no key, no timer."""
     op = Op(1.0, ready=True)
     assert (op.state, op.is_completed, op.is_expired) == ("new", False, False)
     assert op.timeout == 1.0
@@ -33,7 +31,6 @@ def test_ready_operation_never_waits(purgatory: Purgatory, timers: LocalTimers) 
 
 
 def test_two_tries_when_not_ready(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """Exactly two calls of try_complete; then it waits under each key and in the wheel."""
     op = Op(1.0)
     assert purgatory.try_complete_else_watch(op, ["a", b"b", 3, ("c", 4)]) is False
     assert (op.tries, op.ran, op.state) == (2, [], "waiting")
@@ -41,7 +38,6 @@ def test_two_tries_when_not_ready(purgatory: Purgatory, timers: LocalTimers) -> 
 
 
 def test_ready_at_the_second_look(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """A condition that came true between the two looks: True, and nothing is left anywhere."""
     seen: list[int] = []
 
     def script(op: Scripted) -> bool:
@@ -58,7 +54,6 @@ def test_ready_at_the_second_look(purgatory: Purgatory, timers: LocalTimers) -> 
 def test_completed_by_another_at_a_look(
     purgatory: Purgatory, timers: LocalTimers, look: int
 ) -> None:
-    """False to who did not complete it: another thread did, and it is watched no more."""
     won: list[bool] = []
 
     def script(op: Scripted) -> bool:
@@ -78,7 +73,6 @@ def test_completed_by_another_at_a_look(
 def test_operation_without_timeout(
     purgatory: Purgatory, timers: LocalTimers, wheel: LocalWheel
 ) -> None:
-    """timeout=None: nothing in the wheel; it waits for its condition."""
     op = Op(None)
     purgatory.try_complete_else_watch(op, ["a"])
     assert (op.timeout, timers.pending, purgatory.watched) == (None, 0, 1)
@@ -90,7 +84,6 @@ def test_operation_without_timeout(
 
 
 def test_same_key_twice_is_one(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """An operation counts once per key, however often the key is named."""
     op = Op(1.0, ready=False)
     purgatory.try_complete_else_watch(op, ["a", "b", "a"])
     assert purgatory.watched == 2
@@ -104,7 +97,6 @@ def test_same_key_twice_is_one(purgatory: Purgatory, timers: LocalTimers) -> Non
 
 
 def test_check_in_insertion_order(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """Oldest first; those that are not ready stay in their places."""
     log: list[int] = []
     ops = [Op(1.0, i, log=log) for i in range(6)]
     watch_all(purgatory, ops, ["k"])
@@ -122,7 +114,6 @@ def test_check_in_insertion_order(purgatory: Purgatory, timers: LocalTimers) -> 
 
 
 def test_check_looks_at_its_key_only(purgatory: Purgatory) -> None:
-    """Watchers of other keys are not asked; a key that nobody watches: 0."""
     mine, other = Op(1.0), Op(1.0)
     purgatory.try_complete_else_watch(mine, ["mine", "both"])
     purgatory.try_complete_else_watch(other, ["other", "both"])
@@ -134,7 +125,6 @@ def test_check_looks_at_its_key_only(purgatory: Purgatory) -> None:
 
 
 def test_check_counts_its_own_only(purgatory: Purgatory) -> None:
-    """What was completed otherwise meanwhile is neither asked nor counted."""
     later = Op(1.0)
 
     def script(op: Scripted) -> bool:
@@ -152,7 +142,6 @@ def test_check_counts_its_own_only(purgatory: Purgatory) -> None:
 
 
 def test_keys_of_several_kinds(purgatory: Purgatory) -> None:
-    """str, bytes, int and tuples of them are different keys, whatever they look like."""
     keys: list[Any] = ["1", b"1", 1, ("1",), (b"1",), (1,), ("1", 1), (1, "1"), ("11",), "", b""]
     keys += [
         0,
@@ -183,8 +172,6 @@ def test_keys_of_several_kinds(purgatory: Purgatory) -> None:
 def ways_to_complete(
     wheel: LocalWheel, timers: LocalTimers
 ) -> dict[str, Callable[[Purgatory, Op], object]]:
-    """Every way in which an operation can end."""
-
     def check(purgatory: Purgatory, op: Op) -> None:
         op.ready = True
         assert purgatory.check_and_complete("b") == 1
@@ -251,7 +238,6 @@ def test_waiting_operation_is_kept_alive(
 
 
 def test_cancel_for_key(purgatory: Purgatory, timers: LocalTimers, wheel: LocalWheel) -> None:
-    """Returned in insertion order, not completed, and gone from wheel and from all other keys."""
     log: list[Any] = []
     ops = [Op(1.0, i, log=log) for i in range(4)]
     watch_all(purgatory, ops[:3], ["k", "other"])
@@ -274,7 +260,6 @@ def test_cancel_for_key(purgatory: Purgatory, timers: LocalTimers, wheel: LocalW
 
 
 def test_force_complete_is_true_once(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """The first call wins; the hook has run when it returns; later ones are False."""
     op = Op(1.0)
     purgatory.try_complete_else_watch(op, ["a"])
     assert op.force_complete() is True
@@ -285,7 +270,6 @@ def test_force_complete_is_true_once(purgatory: Purgatory, timers: LocalTimers) 
 
 
 def test_operation_completed_before_it_waits() -> None:
-    """force_complete needs no purgatory."""
     op = Op(1.0)
     assert op.force_complete() is True
     assert op.force_complete() is False
@@ -293,7 +277,6 @@ def test_operation_completed_before_it_waits() -> None:
 
 
 def test_expiration(purgatory: Purgatory, timers: LocalTimers, wheel: LocalWheel) -> None:
-    """Not before its time; by dispatch; on_complete, then on_expiration, once each."""
     op = Op(0.010, ready=False)
     purgatory.try_complete_else_watch(op, ["a", "b"])
     wheel.advance(10 * MS - 1)
@@ -312,7 +295,6 @@ def test_expiration(purgatory: Purgatory, timers: LocalTimers, wheel: LocalWheel
 def test_completed_operation_does_not_expire(
     purgatory: Purgatory, timers: LocalTimers, wheel: LocalWheel
 ) -> None:
-    """Completed in time, or after it was due and before the dispatch: no on_expiration."""
     early, late = Op(0.010), Op(0.010)
     watch_all(purgatory, [early, late], ["a"])
     early.force_complete()
@@ -325,7 +307,6 @@ def test_completed_operation_does_not_expire(
 
 
 def test_timeout_zero(purgatory: Purgatory, timers: LocalTimers, wheel: LocalWheel) -> None:
-    """It waits all the same, and expires with the clock's next look."""
     op = Op(0)
     assert purgatory.try_complete_else_watch(op, ["a"]) is False
     assert (op.tries, op.ran) == (2, [])
@@ -337,7 +318,6 @@ def test_timeout_zero(purgatory: Purgatory, timers: LocalTimers, wheel: LocalWhe
 def test_expirations_beside_other_events(
     purgatory: Purgatory, timers: LocalTimers, wheel: LocalWheel
 ) -> None:
-    """dispatch: operations expire, callbacks run, the other events are returned, in one call."""
     ran: list[str] = []
     op = Op(0.001)
     timers.schedule(0.001, 7)
@@ -352,7 +332,6 @@ def test_expirations_beside_other_events(
 def test_timeouts_far_and_near(
     purgatory: Purgatory, timers: LocalTimers, wheel: LocalWheel
 ) -> None:
-    """Each at its own time, soonest first."""
     log: list[Any] = []
     for i in range(50):
         ms = 1 + i * 37 % 50
@@ -365,7 +344,6 @@ def test_timeouts_far_and_near(
 
 
 def test_hook_that_sees_its_operation_completed(purgatory: Purgatory) -> None:
-    """In on_complete the operation is completed, and is found under no key."""
     seen: list[Any] = []
     op = Hooked(
         1.0, complete=lambda: seen.append((op.is_completed, op.is_expired, purgatory.watched))

@@ -33,7 +33,6 @@ run = pytest.fixture(runner_on)
 
 @with_timers
 async def test_wait_for_a_condition(timers: AsyncTimers, time: Time) -> None:
-    """True when the condition held: at once, or by a later check. on_complete ran on the loop."""
     purgatory = AsyncPurgatory(timers, "p")
     ready = Op(1.0, ready=True)
     assert await purgatory.wait(ready, ["k"]) is True
@@ -53,7 +52,6 @@ async def test_wait_for_a_condition(timers: AsyncTimers, time: Time) -> None:
 
 @with_timers
 async def test_wait_for_what_is_completed_already(timers: AsyncTimers, time: Time) -> None:
-    """True at once, and nothing waits: another thread may be faster than the loop."""
     purgatory = AsyncPurgatory(timers, "p")
     op = Op(1.0)
     assert op.force_complete()
@@ -64,7 +62,6 @@ async def test_wait_for_what_is_completed_already(timers: AsyncTimers, time: Tim
 
 @with_timers
 async def test_wait_that_times_out(timers: AsyncTimers, time: Time) -> None:
-    """False when the timeout was over first; both hooks have run by then."""
     purgatory = AsyncPurgatory(timers, "p")
     op = Op(0.005)
     task = waiting(purgatory, op, ["k"])
@@ -79,7 +76,6 @@ async def test_wait_that_times_out(timers: AsyncTimers, time: Time) -> None:
 
 @with_timers
 async def test_many_waits(timers: AsyncTimers, time: Time) -> None:
-    """A thousand of one loop: half are completed, half expire, each once."""
     purgatory = AsyncPurgatory(timers, "p")
     ops = [Op(0.010, i) for i in range(1000)]
     tasks = [waiting(purgatory, op, [op.name % 50, "all"]) for op in ops]
@@ -96,7 +92,6 @@ async def test_many_waits(timers: AsyncTimers, time: Time) -> None:
 
 @with_timers
 async def test_cancelled_wait_leaves_everywhere(timers: AsyncTimers, time: Time) -> None:
-    """A cancelled wait cancels its operation: no key, no timer, no hook, and it is freed."""
     purgatory = AsyncPurgatory(timers, "p")
     op = Op(1.0)
     task = waiting(purgatory, op, ["k", "l"])
@@ -118,7 +113,6 @@ async def test_cancelled_wait_leaves_everywhere(timers: AsyncTimers, time: Time)
 
 @with_timers
 async def test_cancelled_in_the_turn_of_its_completion(timers: AsyncTimers, time: Time) -> None:
-    """The operation was completed; the task is cancelled all the same; nothing is left."""
     purgatory = AsyncPurgatory(timers, "p")
     op = Op(1.0)
     task = waiting(purgatory, op, ["k"])
@@ -136,7 +130,6 @@ async def test_cancelled_in_the_turn_of_its_completion(timers: AsyncTimers, time
 
 @with_timers
 async def test_trigger_from_a_thread(timers: AsyncTimers, time: Time) -> None:
-    """A thread of this process checks: the hooks run on the loop, and the wait ends."""
     purgatory = AsyncPurgatory(timers, "p")
     where: list[int] = []
     op = Hooked(1.0, complete=lambda: where.append(threading.get_ident()))
@@ -155,7 +148,6 @@ async def test_trigger_from_a_thread(timers: AsyncTimers, time: Time) -> None:
 
 @with_timers
 async def test_trigger_from_another_worker(timers: AsyncTimers, time: Time, daemon: str) -> None:
-    """A check in another worker wakes the loop; nothing polls."""
     purgatory = AsyncPurgatory(timers, "p")
     with connect(daemon) as others:
         theirs = Purgatory(others, "p")
@@ -170,7 +162,6 @@ async def test_trigger_from_another_worker(timers: AsyncTimers, time: Time, daem
 
 
 def test_workers_of_two_loops(daemon: str) -> None:
-    """Two loops in two threads answer each other by checks alone."""
     rounds = 50
     state = [0]
 
@@ -199,7 +190,6 @@ def test_workers_of_two_loops(daemon: str) -> None:
 
 @with_timers
 async def test_errors_reach_the_wait(timers: AsyncTimers, time: Time) -> None:
-    """Wrong keys, a try_complete that raises: the wait raises, and leaves nothing."""
     purgatory = AsyncPurgatory(timers, "p")
     for keys, error in (([], ValueError), ([None], TypeError), ("k", TypeError)):
         op = Op(1.0)
@@ -219,7 +209,6 @@ async def test_errors_reach_the_wait(timers: AsyncTimers, time: Time) -> None:
 async def test_hook_that_raises(
     timers: AsyncTimers, time: Time, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is reported; its wait ends as it should, and so do the others'."""
     purgatory = AsyncPurgatory(timers, "p")
     ops = [Hooked(1.0, complete=lambda: 1 / 0), Op(1.0)]
     tasks = [waiting(purgatory, op, ["k"]) for op in ops]
@@ -244,7 +233,6 @@ async def test_hook_that_raises(
 async def test_error_at_a_trigger_from_elsewhere(
     timers: AsyncTimers, time: Time, daemon: str
 ) -> None:
-    """A try_complete that raises on the loop: reported, the others complete, it waits on."""
     purgatory = AsyncPurgatory(timers, "p")
     seen: list[Any] = []
     purgatory.exception_handler = lambda op, error: seen.append(type(error))
@@ -263,7 +251,6 @@ async def test_error_at_a_trigger_from_elsewhere(
 
 @with_timers
 async def test_wrong_timers(timers: AsyncTimers, time: Time, daemon: str) -> None:
-    """Each kind of purgatory wants its own kind of timers, entered."""
     with pytest.raises(RuntimeError, match="async with"):
         AsyncPurgatory(AsyncTimers(daemon), "p")
     with pytest.raises(TypeError, match="AsyncPurgatory"):
@@ -281,7 +268,6 @@ async def test_wrong_timers(timers: AsyncTimers, time: Time, daemon: str) -> Non
     + [("leave", False)],
 )
 async def test_end_while_tasks_wait(daemon: str, how: str, threaded: bool) -> None:
-    """None hangs: cancelled, told that it was shut down, or completed; and each is returned."""
     async with AsyncTimers(daemon) as timers:
         purgatory = AsyncPurgatory(timers, "p")
         ops = [Op(100.0 if i % 2 else None, i) for i in range(4)]
@@ -309,8 +295,6 @@ async def test_end_while_tasks_wait(daemon: str, how: str, threaded: bool) -> No
 
 
 def test_purgatory_is_freed(daemon: str) -> None:
-    """With its timers, once nobody uses them: no cycle stays that cannot be collected."""
-
     async def main() -> None:
         async with AsyncTimers(daemon) as timers:
             purgatory = AsyncPurgatory(timers, "p")

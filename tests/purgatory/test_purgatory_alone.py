@@ -18,13 +18,10 @@ daemon = restarted_daemon("--capacity", "4096", "--max-workers", "4")
 
 
 def announced(timeout: float | None, over: threading.Event) -> Hooked:
-    """An operation that says when it is over."""
     return Hooked(timeout, complete=over.set)
 
 
 def give_up(timers: Timers) -> None:
-    """Dispatch until the daemon was missing for too long."""
-
     def dispatch() -> None:
         while True:
             timers.dispatch(SOON)
@@ -34,7 +31,6 @@ def give_up(timers: Timers) -> None:
 
 
 def test_timeouts_go_on(daemon: Daemon) -> None:
-    """Killed with its clock: what falls due expires, once; the rest waits for the next daemon."""
     with connect(daemon.name, reconnect_for=LONG) as timers, timers.dispatching():
         purgatory = Purgatory(timers, "p")
         begun = [threading.Event() for _ in range(50)]
@@ -58,7 +54,6 @@ def test_timeouts_go_on(daemon: Daemon) -> None:
 
 
 def test_gone_for_good(daemon: Daemon) -> None:
-    """Who dispatches is told, timeouts go on, new operations are refused until it is back."""
     with connect(daemon.name, reconnect_for=SOON) as timers:
         purgatory = Purgatory(timers, "p")
         op, over = Op(None), threading.Event()
@@ -87,7 +82,6 @@ def test_gone_for_good(daemon: Daemon) -> None:
 
 
 def test_background_thread_outlasts_it(daemon: Daemon) -> None:
-    """It is told once, keeps the timeouts, and the operation of a patient client is not lost."""
     with connect(daemon.name, reconnect_for=SOON) as timers, timers.dispatching() as dispatcher:
         purgatory = Purgatory(timers, "p")
         over = [threading.Event() for _ in range(3)]
@@ -100,7 +94,6 @@ def test_background_thread_outlasts_it(daemon: Daemon) -> None:
 
 
 def test_stopped_with_operations(daemon: Daemon) -> None:
-    """`wheeld stop`: the thread ends when nothing waits for its timeout any more."""
     with connect(daemon.name) as timers, timers.dispatching() as dispatcher:
         purgatory = Purgatory(timers, "p")
         over = threading.Event()
@@ -118,8 +111,6 @@ def test_stopped_with_operations(daemon: Daemon) -> None:
 @pytest.mark.parametrize("patience", [SOON, LONG])
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_on_a_loop(daemon: Daemon, how: str, patience: float) -> None:
-    """Nobody waits for longer than its timeout: False by then, or DaemonNotRunning before."""
-
     async def main() -> None:
         async with AsyncTimers(daemon.name, reconnect_for=patience) as timers:
             purgatory = AsyncPurgatory(timers, "p")

@@ -31,7 +31,6 @@ wheel = local_wheel(256)
 
 
 def untouched(op: Op, purgatory: Purgatory, timers: LocalTimers) -> bool:
-    """Is the operation as new, and nothing of it anywhere?"""
     left = (purgatory.watched, purgatory.num_delayed, timers.pending)
     return (op.state, op.ran, left) == ("new", [], (0, 0, 0))
 
@@ -41,7 +40,6 @@ def untouched(op: Op, purgatory: Purgatory, timers: LocalTimers) -> bool:
 
 @pytest.mark.parametrize("keys", [[], (), set(), iter([])])
 def test_no_keys(purgatory: Purgatory, timers: LocalTimers, keys: Any) -> None:
-    """No keys: ValueError, before anything is asked."""
     op = Op(1.0, ready=True)
     with pytest.raises(ValueError, match="key"):
         purgatory.try_complete_else_watch(op, keys)
@@ -51,7 +49,6 @@ def test_no_keys(purgatory: Purgatory, timers: LocalTimers, keys: Any) -> None:
 
 @pytest.mark.parametrize("key", NO_KEYS, ids=repr)
 def test_wrong_key(purgatory: Purgatory, timers: LocalTimers, key: Any) -> None:
-    """A key of another type, wherever it stands: TypeError that shows it; nothing is watched."""
     for keys in ([key], ["good", key], [key, "good"]):
         op = Op(1.0, ready=True)
         with pytest.raises(TypeError, match="key"):
@@ -68,7 +65,6 @@ def test_wrong_key(purgatory: Purgatory, timers: LocalTimers, key: Any) -> None:
 
 
 def test_key_that_is_no_text(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """A str with a lone surrogate, which no other process could be told: ValueError."""
     op = Op(1.0)
     with pytest.raises(ValueError):
         purgatory.try_complete_else_watch(op, ["good", "\ud800"])
@@ -79,7 +75,6 @@ def test_key_that_is_no_text(purgatory: Purgatory, timers: LocalTimers) -> None:
 
 @pytest.mark.parametrize("keys", [None, 5, object()])
 def test_keys_that_are_no_iterable(purgatory: Purgatory, timers: LocalTimers, keys: Any) -> None:
-    """TypeError."""
     op = Op(1.0)
     with pytest.raises(TypeError):
         purgatory.try_complete_else_watch(op, keys)
@@ -88,7 +83,6 @@ def test_keys_that_are_no_iterable(purgatory: Purgatory, timers: LocalTimers, ke
 
 @pytest.mark.parametrize("keys", ["abc", b"abc"])
 def test_one_key_in_place_of_keys(purgatory: Purgatory, timers: LocalTimers, keys: Any) -> None:
-    """A str is no list of its characters: TypeError."""
     op = Op(1.0)
     with pytest.raises(TypeError, match="key"):
         purgatory.try_complete_else_watch(op, keys)
@@ -96,8 +90,6 @@ def test_one_key_in_place_of_keys(purgatory: Purgatory, timers: LocalTimers, key
 
 
 def test_keys_that_raise(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """An iterable of keys that raises in the middle: its error, and nothing is watched."""
-
     def keys() -> Iterator[str]:
         yield "a"
         raise LookupError("no more")
@@ -116,20 +108,17 @@ def test_keys_that_raise(purgatory: Purgatory, timers: LocalTimers) -> None:
     [-1, -0.001, math.nan, math.inf, -math.inf, pytest.param(10**400, id="huge"), "1", b"", [], {}],
 )
 def test_wrong_timeout(timeout: Any) -> None:
-    """Negative, not a number of seconds: refused when the operation is made."""
     with pytest.raises((ValueError, TypeError)):
         Op(timeout)
 
 
 @pytest.mark.parametrize("thing", [None, 5, "op", object(), DelayedOperation, Op])
 def test_what_is_no_operation(purgatory: Purgatory, thing: Any) -> None:
-    """TypeError."""
     with pytest.raises(TypeError):
         purgatory.try_complete_else_watch(thing, ["a"])
 
 
 def test_wrong_arguments(purgatory: Purgatory) -> None:
-    """Too few, too many: TypeError."""
     calls: list[Any] = [
         lambda: purgatory.try_complete_else_watch(Op()),  # type: ignore[call-arg]
         lambda: purgatory.try_complete_else_watch(Op(), ["a"], 1),  # type: ignore[call-arg]
@@ -144,7 +133,6 @@ def test_wrong_arguments(purgatory: Purgatory) -> None:
 
 
 def test_operation_watched_twice(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """ValueError, here and in another purgatory; the one that waits goes on."""
     other = Purgatory(timers, "fetch")
     op = Op(1.0)
     purgatory.try_complete_else_watch(op, ["a"])
@@ -159,7 +147,6 @@ def test_operation_watched_twice(purgatory: Purgatory, timers: LocalTimers) -> N
 
 
 def test_operation_that_is_completed(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """One that another completed is not watched again, by whomever: False, as in Kafka."""
     elsewhere = Purgatory(timers, "elsewhere")
     op = Op(1.0)
     purgatory.try_complete_else_watch(op, ["a"])
@@ -171,7 +158,6 @@ def test_operation_that_is_completed(purgatory: Purgatory, timers: LocalTimers) 
 
 
 def test_operation_that_is_cancelled(purgatory: Purgatory) -> None:
-    """One that was cancelled is not watched again: ValueError."""
     op = Op(1.0)
     purgatory.try_complete_else_watch(op, ["a"])
     purgatory.cancel_for_key("a")
@@ -181,8 +167,6 @@ def test_operation_that_is_cancelled(purgatory: Purgatory) -> None:
 
 
 def test_operation_that_was_not_initialised(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """A subclass that forgot super().__init__: RuntimeError that says so."""
-
     class Careless(DelayedOperation):
         def __init__(self) -> None:
             pass
@@ -202,7 +186,6 @@ def test_operation_that_was_not_initialised(purgatory: Purgatory, timers: LocalT
 
 
 def test_operation_without_try_complete(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """The user must say what it waits for."""
     op = DelayedOperation(1.0)
     with pytest.raises((NotImplementedError, TypeError)):
         purgatory.try_complete_else_watch(op, ["a"])
@@ -238,7 +221,6 @@ def test_try_complete_raises_while_it_is_registered(
 
 
 def test_try_complete_raises_in_a_check(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """All others are looked at first; then the caller gets the error. The operation waits on."""
     ops = [Op(1.0, i) for i in range(3)]
     watch_all(purgatory, ops, ["k"])
     ops[0].ready = ops[2].ready = True
@@ -252,7 +234,6 @@ def test_try_complete_raises_in_a_check(purgatory: Purgatory, timers: LocalTimer
 
 
 def test_several_raise_in_a_check(purgatory: Purgatory) -> None:
-    """One ExceptionGroup with all of them."""
     ops = [Op(1.0, i) for i in range(4)]
     watch_all(purgatory, ops, ["k"])
     ops[0].error, ops[2].error = ZeroDivisionError("0"), KeyError("2")
@@ -267,7 +248,6 @@ def test_several_raise_in_a_check(purgatory: Purgatory) -> None:
 
 
 def test_interrupt_in_a_check(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """Ctrl-C in a try_complete reaches the caller; nothing is half done."""
     ops = [Op(1.0), Op(1.0), Op(1.0)]
     watch_all(purgatory, ops, ["k"])
     for op in ops:
@@ -288,7 +268,6 @@ def test_interrupt_in_a_check(purgatory: Purgatory, timers: LocalTimers) -> None
 def test_error_at_a_trigger_from_elsewhere(
     wheel: LocalWheel, purgatory: Purgatory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What try_complete raises in dispatch goes to the handler, or to the log; dispatch goes on."""
     theirs = Purgatory(wheel.worker(1), "produce")
     bad, good = Op(1.0), Op(1.0)
     watch_all(theirs, [bad, good], ["k"])
@@ -306,7 +285,6 @@ def test_error_at_a_trigger_from_elsewhere(
 
 
 def test_true_without_completion(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """try_complete that says True and did not complete: RuntimeError, and the operation waits."""
     op = Scripted(lambda op: True, 1.0)
     with pytest.raises(RuntimeError, match="force_complete"):
         purgatory.try_complete_else_watch(op, ["k"])
@@ -319,8 +297,6 @@ def test_true_without_completion(purgatory: Purgatory, timers: LocalTimers) -> N
 
 
 def test_error_after_completion(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """try_complete that completes and then raises: completed once, gone, and the caller is told."""
-
     def script(op: Scripted) -> bool:
         if op.tries > 2:
             op.force_complete()
@@ -339,7 +315,6 @@ def test_error_after_completion(purgatory: Purgatory, timers: LocalTimers) -> No
 
 
 def test_full_wheel(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """No slot for its timeout: WheelFull, and it is watched nowhere; without a timeout it waits."""
     timers.schedule_many([1e6] * 256)  # all that there are
     op, unbounded = Op(1.0), Op(None)
     with pytest.raises(WheelFull):
@@ -351,7 +326,6 @@ def test_full_wheel(purgatory: Purgatory, timers: LocalTimers) -> None:
 
 
 def test_name_in_use(timers: LocalTimers, purgatory: Purgatory) -> None:
-    """One purgatory of a name per worker: ValueError that names it."""
     with pytest.raises(ValueError, match="produce"):
         Purgatory(timers, "produce")
     op = Op(1.0)
@@ -361,13 +335,11 @@ def test_name_in_use(timers: LocalTimers, purgatory: Purgatory) -> None:
 
 @pytest.mark.parametrize("name", [None, 5, b"bytes", ""])
 def test_wrong_name(timers: LocalTimers, name: Any) -> None:
-    """A name is a str that says something."""
     with pytest.raises((TypeError, ValueError)):
         Purgatory(timers, name)
 
 
 @pytest.mark.parametrize("thing", [None, 5, object()])
 def test_timers_that_are_none(thing: Any) -> None:
-    """A purgatory belongs to a worker's timers: TypeError."""
     with pytest.raises(TypeError):
         Purgatory(thing, "p")

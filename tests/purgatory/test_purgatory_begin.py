@@ -27,7 +27,6 @@ run = pytest.fixture(runner_on)
 
 @with_timers
 async def test_wait_twice(timers: AsyncTimers, time: Time) -> None:
-    """The second wait for one operation is refused; the first goes on."""
     purgatory = AsyncPurgatory(timers, "p")
     op = Op(1.0)
     task = waiting(purgatory, op, ["k"])
@@ -52,7 +51,6 @@ async def test_wait_twice(timers: AsyncTimers, time: Time) -> None:
 
 @with_timers
 async def test_begin(timers: AsyncTimers, time: Time) -> None:
-    """True by its condition, at once or later; False by its timeout; no task is made."""
     purgatory = AsyncPurgatory(timers, "p")
     now = purgatory.begin(Op(1.0, ready=True), ["k"])
     assert (now.done(), now.result()) == (True, True)
@@ -72,7 +70,6 @@ async def test_begin(timers: AsyncTimers, time: Time) -> None:
 
 @with_timers
 async def test_begin_refuses(timers: AsyncTimers, time: Time) -> None:
-    """Wrong keys, a try_complete that raises, a second time: as try_complete_else_watch does."""
     purgatory = AsyncPurgatory(timers, "p")
     for keys, error in (([], ValueError), ([None], TypeError), ("k", TypeError)):
         with pytest.raises(error):
@@ -90,7 +87,6 @@ async def test_begin_refuses(timers: AsyncTimers, time: Time) -> None:
 
 
 async def test_begin_without_room(daemon: str) -> None:
-    """No slot, no place in the ring: it says so at once, and the operation is new."""
     async with AsyncTimers(daemon) as timers:
         purgatory = AsyncPurgatory(timers, "p")
         begun: list[asyncio.Future[bool]] = []
@@ -114,7 +110,6 @@ async def test_begin_without_room(daemon: str) -> None:
 
 @with_timers
 async def test_cancelled_future(timers: AsyncTimers, time: Time) -> None:
-    """To cancel it cancels the operation, which leaves everywhere and is freed."""
     purgatory = AsyncPurgatory(timers, "p")
     op = Op(1.0)
     future = purgatory.begin(op, ["k", "l"])
@@ -143,7 +138,6 @@ async def test_cancelled_future(timers: AsyncTimers, time: Time) -> None:
 async def test_cancelled_by_anybody(
     timers: AsyncTimers, time: Time, how: str, limit: float | None, threaded: bool
 ) -> None:
-    """OperationCancelled, which a task of its own ends with as if it had been cancelled."""
     purgatory = AsyncPurgatory(timers, "p")
     op = Op(limit, "mine")
     waiter: asyncio.Future[bool] = (
@@ -160,7 +154,6 @@ async def test_cancelled_by_anybody(
 
 @with_timers
 async def test_the_waiting_task_goes_on(timers: AsyncTimers, time: Time) -> None:
-    """It tells a cancelled operation from its own cancellation, and may wait for another."""
     purgatory = AsyncPurgatory(timers, "p")
     ops = [Op(None), Op(None), Op(None, ready=True)]
     seen: list[Any] = []
@@ -190,7 +183,6 @@ async def test_the_waiting_task_goes_on(timers: AsyncTimers, time: Time) -> None
 
 @with_timers
 async def test_cancelled_by_its_own_look(timers: AsyncTimers, time: Time) -> None:
-    """`return self.cancel()`, at the second look or by a check."""
     purgatory = AsyncPurgatory(timers, "p")
     early = Scripted(lambda op: op.tries == 2 and op.cancel(), 1.0)
     with pytest.raises(OperationCancelled):
@@ -208,7 +200,6 @@ async def test_cancelled_by_its_own_look(timers: AsyncTimers, time: Time) -> Non
 
 @with_timers
 async def test_completed_and_cancelled_by_two(timers: AsyncTimers, time: Time) -> None:
-    """Of two threads one wins, and who waits hears which."""
     purgatory = AsyncPurgatory(timers, "p")
     for _ in range(200):
         op = Hooked(1.0)

@@ -16,7 +16,6 @@ LONG = 60.0
 
 
 def fail() -> None:
-    """What a bad hook does."""
     raise ZeroDivisionError("a hook that fails")
 
 
@@ -24,7 +23,6 @@ def fail() -> None:
 
 
 def test_hooks_run_in_the_completing_thread(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """Without an executor: in whichever thread completes, before its call returns."""
     purgatory = Purgatory(timers, "p")
     where: list[int] = []
 
@@ -48,7 +46,6 @@ def test_hooks_run_in_the_completing_thread(wheel: LocalWheel, timers: LocalTime
 def test_hook_that_raises_harms_no_other(
     wheel: LocalWheel, timers: LocalTimers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged; who completed is told the count, and the others complete, too."""
     purgatory = Purgatory(timers, "p")
     ops = [Op(1.0), Hooked(1.0, complete=fail), Op(1.0)]
     watch_all(purgatory, ops, ["k"])
@@ -62,7 +59,6 @@ def test_hook_that_raises_harms_no_other(
 
 
 def test_hooks_that_raise_at_expiration(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """Both hooks run though both raise; the handler gets operation and error of each."""
     purgatory = Purgatory(timers, "p")
     seen: list[tuple[object, type[BaseException]]] = []
     purgatory.exception_handler = lambda op, error: seen.append((op, type(error)))
@@ -75,7 +71,6 @@ def test_hooks_that_raise_at_expiration(wheel: LocalWheel, timers: LocalTimers) 
 
 
 def test_exception_handler_hears_of_a_raising_hook(timers: LocalTimers) -> None:
-    """exception_handler: called with operation and error, in place of the log."""
     purgatory = Purgatory(timers, "p")
     assert purgatory.exception_handler is None
     seen: list[Any] = []
@@ -86,7 +81,6 @@ def test_exception_handler_hears_of_a_raising_hook(timers: LocalTimers) -> None:
 
 
 def test_hook_of_an_operation_that_is_nobodys(caplog: pytest.LogCaptureFixture) -> None:
-    """Completed without a purgatory: what its hook raises goes to the log, not to the completer."""
     op = Hooked(1.0, complete=fail)
     with caplog.at_level(logging.ERROR, "wheeld"):
         assert op.force_complete() is True
@@ -94,7 +88,6 @@ def test_hook_of_an_operation_that_is_nobodys(caplog: pytest.LogCaptureFixture) 
 
 
 def test_handler_that_raises_loses_nothing(timers: LocalTimers) -> None:
-    """An exception handler that raises: every other operation completes all the same."""
     purgatory = Purgatory(timers, "p")
     purgatory.exception_handler = lambda op, error: fail()
     ops = [Hooked(1.0, complete=fail), Op(1.0), Hooked(1.0, complete=fail), Op(1.0)]
@@ -111,7 +104,6 @@ def test_handler_that_raises_loses_nothing(timers: LocalTimers) -> None:
 
 
 def test_hooks_go_to_the_executor(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """executor=: completed at once, the hooks run when and where the executor runs them."""
     later = Later()
     purgatory = Purgatory(timers, "p", executor=later)
     checked, expired, ready = Op(1.0), Op(0.001), Op(1.0, ready=True)
@@ -133,7 +125,6 @@ def test_hooks_go_to_the_executor(wheel: LocalWheel, timers: LocalTimers) -> Non
 
 
 def test_error_in_the_executor(timers: LocalTimers, caplog: pytest.LogCaptureFixture) -> None:
-    """A hook that raises in an executor is told as in line: nothing vanishes in a future."""
     later = Later()
     purgatory = Purgatory(timers, "p", executor=later)
     op = Hooked(1.0, complete=fail, ready=True)
@@ -149,7 +140,6 @@ def test_error_in_the_executor(timers: LocalTimers, caplog: pytest.LogCaptureFix
 
 
 def test_slow_hook_delays_no_other(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """One that stands still in an executor's thread: the others' hooks run meanwhile."""
     go, there = threading.Event(), threading.Event()
     done = [threading.Event() for _ in range(5)]
 
@@ -172,7 +162,6 @@ def test_slow_hook_delays_no_other(wheel: LocalWheel, timers: LocalTimers) -> No
 
 
 def test_executor_that_refuses(timers: LocalTimers) -> None:
-    """An executor that was shut down: the operation completes, and its hooks are not lost."""
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
     purgatory = Purgatory(timers, "p", executor=pool)
@@ -192,7 +181,6 @@ def test_executor_that_refuses(timers: LocalTimers) -> None:
 
 
 def test_dispatching_in_the_background(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """`with timers.dispatching():` expires in a background thread; after it, no thread is left."""
     before = threading.active_count()
     purgatory = Purgatory(timers, "p")
     where: list[int] = []
@@ -212,7 +200,6 @@ def test_dispatching_in_the_background(wheel: LocalWheel, timers: LocalTimers) -
 
 
 def test_dispatching_survives_a_bad_hook(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """What a hook raises does not end the background thread."""
     purgatory = Purgatory(timers, "p")
     seen: list[Any] = []
     purgatory.exception_handler = lambda op, error: seen.append(error)
@@ -231,7 +218,6 @@ def test_dispatching_survives_a_bad_hook(wheel: LocalWheel, timers: LocalTimers)
 
 @pytest.mark.parametrize("complete", [False, True])
 def test_shutdown_reports_all_that_is_left(timers: LocalTimers, complete: bool) -> None:
-    """Cancelled and returned, or completed and returned: each once, none twice, none missing."""
     purgatory = Purgatory(timers, "p")
     log: list[Any] = []
     ops = [Op(1.0 if i % 2 else None, i, log=log) for i in range(10)]
@@ -250,7 +236,6 @@ def test_shutdown_reports_all_that_is_left(timers: LocalTimers, complete: bool) 
 def test_leaving_the_block_warns_of_what_is_left(
     timers: LocalTimers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`with Purgatory(...)`: shut down at the end, with a warning if something was left."""
     with caplog.at_level(logging.WARNING, "wheeld"), Purgatory(timers, "quiet") as purgatory:
         op = Op(1.0)
         purgatory.try_complete_else_watch(op, ["a"])
@@ -267,7 +252,6 @@ def test_leaving_the_block_warns_of_what_is_left(
 def test_timers_that_close_shut_their_purgatories(
     wheel: LocalWheel, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What waits when the worker leaves is cancelled; the log says so, and shutdown which."""
     timers = wheel.worker(0)
     purgatory = Purgatory(timers, "named")
     op = Op(1.0)
@@ -285,7 +269,6 @@ def test_timers_that_close_shut_their_purgatories(
 
 
 def test_calls_after_shutdown(timers: LocalTimers) -> None:
-    """ClientClosed; the name is free for another."""
     purgatory = Purgatory(timers, "p")
     purgatory.shutdown()
     for call in (purgatory.check_and_complete, purgatory.cancel_for_key):

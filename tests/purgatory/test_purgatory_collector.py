@@ -21,12 +21,10 @@ class Bare(DelayedOperation):
         self.thing = thing
 
     def try_complete(self) -> bool:
-        """Never."""
         return False
 
 
 def fill(purgatory: Purgatory, count: int) -> list[list[object]]:
-    """So many that only their keys hold; returns what they hold."""
     things: list[list[object]] = [[number] for number in range(count)]
     for thing in things:
         purgatory.try_complete_else_watch(Bare(thing), ["k"])
@@ -34,13 +32,11 @@ def fill(purgatory: Purgatory, count: int) -> list[list[object]]:
 
 
 def looked_at(timers: LocalTimers) -> int:
-    """How much the collector finds through a worker."""
     return len(gc.get_referents(timers))
 
 
 @pytest.mark.parametrize("call", ["check", "watch", "dispatch", "poll"])
 def test_many_of_a_worker_in_use(wheel: LocalWheel, call: str) -> None:
-    """Called since the last full collection: not one is looked at. Not called: all are."""
     timers = wheel.worker(0)
     purgatory = Purgatory(timers, "p")
     things = fill(purgatory, MANY)
@@ -64,7 +60,6 @@ def test_many_of_a_worker_in_use(wheel: LocalWheel, call: str) -> None:
 
 
 def test_few_are_always_looked_at(wheel: LocalWheel) -> None:
-    """It costs nothing, and what is garbage is found at once."""
     timers = wheel.worker(0)
     purgatory = Purgatory(timers, "p")
     fill(purgatory, MANY - 1)
@@ -78,7 +73,6 @@ def test_few_are_always_looked_at(wheel: LocalWheel) -> None:
 
 
 def test_many_that_are_forgotten(wheel: LocalWheel) -> None:
-    """With their worker, which they hold: found by the second full collection."""
     timers = wheel.worker(0)
     purgatory = Purgatory(timers, "p")
     for thing in fill(purgatory, MANY):

@@ -64,7 +64,6 @@ def test_clock_and_supervisor_die_meanwhile(
 def test_watcher_that_dies_while_the_supervisor_is_away(
     daemon: Daemon, crew: Crew, purgatory: Purgatory
 ) -> None:
-    """Its bits go with the restart; those of the living stay."""
     dead = crew.watchers("dead", list(range(50)))
     alive = crew.watchers("alive", list(range(25, 75)))
     row, view = crew.row("dead"), crew.view()
@@ -88,7 +87,6 @@ def test_watcher_that_dies_while_the_supervisor_is_away(
 def test_background_dispatch_outlives_a_restart(
     daemon: Daemon, crew: Crew, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """`dispatching` says that the daemon is away, goes on when it is back, and ends with it."""
     done, late = threading.Event(), Hooked(0.001)
     with (
         caplog.at_level(logging.ERROR, "wheeld"),
@@ -148,8 +146,6 @@ def test_trigger_just_before_a_worker_sleeps(
 
 @pytest.mark.parametrize("death", [signal.SIGTERM, signal.SIGKILL])
 def test_async_waits_for_a_daemon_that_goes(death: int) -> None:
-    """Every wait raises DaemonNotRunning, with a timeout or without; none hangs."""
-
     async def main(name: str) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         async with AsyncTimers(name, reconnect_for=0.2) as timers:

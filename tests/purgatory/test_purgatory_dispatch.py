@@ -15,14 +15,12 @@ LONG = 60.0
 
 
 def interrupt() -> None:
-    """Ctrl-C."""
     raise KeyboardInterrupt
 
 
 def test_poll_leaves_operations_to_dispatch(
     wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers
 ) -> None:
-    """poll returns the user's events only; what expired with them is completed by dispatch."""
     op = Op(0.001)
     purgatory.try_complete_else_watch(op, ["k"])
     timers.schedule(0.001, 7)
@@ -37,7 +35,6 @@ def test_poll_leaves_operations_to_dispatch(
 def test_poll_leaves_triggers_to_dispatch(
     wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers
 ) -> None:
-    """A trigger from another worker outlives polls."""
     op = Op(None)
     purgatory.try_complete_else_watch(op, ["k"])
     op.ready = True
@@ -51,7 +48,6 @@ def test_poll_leaves_triggers_to_dispatch(
 def test_max_events_bounds_expirations(
     wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers
 ) -> None:
-    """dispatch(max_events): so many expirations at most, the rest next time."""
     ops = [Op(0.001 * (1 + i)) for i in range(10)]
     watch_all(purgatory, ops, ["k"])
     wheel.advance(10 * MS)
@@ -98,7 +94,6 @@ def test_interrupt_loses_nothing(
 def test_interrupt_at_a_trigger_loses_none(
     wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers
 ) -> None:
-    """Ctrl-C in a try_complete that another worker triggered: the others complete all the same."""
     ops = [Op(None), Op(None), Op(None), Op(None)]
     watch_all(purgatory, ops[:3], ["k"])
     watch_all(purgatory, ops[3:], ["another key"])
@@ -118,7 +113,6 @@ def test_interrupt_at_a_trigger_loses_none(
 
 
 def test_dispatcher_hands_on_events(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """on_events gets what dispatch returns; callbacks run there, too."""
     seen: list[int] = []
     done = threading.Event()
     with timers.dispatching(lambda events: seen.extend(cookies(events))):
@@ -132,7 +126,6 @@ def test_dispatcher_hands_on_events(wheel: LocalWheel, timers: LocalTimers) -> N
 def test_dispatcher_warns_of_events(
     wheel: LocalWheel, timers: LocalTimers, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without on_events they are told in the log, not silently dropped."""
     done = threading.Event()
     with caplog.at_level(logging.WARNING, "wheeld"), timers.dispatching():
         timers.schedule(0.001, 5)
@@ -146,8 +139,6 @@ def test_dispatcher_warns_of_events(
 def test_dispatcher_survives_bad_handlers(
     wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers, error: type[BaseException]
 ) -> None:
-    """Hooks, handlers and on_events that raise do not end the thread, even if they exit."""
-
     def bad(*anything: Any) -> None:
         raise error
 
@@ -165,7 +156,6 @@ def test_dispatcher_survives_bad_handlers(
 
 
 def test_dispatcher_ends_at_once_and_often(timers: LocalTimers) -> None:
-    """Begin and end without anything due: no thread is left, and none is waited for in vain."""
     before = threading.active_count()
     for _ in range(200):
         with timers.dispatching() as dispatcher:
@@ -175,7 +165,6 @@ def test_dispatcher_ends_at_once_and_often(timers: LocalTimers) -> None:
 
 
 def test_dispatcher_that_stops_itself(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """stop() from one of its own callbacks."""
     dispatcher = timers.dispatching()
     dispatcher.start()
     timers.call_later(0.001, dispatcher.stop)
@@ -185,7 +174,6 @@ def test_dispatcher_that_stops_itself(wheel: LocalWheel, timers: LocalTimers) ->
 
 
 def test_dispatcher_of_timers_that_close(wheel: LocalWheel, purgatory: Purgatory) -> None:
-    """The client is closed under it, by another thread or by a hook: it ends."""
     timers: Any = purgatory.timers
     op = Op(1.0)
     purgatory.try_complete_else_watch(op, ["k"])

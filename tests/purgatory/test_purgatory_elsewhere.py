@@ -35,7 +35,6 @@ class Session(DelayedOperation):
 def test_an_operation_that_other_workers_extend_and_cancel(
     wheel: LocalWheel, workers: list[LocalTimers], end: str
 ) -> None:
-    """It waits in worker 0; 1 started its time, 2 extends it, and any may learn of its end."""
     purgatories = [Purgatory(timers, "members") for timers in workers]
     sessions = [
         Deadlines(timers, "sessions", each.check_and_complete)

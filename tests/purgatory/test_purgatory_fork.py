@@ -25,20 +25,17 @@ timers = connected(worker="parent")
 
 @pytest.fixture
 def purgatory(timers: Timers) -> Purgatory:
-    """The parent's."""
     return Purgatory(timers, "p")
 
 
 @pytest.fixture
 def view(daemon: str) -> WatchView:
-    """Of the watch segment."""
     names = segment_names(status_of(daemon)["segments"])
     (name,) = [name for name in names if name.endswith("-watch")]
     return WatchView(map_segment(name, _native.KIND_WATCH))
 
 
 def segment_names(found: Any) -> list[str]:
-    """The names in what the status says of segments, whatever its form."""
     if isinstance(found, str):
         return [found]
     if isinstance(found, dict):
@@ -49,7 +46,6 @@ def segment_names(found: Any) -> list[str]:
 
 
 def names_of(calls: list[Callable[[], object]]) -> list[str]:
-    """What each call raises in this process."""
     found = []
     for call in calls:
         try:
@@ -61,7 +57,6 @@ def names_of(calls: list[Callable[[], object]]) -> list[str]:
 
 
 def complete(purgatory: Purgatory, *ops: Op) -> None:
-    """The parent's operations are as they were: each completes, once."""
     for op in ops:
         assert op.state == "waiting"
         op.ready = True
@@ -72,7 +67,6 @@ def complete(purgatory: Purgatory, *ops: Op) -> None:
 
 @forks
 def test_calls_of_a_child(purgatory: Purgatory, timers: Timers, fork: Callable[[], int]) -> None:
-    """Every call raises ForkedClient and changes nothing; shutdown has nothing to tell."""
     ops = [Op(3600.0), Op(None)]
     for op in ops:
         purgatory.try_complete_else_watch(op, ["k", "l"])
@@ -122,7 +116,6 @@ def test_child_that_ends_takes_no_bits(
 
 
 def test_operation_of_nobody_works_in_a_child(purgatory: Purgatory) -> None:
-    """One that waits nowhere is the child's own."""
     op = Op(1.0)
     assert in_child(lambda: [op.force_complete(), op.force_complete(), op.ran]) == [
         True,
@@ -133,7 +126,6 @@ def test_operation_of_nobody_works_in_a_child(purgatory: Purgatory) -> None:
 
 
 def test_child_as_a_worker_of_its_own(daemon: str, purgatory: Purgatory) -> None:
-    """A child that connects anew has its own purgatory of that name; triggers go both ways."""
     op = Op(3600.0)
     purgatory.try_complete_else_watch(op, ["parent's"])
     ready, theirs = os.pipe()
@@ -159,14 +151,12 @@ def test_child_as_a_worker_of_its_own(daemon: str, purgatory: Purgatory) -> None
 
 @forks
 def test_child_that_reconnects(daemon: str, fork: Callable[[], int]) -> None:
-    """after_fork="reconnect": the parent's purgatory is not the child's, a new one is."""
     with connect(daemon, worker="web", after_fork="reconnect") as timers:
         purgatory = Purgatory(timers, "p")
         op = Op(3600.0)
         purgatory.try_complete_else_watch(op, ["k"])
 
         def op_in_child() -> bool:
-            """Refused, or known to be over here; never run."""
             try:
                 return op.force_complete() is False and op.ran == []
             except ForkedClient:
@@ -198,7 +188,6 @@ def test_child_that_reconnects(daemon: str, fork: Callable[[], int]) -> None:
 
 
 def test_fork_within_user_code(purgatory: Purgatory) -> None:
-    """A child of a try_complete or of a hook ends there; the parent's call goes on."""
     answers: list[Any] = []
 
     def fork_here() -> None:
@@ -219,7 +208,6 @@ def test_fork_within_user_code(purgatory: Purgatory) -> None:
 def test_fork_while_another_thread_dispatches(
     daemon: str, purgatory: Purgatory, timers: Timers
 ) -> None:
-    """The child has no such thread, and none of its calls hangs; the parent's goes on."""
     done = threading.Event()
     with timers.dispatching():
         for _ in range(5):
@@ -232,7 +220,6 @@ def test_fork_while_another_thread_dispatches(
 
 
 def test_parent_dies_before_its_child(daemon: str, view: WatchView) -> None:
-    """The killed parent's bits go though its child, which inherited everything, lives."""
     reader, writer = os.pipe()
 
     def child(purgatory: Purgatory, op: DelayedOperation) -> None:

@@ -18,8 +18,6 @@ ENDS = ["close", "shutdown", "close in a thread", "shutdown in a thread"]
 
 
 def end(how: str, purgatory: Purgatory, timers: LocalTimers, left: list[Any]) -> None:
-    """Close the worker, or shut the purgatory down; keep what was left."""
-
     def work() -> None:
         if how.startswith("close"):
             timers.close()
@@ -66,7 +64,6 @@ def test_end_while_an_operation_registers(
 def test_end_in_a_walk(
     wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers, how: str, remote: bool
 ) -> None:
-    """Each was completed or is returned by shutdown, once."""
     left: list[Any] = []
 
     def script(op: Scripted) -> bool:
@@ -92,7 +89,6 @@ def test_end_in_a_walk(
 def test_end_while_operations_expire(
     wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers, how: str
 ) -> None:
-    """Those that expired with it: expired, too, or returned."""
     left: list[Any] = []
     ops: list[Op] = [Op(0.001 * (1 + i)) for i in range(5)]
     ops[2] = Hooked(0.003, expire=lambda: end(how, purgatory, timers, left))
@@ -120,7 +116,6 @@ class Evil(int):
 @pytest.mark.parametrize("how", ENDS)
 @pytest.mark.parametrize("call", ["watch", "check", "cancel"])
 def test_key_that_ends_it(purgatory: Purgatory, timers: LocalTimers, how: str, call: str) -> None:
-    """An int of the user's own class, whose conversion closes everything."""
     key = Evil(5)
     left: list[Any] = []
     key.work = lambda: end(how, purgatory, timers, left)
@@ -142,7 +137,6 @@ def test_key_that_ends_it(purgatory: Purgatory, timers: LocalTimers, how: str, c
 
 
 def test_keys_that_change_while_they_are_read(purgatory: Purgatory) -> None:
-    """A list that one of its own keys empties."""
     key = Evil(5)
     keys: list[Any] = ["a", key, *range(100)]
     key.work = keys.clear
@@ -156,7 +150,6 @@ def test_keys_that_change_while_they_are_read(purgatory: Purgatory) -> None:
 
 
 def test_destructors_while_the_worker_closes(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """Operations that nobody else holds complete others as they are freed."""
     others = [Op(1.0, i) for i in range(50)]
     results: list[Any] = []
 
@@ -214,7 +207,6 @@ def test_worker_and_purgatory_are_dropped_while_operations_wait(
 
 
 def test_abandoned_worker_is_collected(wheel: LocalWheel) -> None:
-    """A worker that is forgotten while operations wait that hold it: freed, all of it."""
     before = living(LocalTimers, Purgatory)
     timers = wheel.worker(1)
     purgatory = Purgatory(timers, "p")
@@ -228,7 +220,6 @@ def test_abandoned_worker_is_collected(wheel: LocalWheel) -> None:
 
 
 def test_held_operation_of_an_abandoned_worker(wheel: LocalWheel) -> None:
-    """The worker is collected; an operation that its user holds keeps all that is its own."""
     timers = wheel.worker(1)
     timers.cycle = timers  # type: ignore[attr-defined]
     purgatory = Purgatory(timers, "p")
@@ -260,7 +251,6 @@ class Letting(Op):
 
 
 def test_destructors_that_let_threads_in(timers: LocalTimers) -> None:
-    """Operations that hold files are freed while another thread watches and cancels."""
     purgatory = Purgatory(timers, "p")
     stop = threading.Event()
 

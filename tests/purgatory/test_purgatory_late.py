@@ -9,7 +9,6 @@ from wheeld_client import Purgatory
 
 
 def empty(purgatory: Purgatory, timers: LocalTimers) -> bool:
-    """Is nothing watched, delayed or pending?"""
     return purgatory.watched == purgatory.num_delayed == timers.pending == 0
 
 
@@ -28,7 +27,6 @@ def test_completed_before_it_is_watched(purgatory: Purgatory, timers: LocalTimer
 def test_checked_before_the_timeout_was_over(
     wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers
 ) -> None:
-    """The worker lags behind both: what was true and checked in time is no timeout; the rest is."""
     theirs = Purgatory(wheel.worker(1), "produce")
     ops = [Op(0.010, number) for number in range(100)]
     for op in ops:
@@ -46,7 +44,6 @@ def test_checked_before_the_timeout_was_over(
 
 
 def test_try_complete_that_cancels(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """`return self.cancel()`: it is cancelled, and nobody is told that it was completed."""
     late = Scripted(lambda op: op.tries == 2 and op.cancel(), 1.0)
     assert purgatory.try_complete_else_watch(late, ["a"]) is False
     later = Scripted(lambda op: op.tries == 3 and op.cancel(), 1.0)

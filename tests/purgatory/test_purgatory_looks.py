@@ -15,7 +15,6 @@ workers = local_workers(2)
 def test_checks_ask_next_to_no_other_keys(
     purgatories: list[Purgatory], workers: list[LocalTimers], dispatch_every: int
 ) -> None:
-    """Many wait under keys of their own, three in each bucket: whoever checks has its own asked."""
     theirs, ours = purgatories[:2]
     ops = [Op(None) for _ in range(200_000)]
     for key, op in enumerate(ops):
@@ -33,7 +32,6 @@ def test_checks_ask_next_to_no_other_keys(
 def test_marks_of_one_bucket_add_up(
     purgatories: list[Purgatory], workers: list[LocalTimers], view: WatchView
 ) -> None:
-    """Keys of one bucket that are checked before their watcher looks: each is asked."""
     theirs, ours = purgatories[:2]
     bucket, keys = bucket_of(ours, view, 1, 0), [0]
     for key in range(1, 400_000):

@@ -38,19 +38,16 @@ class RealOperation(DelayedOperation):
         self.world, self.spec = world, spec
 
     def try_complete(self) -> bool:
-        """As Model.ask."""
         self.world.log.append(("try", self.spec.id))
         if self.spec.fails:
             raise ZeroDivisionError
         return self.spec.ready and self.force_complete()
 
     def on_complete(self) -> None:
-        """As Model.complete."""
         self.world.log.append(("complete", self.spec.id))
         act(self.world, self.spec)
 
     def on_expiration(self) -> None:
-        """As Model.complete."""
         self.world.log.append(("expire", self.spec.id))
 
 
@@ -71,47 +68,38 @@ class Real:
         self.places[0] = self.make(0)
 
     def make(self, worker: int) -> Purgatory:
-        """A purgatory that reports into the log."""
         purgatory = Purgatory(self.timers[worker], "p")
         purgatory.exception_handler = self.report
         return purgatory
 
     def report(self, operation: DelayedOperation, error: BaseException) -> None:
-        """As Model.report."""
         assert isinstance(operation, RealOperation)
         self.log.append(("reported", operation.spec.id, type(error).__name__))
 
     def watch(self, spec: Spec) -> bool:
-        """As Model.watch."""
         operation = self.operations.setdefault(spec.id, RealOperation(self, spec))
         return self.places[spec.worker].try_complete_else_watch(operation, spec.keys)
 
     def check(self, worker: int, key: Any) -> int:
-        """As Model.check."""
         return self.places[worker].check_and_complete(key)
 
     def cancel(self, worker: int, key: Any) -> list[int]:
-        """As Model.cancel."""
         return ids_of(self.places[worker].cancel_for_key(key))
 
     def force(self, id: int) -> bool:
-        """As Model.force."""
         return id in self.operations and self.operations[id].force_complete()
 
     def renew(self, worker: int) -> list[int]:
-        """As Model.renew."""
         left = ids_of(self.places[worker].shutdown())
         self.places[worker] = self.make(worker)
         return left
 
 
 def ids_of(operations: list[DelayedOperation]) -> list[int]:
-    """Of real operations."""
     return [op.spec.id for op in operations if isinstance(op, RealOperation)]
 
 
 def outcome(call: Any, *args: Any) -> Any:
-    """What it returns, or the name of what it raises."""
     try:
         return call(*args)
     except Exception as error:
@@ -124,13 +112,11 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """Both sides."""
         self.real = Real()
         self.model = Model(WORKERS, self.real.buckets)
         self.made = 0
 
     def spec(self, data: st.DataObject, worker: int, depth: int = 0) -> Spec:
-        """Any operation, with anything for its callback to do."""
         self.made += 1
         id = self.made
         ms = data.draw(st.one_of(st.none(), st.integers(1, 30), st.integers(1, 5)), "timeout")
@@ -158,12 +144,10 @@ class PurgatoryMachine(RuleBasedStateMachine):
         return spec
 
     def both(self, call: str, *args: Any) -> None:
-        """Call it on both sides: the same outcome."""
         wanted = outcome(getattr(self.model, call), *args)
         assert outcome(getattr(self.real, call), *args) == wanted
 
     def pick(self, number: int) -> int:
-        """Any operation that there is or was."""
         known = list(self.model.operations)
         assume(known)
         return known[number % len(known)]
@@ -172,40 +156,33 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), worker=workers)
     def watch(self, data: st.DataObject, worker: int) -> None:
-        """A new one."""
         assume(self.made < MOST)
         self.both("watch", self.spec(data, worker))
 
     @rule(number=picks)
     def watch_again(self, number: int) -> None:
-        """One that raised when it was watched is new still; any other is refused."""
         id = self.pick(number)
         if id in self.real.operations:
             self.both("watch", self.model.operations[id].spec)
 
     @rule(number=picks, ready=st.booleans())
     def make_ready(self, number: int, ready: bool) -> None:
-        """Its condition changes."""
         self.model.operations[self.pick(number)].spec.ready = ready
 
     @rule(number=picks, fails=st.booleans())
     def make_fail(self, number: int, fails: bool) -> None:
-        """Its try_complete raises, or does no more."""
         self.model.operations[self.pick(number)].spec.fails = fails
 
     @rule(worker=workers, key=keys)
     def check(self, worker: int, key: Any) -> None:
-        """By key."""
         self.both("check", worker, key)
 
     @rule(worker=workers, key=keys)
     def cancel(self, worker: int, key: Any) -> None:
-        """By key."""
         self.both("cancel", worker, key)
 
     @rule(number=picks)
     def force(self, number: int) -> None:
-        """Anything that waits or is over."""
         id = self.pick(number)
         assume(self.model.operations[id].state != "new")
         if id in self.real.operations:
@@ -215,31 +192,26 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @rule(ms=st.integers(0, 40))
     def advance(self, ms: int) -> None:
-        """Timers fire; nothing happens before the dispatch."""
         self.model.now += ms * MS
         self.real.wheel.advance(ms * MS)
 
     @rule(worker=workers)
     def dispatch(self, worker: int) -> None:
-        """Expirations and triggers."""
         self.model.dispatch(worker)
         assert len(self.real.timers[worker].dispatch()) == 0
 
     @rule()
     def collect(self) -> None:
-        """Garbage: nothing that waits is."""
         gc.collect(1)
 
     @rule(worker=workers)
     def renew(self, worker: int) -> None:
-        """Shut down, and made anew."""
         self.both("renew", worker)
 
     # -- what always holds ------------------------------------------------------------
 
     @invariant()
     def logs_agree(self) -> None:
-        """The same operations were asked, completed and reported in the same order."""
         if hasattr(self, "real"):
             assert self.real.log == self.model.log
             completed = [entry[1] for entry in self.real.log if entry[0] == "complete"]
@@ -247,7 +219,6 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def numbers_are_exact(self) -> None:
-        """watched, num_delayed, and what is pending in the wheel."""
         if not hasattr(self, "real"):
             return
         for worker, place in enumerate(self.model.places):
@@ -260,7 +231,6 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def directory_is_exact(self) -> None:
-        """The bits of each worker are the buckets of the keys that it watches."""
         if hasattr(self, "real"):
             for worker, place in enumerate(self.model.places):
                 wanted = {self.real.buckets[key] for key in place.links}
@@ -268,7 +238,6 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_pinned(self) -> None:
-        """What is over is under no key, and dies with our reference."""
         if not hasattr(self, "real"):
             return
         for id, operation in self.model.operations.items():
@@ -281,7 +250,6 @@ class PurgatoryMachine(RuleBasedStateMachine):
                 assert self.real.gone[id]() is None, f"operation {id} is pinned"
 
     def teardown(self) -> None:
-        """All that is left is reported; then the wheel is empty."""
         if not hasattr(self, "real"):
             return
         with self.real.wheel:
@@ -295,7 +263,6 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
 
 def test_purgatory_agrees_with_model() -> None:
-    """The algorithm of the purgatory, with re-entrant callbacks."""
     run_state_machine_as_test(
         PurgatoryMachine,
         settings=settings(

@@ -12,13 +12,11 @@ from wheeld_client import ClientClosed, Purgatory
 
 @pytest.fixture
 def purgatory(timers: LocalTimers) -> Purgatory:
-    """Where its operations wait."""
     return Purgatory(timers, "fetch")
 
 
 @pytest.mark.parametrize("kind", [list, tuple, iter])
 def test_all_keys_in_one_call(purgatory: Purgatory, kind: type) -> None:
-    """What waits under any of them is completed, in the order of the keys; the rest waits on."""
     log: list[Any] = []
     ops = [Op(1.0, i, log=log) for i in range(20)]
     for op in ops:
@@ -31,7 +29,6 @@ def test_all_keys_in_one_call(purgatory: Purgatory, kind: type) -> None:
 
 
 def test_each_operation_is_asked_once(purgatory: Purgatory) -> None:
-    """However many of the keys it waits under; and by the next call again."""
     ops = [Op(1.0) for _ in range(50)]
     keys = [("k", i) for i in range(30)]
     watch_all(purgatory, ops, keys)
@@ -45,7 +42,6 @@ def test_each_operation_is_asked_once(purgatory: Purgatory) -> None:
 
 
 def test_no_keys_and_wrong_keys(purgatory: Purgatory) -> None:
-    """None is nothing to do; a wrong one among many: nothing was looked at."""
     op = Op(1.0)
     purgatory.try_complete_else_watch(op, ["k"])
     op.ready = True
@@ -61,7 +57,6 @@ def test_no_keys_and_wrong_keys(purgatory: Purgatory) -> None:
 
 
 def test_errors_harm_no_other(purgatory: Purgatory) -> None:
-    """All are looked at, then what was raised comes: itself, or several as a group."""
     ops = [Op(1.0, i) for i in range(6)]
     for op in ops:
         purgatory.try_complete_else_watch(op, [("k", op.name)])
@@ -79,7 +74,6 @@ def test_errors_harm_no_other(purgatory: Purgatory) -> None:
 
 
 def test_check_inside_a_check(purgatory: Purgatory) -> None:
-    """A look that checks the same keys: nothing is asked too rarely, and nothing for ever."""
     keys = [("k", i) for i in range(9)]
     others = [Op(1.0) for _ in range(5)]
 
@@ -97,7 +91,6 @@ def test_check_inside_a_check(purgatory: Purgatory) -> None:
 
 
 def test_other_workers(wheel: LocalWheel, purgatory: Purgatory) -> None:
-    """All keys reach them, by one ring of the bell, and each operation is asked once."""
     other = wheel.worker(1)
     theirs = Purgatory(other, "fetch")
     keys = [("k", i) for i in range(200)]
@@ -119,7 +112,6 @@ def test_other_workers(wheel: LocalWheel, purgatory: Purgatory) -> None:
 
 
 def test_all_are_marked_before_the_first_is_rung_for(wheel: LocalWheel) -> None:
-    """Killed while it rings, it has told everybody: nobody sleeps on for a later key."""
     checker, *others = (wheel.worker(row) for row in range(3))
     ops, theirs = [Op(None), Op(None)], [Purgatory(timers, "fetch") for timers in others]
     for op, purgatory, key in zip(ops, theirs, "ab", strict=True):
@@ -153,7 +145,6 @@ def test_all_are_marked_before_the_first_is_rung_for(wheel: LocalWheel) -> None:
 
 @pytest.mark.parametrize("number", [0, 7, -3, 2**40])
 def test_integers_of_numpy(purgatory: Purgatory, number: int) -> None:
-    """They are keys, alone and in tuples, and equal to plain integers."""
     for kind in (np.int64, np.array, np.uint64 if number >= 0 else np.int64):
         theirs = kind(number)
         for watched, checked in ((theirs, number), (number, theirs)):
@@ -169,15 +160,12 @@ def test_integers_of_numpy(purgatory: Purgatory, number: int) -> None:
 
 
 def test_what_is_no_integer(purgatory: Purgatory) -> None:
-    """Numbers and arrays that are none are refused as before."""
     for wrong in (np.float64(1.0), np.arange(2), np.array([1.5, 2]), ("k", np.float32(2)), 1j):
         with pytest.raises(TypeError, match="expected str, bytes, int"):
             purgatory.check_and_complete(wrong)
 
 
 def test_what_an_index_raises(purgatory: Purgatory) -> None:
-    """Code of a key's own may fail: its error comes out."""
-
     class Broken:
         def __index__(self) -> int:
             raise OSError("no")

@@ -11,7 +11,6 @@ LONG = 60.0
 
 
 def test_counts(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """Watched per key, delayed per operation; completed, expired and cancelled, each once."""
     purgatory = Purgatory(timers, "p")
     zero = purgatory.metrics()
     assert {zero[name] for name in ("purgatory_size", "num_delayed", "completed", "expired")} == {0}
@@ -35,7 +34,6 @@ def test_counts(wheel: LocalWheel, timers: LocalTimers) -> None:
 
 
 def test_expiry_rate(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """Expirations per second of the last minute: those that came show, and nothing else."""
     purgatory, other = Purgatory(timers, "p"), Purgatory(timers, "q")
     assert purgatory.metrics()["expiry_rate"] == 0
     watch_all(purgatory, [Op(0.001) for _ in range(90)], ["k"])
@@ -52,7 +50,6 @@ def test_expiry_rate(wheel: LocalWheel, timers: LocalTimers) -> None:
 
 
 def test_numbers_of_each_name(timers: LocalTimers) -> None:
-    """Purgatories of one worker count apart."""
     first, second = Purgatory(timers, "p"), Purgatory(timers, "q")
     watch_all(first, [Op(1.0), Op(1.0)], ["k", "l"])
     watch_all(second, [Op(None)], ["k"])
@@ -63,7 +60,6 @@ def test_numbers_of_each_name(timers: LocalTimers) -> None:
 
 
 def test_destructors_that_call_back(timers: LocalTimers) -> None:
-    """Operations whose destructors complete, watch and cancel others, freed by a check."""
     purgatory = Purgatory(timers, "p")
     freed: list[int] = []
     opened: list[bool] = []

@@ -27,21 +27,17 @@ def mover(daemon: Daemon) -> Iterator[Timers]:
 
 
 def move(daemon: Daemon, timers: Timers) -> None:
-    """To the next daemon."""
     daemon.stop()
     daemon.start()
     timers.schedule(1000.0)
 
 
 def noted(crew: Crew) -> int:
-    """Notes of the mover in the daemon that is there now."""
     row = crew.view().rows[crew.row("moves")]
     return int((row["notes"] != 0).sum()) + int(row["everything"])
 
 
 def test_killed_in_the_block_after_a_move(daemon: Daemon, crew: Crew) -> None:
-    """Whoever waits in the next daemon is told."""
-
     def work(timers: Timers, purgatory: Purgatory) -> None:
         moving = connect_mover(daemon)
         with Purgatory(moving, "moves").changing(1), Purgatory(moving, NAME).changing(0):
@@ -64,7 +60,6 @@ def test_killed_in_the_block_after_a_move(daemon: Daemon, crew: Crew) -> None:
 
 
 def test_a_block_has_its_notes_once(daemon: Daemon, crew: Crew, mover: Timers) -> None:
-    """Blocks that are over have none; each end takes those of its own block."""
     purgatory = Purgatory(mover, NAME)
     with purgatory.changing("over"):
         pass
@@ -97,8 +92,6 @@ def test_a_block_of_a_purgatory_that_was_shut_down(
 def test_the_block_ends_while_its_notes_are_written_anew(
     daemon: Daemon, crew: Crew, mover: Timers
 ) -> None:
-    """In another thread, or in a signal handler: no note stays."""
-
     class Slow(Purgatory):
         block: Changing | None = None
 

@@ -30,12 +30,10 @@ workers = local_workers(3)
 
 
 def notes(view: WatchView, row: int = 0) -> tuple[int, int]:
-    """How many notes a row has, and what it counts beyond."""
     return int((view.rows["notes"][row] != 0).sum()), int(view.rows["everything"][row])
 
 
 def watch(purgatory: Purgatory, key: Any) -> Op:
-    """An operation that waits, and sleeps: it is rung for, or not."""
     op = Op(None)
     purgatory.try_complete_else_watch(op, [key])
     purgatory.timers.fileno()
@@ -69,7 +67,6 @@ def test_a_block_that_raises_checks_all_the_same(
 
 
 def test_a_check_that_raises(purgatories: list[Purgatory], view: WatchView) -> None:
-    """The other keys are checked, and no note stays."""
     bad, good = watch(purgatories[0], "bad"), watch(purgatories[0], "good")
     bad.error = ZeroDivisionError("as it wants")
     with pytest.raises(ZeroDivisionError), purgatories[0].changing("bad", "good"):
@@ -85,7 +82,6 @@ def test_a_key_that_is_none(purgatories: list[Purgatory], view: WatchView) -> No
 
 
 def test_many_at_once(purgatories: list[Purgatory], view: WatchView) -> None:
-    """Nested in any order, in threads; beyond the notes they are counted."""
     blocks = [purgatories[0].changing(key) for key in range(NOTES + 5)]
     for block in blocks:
         block.__enter__()
@@ -159,7 +155,6 @@ def test_beyond_the_notes_everything_is_looked_at(
 def test_who_was_marked_and_not_rung_for(
     wheel: LocalWheel, purgatories: list[Purgatory], view: WatchView
 ) -> None:
-    """As far as one that was killed in its check may have come."""
     op, key = Op(None), "k"
     bucket = bucket_of(purgatories[1], view, 1, key)
     purgatories[0].changing(key).__enter__()
@@ -181,7 +176,6 @@ def test_who_was_marked_and_not_rung_for(
 
 
 def test_notes_that_are_none(wheel: LocalWheel, view: WatchView) -> None:
-    """A worker can write anything there: others have a look too many at most."""
     wheel.worker(0)
     view.rows["notes"][0, :3] = [2**64 - 1, 2, 2**63]
     view.rows["everything"][0] = 2**64 - 1
@@ -196,8 +190,6 @@ daemon = daemon_process(max_workers=16)
 
 
 def changer(crew: Crew, keys: int = 1) -> int:
-    """A process that makes conditions true in a block, and stops in it."""
-
     def work(timers: Timers, purgatory: Purgatory) -> None:
         with purgatory.changing(*range(keys)):
             for key in range(keys):
@@ -211,7 +203,6 @@ def changer(crew: Crew, keys: int = 1) -> int:
 
 
 def done(crew: Crew, names: list[str], keys: int = 1) -> bool:
-    """Have they all seen it?"""
     return sum(crew.facts("done").values()) == keys * len(names)
 
 
@@ -238,7 +229,6 @@ def test_killed_while_there_was_no_supervisor(daemon: Daemon, crew: Crew) -> Non
 
 
 def test_the_next_supervisor_rings_for_who_sleeps_with_a_mark() -> None:
-    """The last one was killed when it had marked, or had cleared the row, and not rung."""
     segments = [mmap.mmap(-1, size) for size in sharing.sizes(4, 0).values()]
     sharing.create(*segments, 4, 7, [])
     view, rung = WatchView(segments[0]), list[int]()
@@ -255,7 +245,6 @@ def test_the_next_supervisor_rings_for_who_sleeps_with_a_mark() -> None:
 
 
 def test_closed_in_the_block(daemon: Daemon, crew: Crew) -> None:
-    """A good-bye is an end like another."""
     pid = crew.watchers("a", [0])
     timers = connect(str(daemon.directory), worker="closes")
     Purgatory(timers, NAME).changing(0).__enter__()
@@ -265,7 +254,6 @@ def test_closed_in_the_block(daemon: Daemon, crew: Crew) -> None:
 
 
 def test_forked_in_the_block(daemon: Daemon, crew: Crew) -> None:
-    """The note is the parent's: the child's end of the block does not take it."""
     pid, view = crew.watchers("a", [0]), crew.view()
     with connect(str(daemon.directory), worker="forks") as timers:
         row, block = crew.row("forks"), Purgatory(timers, NAME).changing(0)
@@ -310,7 +298,6 @@ sys.stdin.readline()
 
 @pytest.mark.parametrize("how", ["advance", "changing"])
 def test_killed_at_any_moment(daemon: Daemon, tmp_path: Path, how: str, rng_seed: int) -> None:
-    """Either the condition was not made true, or all who watch it are told."""
     path, rng = tmp_path / "flags", random.Random(rng_seed)
     path.write_bytes(bytes(2))
     with path.open("r+b") as file:

@@ -31,7 +31,6 @@ class AtOnce:
         self.raises = raises
 
     def submit(self, call: Callable[[], object]) -> Future[None]:
-        """Run it."""
         call()
         if self.raises is not None:
             raise self.raises
@@ -45,7 +44,6 @@ class Twice:
         self.threads: list[threading.Thread] = []
 
     def submit(self, call: Callable[[], object]) -> None:
-        """Run it, and refuse."""
         self.threads += [threading.Thread(target=call) for _ in range(2)]
         for thread in self.threads[-2:]:
             thread.start()
@@ -55,7 +53,6 @@ class Twice:
 def end_all(
     wheel: LocalWheel, timers: LocalTimers, purgatory: Purgatory, kind: type[BaseException]
 ) -> list[Hooked]:
-    """Operations whose hooks raise, ended in each way, beside one that is checked with them."""
     good, checked, forced = Op(1.0), raising(kind), raising(kind)
     watch_all(purgatory, [checked, good], ["k"])
     watch_all(purgatory, [forced], ["other"])
@@ -86,7 +83,6 @@ def end_all(
 def test_once(
     wheel: LocalWheel, timers: LocalTimers, kind: type[BaseException], executor: Any
 ) -> None:
-    """Hooks that raise, and a handler that does: each hook runs once, and the error comes out."""
     purgatory = Purgatory(timers, "p", executor=executor)
 
     def handler(op: Any, error: BaseException) -> None:
@@ -99,7 +95,6 @@ def test_once(
 
 
 def test_executor_that_runs_and_refuses(timers: LocalTimers) -> None:
-    """It ran them, in threads of its own, twice, and raised: they have run once, and it is told."""
     executor: Any = Twice()
     purgatory = Purgatory(timers, "p", executor=executor)
     told: list[Any] = []
@@ -115,7 +110,6 @@ def test_executor_that_runs_and_refuses(timers: LocalTimers) -> None:
 
 
 def test_executor_that_was_shut_down(timers: LocalTimers) -> None:
-    """They run in the thread that completes, and the handler is told why."""
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
     purgatory = Purgatory(timers, "p", executor=pool)
@@ -130,7 +124,6 @@ def test_executor_that_was_shut_down(timers: LocalTimers) -> None:
 
 
 def test_executor_that_drops_what_it_took(timers: LocalTimers) -> None:
-    """shutdown(cancel_futures=True): they run in the thread that shuts it down."""
     pool, go, there = ThreadPoolExecutor(1), threading.Event(), threading.Event()
     pool.submit(lambda: (there.set(), go.wait(LONG)))
     assert there.wait(LONG)
@@ -146,7 +139,6 @@ def test_executor_that_drops_what_it_took(timers: LocalTimers) -> None:
 
 
 def test_exits_come_out_of_a_crowd(timers: LocalTimers) -> None:
-    """SystemExit among other errors is raised itself, once; the others are its context."""
     purgatory = Purgatory(timers, "p")
 
     def handler(op: Any, error: BaseException) -> None:
@@ -176,7 +168,6 @@ def test_exits_come_out_of_a_crowd(timers: LocalTimers) -> None:
 @pytest.mark.parametrize("how", ["check", "force", "watch"])
 @pytest.mark.parametrize("executor", [None, AtOnce()])
 def test_chain(timers: LocalTimers, how: str, executor: Any) -> None:
-    """However long: each runs once, after the callback that completed it has returned."""
     purgatory = Purgatory(timers, "p", executor=executor)
     order: list[Any] = []
     ops = chain(purgatory, LENGTH, how, order)
@@ -187,7 +178,6 @@ def test_chain(timers: LocalTimers, how: str, executor: Any) -> None:
 
 
 def test_chain_from_a_timeout(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """Begun by dispatch, which returns when all is done; an exit on the way loses nothing."""
     purgatory = Purgatory(timers, "p")
     order: list[Any] = []
     ops = chain(purgatory, LENGTH, "check", order)
@@ -212,7 +202,6 @@ def test_chain_from_a_timeout(wheel: LocalWheel, timers: LocalTimers) -> None:
 
 
 def test_first_come_first_run(timers: LocalTimers) -> None:
-    """One that completes many: theirs run in that order, then what those completed, in theirs."""
     purgatory = Purgatory(timers, "p")
     log: list[Any] = []
 
@@ -233,7 +222,6 @@ def test_first_come_first_run(timers: LocalTimers) -> None:
 
 
 def test_threads_have_lines_of_their_own(timers: LocalTimers) -> None:
-    """Chains of several threads at once: nobody waits for another's callbacks."""
     purgatory = Purgatory(timers, "p")
     inside, go = threading.Event(), threading.Event()
     stopped = Hooked(None, complete=lambda: (inside.set(), go.wait(LONG)))
@@ -258,7 +246,6 @@ def test_threads_have_lines_of_their_own(timers: LocalTimers) -> None:
 
 
 def test_purgatory_that_is_closed_by_the_first(timers: LocalTimers) -> None:
-    """What stood in line by then was completed: its callbacks run all the same."""
     purgatory = Purgatory(timers, "p")
     others = [Op(1.0) for _ in range(5)]
 
@@ -274,7 +261,6 @@ def test_purgatory_that_is_closed_by_the_first(timers: LocalTimers) -> None:
 
 
 def test_fork_in_a_callback(timers: LocalTimers) -> None:
-    """What stood in line is the parent's, and runs there alone."""
     purgatory = Purgatory(timers, "p")
     reader, writer = os.pipe()
     who: list[int] = []
@@ -306,7 +292,6 @@ def test_fork_in_a_callback(timers: LocalTimers) -> None:
 
 
 def test_interrupt_in_the_background(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """KeyboardInterrupt out of a callback comes to the main thread, once; dispatching goes on."""
     purgatory = Purgatory(timers, "p")
     done = threading.Event()
     later = Hooked(0.002, expire=done.set)

@@ -24,7 +24,6 @@ daemon = embedded(capacity=1 << 14, virtual_clock=True)
 @pytest.mark.parametrize("threaded", [False, True])
 @pytest.mark.parametrize("kind", [*KINDS, None])
 def test_once_on_a_loop(daemon: str, kind: type[BaseException] | None, threaded: bool) -> None:
-    """By check, by force, by a timeout: each hook once, and who waits is told; an exit ends it."""
     ops = [raising(kind or LookupError) for _ in range(6)]
     told: list[Any] = []
 
@@ -69,7 +68,6 @@ def test_once_on_a_loop(daemon: str, kind: type[BaseException] | None, threaded:
 
 @pytest.mark.parametrize("threaded", [False, True])
 def test_chain_on_a_loop(daemon: str, threaded: bool) -> None:
-    """However long, and whoever begins it."""
     order: list[Any] = []
 
     async def main() -> list[Hooked]:
@@ -92,7 +90,6 @@ def test_chain_on_a_loop(daemon: str, threaded: bool) -> None:
 
 
 async def test_one_wake_up_for_many(daemon: str) -> None:
-    """Completed by another thread while the loop is busy: it looks once, and all are told."""
     wakes: list[Any] = []
     async with AsyncTimers(daemon) as timers:
         purgatory = AsyncPurgatory(timers, "p")
@@ -110,7 +107,6 @@ async def test_one_wake_up_for_many(daemon: str) -> None:
 
 
 async def test_loop_that_ends_with_completions_in_line(daemon: str) -> None:
-    """Another thread completes and the loop ends before it looks: their callbacks run."""
     ops = [Op(None) for _ in range(5)]
     async with AsyncTimers(daemon) as timers:
         purgatory = AsyncPurgatory(timers, "p")
@@ -122,7 +118,6 @@ async def test_loop_that_ends_with_completions_in_line(daemon: str) -> None:
 
 
 def test_completed_after_the_loop(daemon: str) -> None:
-    """The loop is closed: who completes runs the callbacks."""
     ops = [Op(None) for _ in range(3)]
 
     async def main() -> AsyncPurgatory:

@@ -27,7 +27,6 @@ timers = connected(worker="caller", reconnect_for=LONG)
 
 
 def test_triggers_reach_all_processes(crew: Crew, purgatory: Purgatory) -> None:
-    """Three processes wait for the same conditions: one call per key, each completes its own."""
     names = ["a", "b", "c"]
     pids = [crew.watchers(name, list(range(100))) for name in names]
     for number in range(100):
@@ -75,7 +74,6 @@ def test_condition_that_comes_true_while_others_register(
 
 
 def test_hashes_agree_between_programs(daemon: Daemon, purgatory: Purgatory) -> None:
-    """Keys of every kind are the same in programs with different hash seeds."""
     program = """
 import sys
 from wheeld_client import DelayedOperation, Purgatory, connect
@@ -120,13 +118,11 @@ with connect(sys.argv[1]) as timers:
 
 
 def switches(pid: int) -> int:
-    """How often a process has gone to sleep."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("voluntary_ctxt_switches:")[2].split()[0])
 
 
 def asleep(pid: int) -> bool:
-    """Does it sleep?"""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
@@ -295,7 +291,6 @@ def test_stopped_watcher_holds_nobody_up(crew: Crew, purgatory: Purgatory) -> No
 
 
 def test_caller_stopped_in_its_call(crew: Crew, purgatory: Purgatory) -> None:
-    """A caller that is stopped anywhere in its call holds up neither watchers nor other callers."""
     numbers = range(300)
     watcher = crew.watchers("w", list(numbers))
 

@@ -13,7 +13,6 @@ from wheeld_client import Purgatory
 
 
 def test_hook_that_checks_others(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """A chain: each operation's completion makes the next one's condition true."""
     ops: list[Hooked] = []
 
     def next_of(i: int) -> Callable[[], object]:
@@ -34,7 +33,6 @@ def test_hook_that_checks_others(purgatory: Purgatory, timers: LocalTimers) -> N
 
 
 def test_hook_that_watches_under_the_same_key(purgatory: Purgatory) -> None:
-    """An operation that comes during a walk is watched; the walk ends."""
     born: list[Op] = []
 
     def hook() -> None:
@@ -55,7 +53,6 @@ def test_hook_that_watches_under_the_same_key(purgatory: Purgatory) -> None:
 def test_hook_that_ends_the_others(
     wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers, what: str, where: str
 ) -> None:
-    """Others of the same key, before and behind, end in the midst of the walk: each once."""
     ops: list[Op] = []
     returned: list[Any] = []
 
@@ -95,7 +92,6 @@ def test_hook_that_ends_the_others(
 
 
 def test_hook_that_completes_its_own_operation(purgatory: Purgatory) -> None:
-    """In its own hook it is completed already: False."""
     answers: list[Any] = []
 
     def hook() -> None:
@@ -111,7 +107,6 @@ def test_hook_that_completes_its_own_operation(purgatory: Purgatory) -> None:
 
 
 def test_hook_that_dispatches(wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers) -> None:
-    """A dispatch within a dispatch, if it is not refused, expires each of the others once."""
     ops: list[Op] = []
     refused: list[BaseException] = []
 
@@ -132,7 +127,6 @@ def test_hook_that_dispatches(wheel: LocalWheel, purgatory: Purgatory, timers: L
 def test_hook_that_closes_the_timers(
     wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers
 ) -> None:
-    """The worker leaves in the midst of a walk: nothing crashes, nothing vanishes."""
     ops = [Hooked(1.0, complete=timers.close), Op(1.0), Op(None)]
     watch_all(purgatory, ops, ["k"])
     for op in ops:
@@ -147,7 +141,6 @@ def test_hook_that_closes_the_timers(
 
 
 def test_try_complete_that_checks_others(purgatory: Purgatory) -> None:
-    """It may complete other operations, of its own key, too."""
     others = [Op(1.0, i) for i in range(3)]
 
     def script(op: Scripted) -> bool:
@@ -165,8 +158,6 @@ def test_try_complete_that_checks_others(purgatory: Purgatory) -> None:
 
 
 def test_try_complete_that_checks_its_own_key(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """What would never end is a RuntimeError that says so, and harms no other."""
-
     def script(op: Scripted) -> bool:
         purgatory.check_and_complete("k")
         return False
@@ -181,8 +172,6 @@ def test_try_complete_that_checks_its_own_key(purgatory: Purgatory, timers: Loca
 
 
 def test_try_complete_that_checks_its_own_key_once(purgatory: Purgatory) -> None:
-    """A check of its own key while it looks has it look once more, as one from elsewhere would."""
-
     def script(op: Scripted) -> bool:
         if op.tries == 3:
             purgatory.check_and_complete("k")
@@ -198,8 +187,6 @@ def test_try_complete_that_checks_its_own_key_once(purgatory: Purgatory) -> None
 def test_try_complete_that_watches_itself(
     purgatory: Purgatory, timers: LocalTimers, look: int
 ) -> None:
-    """At any of its looks: ValueError, as for any operation that is watched twice."""
-
     def script(op: Scripted) -> bool:
         if op.tries == look:
             purgatory.try_complete_else_watch(op, ["b"])
@@ -223,7 +210,6 @@ def test_try_complete_that_watches_itself(
 def test_try_complete_that_is_cancelled(
     purgatory: Purgatory, timers: LocalTimers, look: int, what: str
 ) -> None:
-    """Cancelled while it looks: not completed by that look, and reported once."""
     returned: list[Any] = []
 
     def script(op: Scripted) -> bool:
@@ -245,7 +231,6 @@ def test_try_complete_that_is_cancelled(
 
 
 def test_operations_that_wake_each_other(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """Two whose looks check each other's key: a RuntimeError, or an end; nothing else is harmed."""
     calls = 0
 
     def script(other: str) -> Callable[[Scripted], bool]:
@@ -271,7 +256,6 @@ def test_operations_that_wake_each_other(purgatory: Purgatory, timers: LocalTime
 
 
 def test_destructor_that_calls_the_purgatory(purgatory: Purgatory, timers: LocalTimers) -> None:
-    """An operation whose __del__ checks and watches: run by the completion that frees it."""
     made: list[Op] = []
 
     class Last(Op):

@@ -23,12 +23,10 @@ wheel = local_wheel(max_workers=2)
 
 @pytest.fixture
 def view(wheel: LocalWheel) -> SizesView:
-    """Of its watch segment."""
     return SizesView(wheel.shared("watch"))
 
 
 def test_each_change_is_told(wheel: LocalWheel, view: SizesView) -> None:
-    """Watched, completed, cancelled, expired."""
     timers = wheel.worker(1)
     purgatory = Purgatory(timers, "fetch")
     assert view.of(1) == {"fetch": Size(0, 0)}
@@ -49,7 +47,6 @@ def test_each_change_is_told(wheel: LocalWheel, view: SizesView) -> None:
 
 
 def test_names(wheel: LocalWheel, view: SizesView) -> None:
-    """Two of a worker, one that is cut off; one that was shut down makes room."""
     timers = wheel.worker(0)
     purgatories = [Purgatory(timers, f"{i}" + "\u00e4" * 40) for i in range(_native.SIZES + 1)]
     assert list(view.of(0)) == [f"{i}" + "\u00e4" * (31 - i // 10) for i in range(10)] + [
@@ -68,7 +65,6 @@ def test_names(wheel: LocalWheel, view: SizesView) -> None:
 
 
 def test_row_that_was_taken_back(wheel: LocalWheel, view: SizesView) -> None:
-    """Its worker goes on, and tells nothing any more: the line is another's."""
     purgatory = Purgatory(wheel.worker(0), "fetch")
     op = Op(None)
     purgatory.try_complete_else_watch(op, ["k"])
@@ -83,7 +79,6 @@ def test_row_that_was_taken_back(wheel: LocalWheel, view: SizesView) -> None:
 
 
 def test_what_a_killed_supervisor_left() -> None:
-    """Killed after it had let the row, before its lines were empty: the next one empties them."""
     segments = [mmap.mmap(-1, size) for size in sharing.sizes(4, 0).values()]
     sharing.create(*segments, 4, 7, [])
     host = sharing.Sharing(*segments, lambda: None, lambda row: None)
@@ -99,15 +94,12 @@ daemon = daemon_process(max_workers=16)
 
 
 def told(daemon: Daemon) -> dict[str, Any]:
-    """What `status --json` says."""
     where = ("--name", daemon.name, "--runtime-dir", str(daemon.base))
     found: dict[str, Any] = json.loads(well("status", "--json", *where))
     return found
 
 
 def test_of_two_processes_and_after_a_death(daemon: Daemon, crew: Crew) -> None:
-    """Summed by name; of each worker its own; of a killed one nothing."""
-
     def wait(timers: Timers, purgatory: Purgatory) -> None:
         for key in range(3):
             purgatory.try_complete_else_watch(Op(3600.0), [key, "all"])

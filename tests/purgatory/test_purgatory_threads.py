@@ -25,7 +25,6 @@ wheel = local_wheel(16_384)
 
 
 def nothing_left(wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers) -> None:
-    """In lists, wheel and directory."""
     assert (purgatory.watched, purgatory.num_delayed, timers.pending) == (0, 0, 0)
     assert WatchView(wheel.shared("watch")).watched() == 0
     wheel.settle()
@@ -35,7 +34,6 @@ def nothing_left(wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers) -
 
 
 def test_one_winner_of_many_threads(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """force_complete from eight threads at once: one True, one on_complete, for each operation."""
     purgatory = Purgatory(timers, "p")
     ops = [Op(1.0, i) for i in range(300)]
     for op in ops:
@@ -55,7 +53,6 @@ def test_one_winner_of_many_threads(wheel: LocalWheel, timers: LocalTimers) -> N
 def test_every_way_to_an_end_at_once(
     wheel: LocalWheel, timers: LocalTimers, rng_seed: int, pooled: bool
 ) -> None:
-    """Threads watch, check, force, cancel and expire the same operations: each ends in one way."""
     threads, each = 6, 400
     keys = list(range(10))
     pool = ThreadPoolExecutor(2) if pooled else None
@@ -118,7 +115,6 @@ def test_every_way_to_an_end_at_once(
 
 
 def test_completion_against_expiry(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """Checks race with the dispatch of what is due: on_expiration only where the timeout won."""
     purgatory = Purgatory(timers, "p")
     for _ in range(20):
         ops = [Op(0.001, i) for i in range(50)]
@@ -177,7 +173,6 @@ def test_trigger_while_another_thread_looks(timers: LocalTimers, first: str) -> 
 
 
 def test_slow_look_delays_no_other(timers: LocalTimers) -> None:
-    """While one try_complete stands still, checks and completions of other operations go on."""
     purgatory = Purgatory(timers, "p")
     looked, go = threading.Event(), threading.Event()
 
@@ -207,7 +202,6 @@ def test_slow_look_delays_no_other(timers: LocalTimers) -> None:
 
 
 def test_one_thread_at_a_time_looks(timers: LocalTimers) -> None:
-    """try_complete of one operation is never run by two threads at once."""
     purgatory = Purgatory(timers, "p")
     inside: list[int] = []
     most: list[int] = []
@@ -232,7 +226,6 @@ def test_one_thread_at_a_time_looks(timers: LocalTimers) -> None:
 
 
 def test_many_checks_during_slow_looks(timers: LocalTimers) -> None:
-    """However often others check meanwhile: whoever looks is not blamed, and looks again."""
     purgatory = Purgatory(timers, "p")
     rounds = 1500
 
@@ -252,7 +245,6 @@ def test_many_checks_during_slow_looks(timers: LocalTimers) -> None:
 
 
 def test_error_while_another_thread_triggers(timers: LocalTimers) -> None:
-    """A look that raises does not swallow the trigger that came meanwhile."""
     purgatory = Purgatory(timers, "p")
     looked, go = threading.Event(), threading.Event()
     errors: list[BaseException] = []
@@ -322,7 +314,6 @@ def test_triggers_while_others_register(wheel: LocalWheel, timers: LocalTimers) 
 
 
 def test_background_dispatch_and_threads(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """`dispatching` expires while threads watch: every operation ends, by its timeout or before."""
     purgatory = Purgatory(timers, "p")
     left = threading.Semaphore(0)
     ops: list[Op] = []

@@ -21,14 +21,12 @@ MANY = 500
 
 
 def unread(fd: int) -> int:
-    """Bytes in a FIFO."""
     count = array.array("i", [0])
     fcntl.ioctl(fd, termios.FIONREAD, count)
     return count[0]
 
 
 def until_asleep(view: WatchView, row: int) -> None:
-    """Wait until a dispatching thread says that it sleeps."""
     waiting = threading.Event()
     for _ in range(int(LONG / 0.001)):
         if view.counter(row, "wait_seq") & 1:
@@ -38,7 +36,6 @@ def until_asleep(view: WatchView, row: int) -> None:
 
 
 def test_one_wake_up_of_a_thread(wheel: LocalWheel, view: WatchView) -> None:
-    """However many operations a call completes elsewhere: one ring, one turn there."""
     checker, other = Purgatory(wheel.worker(0), "fetch"), wheel.worker(1)
     theirs, left = Purgatory(other, "fetch"), threading.Semaphore(0)
     drains: list[int] = []
@@ -61,7 +58,6 @@ def test_one_wake_up_of_a_thread(wheel: LocalWheel, view: WatchView) -> None:
 
 
 async def test_one_wake_up_of_a_loop(wheel: LocalWheel, view: WatchView) -> None:
-    """The same on an event loop: it hears the bell once, and all have run before it reads it."""
     heard: list[int] = []
     bytes_then: set[int] = set()
     checker = Purgatory(wheel.worker(0), "fetch")
@@ -83,8 +79,6 @@ async def test_one_wake_up_of_a_loop(wheel: LocalWheel, view: WatchView) -> None
 
 
 def count_turns(timers: LocalAsyncTimers, ops: list[Hooked], heard: list[int]) -> None:
-    """Note how many are completed whenever the loop has heard the bell."""
-
     def receive() -> None:
         timers._receive()
         heard.append(sum(op.is_completed for op in ops))
@@ -95,7 +89,6 @@ def count_turns(timers: LocalAsyncTimers, ops: list[Hooked], heard: list[int]) -
 
 
 def test_what_is_marked_comes_before_the_bell_is_read(wheel: LocalWheel, view: WatchView) -> None:
-    """In a thread that dispatches. What is marked meanwhile needs no ring, and is not lost."""
     checker, other = Purgatory(wheel.worker(0), "fetch"), wheel.worker(1)
     theirs, bell, over = Purgatory(other, "fetch"), wheel.bells[1][0], threading.Event()
     bytes_then: list[int] = []

@@ -21,12 +21,10 @@ workers = local_workers(WORKERS - 1)
 
 @pytest.fixture
 def purgatories(workers: list[LocalTimers]) -> list[Purgatory]:
-    """The same one in each worker but the last."""
     return [Purgatory(timers, "produce") for timers in workers[:-1]]
 
 
 def state_of(view: WatchView, row: int) -> tuple[Any, ...]:
-    """What a worker that watches nothing keeps: no bits, no marks, no wake-up."""
     any_, drains = view.counter(row, "any"), view.counter(row, "drains")
     return view.buckets(row), view.marks(row), any_, drains
 
@@ -40,7 +38,6 @@ UNTOUCHED = (set(), set(), 0, 0)
 def test_bits_are_those_of_watched_keys(
     workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
 ) -> None:
-    """A bit per bucket and worker, from the first watcher of a key to the last."""
     mine, row = purgatories[1], 1
     keys = ["a", b"a", 1, ("a", 1), "b"]
     buckets = {key: bucket_of(mine, view, row, key) for key in keys}
@@ -59,7 +56,6 @@ def test_bits_are_those_of_watched_keys(
 def test_keys_that_share_a_bucket(
     purgatories: list[Purgatory], workers: list[LocalTimers], view: WatchView
 ) -> None:
-    """The bit stays until no key of the bucket is watched; a trigger looks at the right key."""
     theirs, ours = purgatories[:2]
     found: dict[int, int] = {}
     pair: list[int] = []
@@ -86,7 +82,6 @@ def test_keys_that_share_a_bucket(
 def test_bits_outlive_no_worker(
     wheel: LocalWheel, workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
 ) -> None:
-    """A worker that closes or dies leaves neither bits nor marks; its row's next one has none."""
     for row in (0, 1, 2):
         watch_all(purgatories[row], [Op(None), Op(1.0)], ["k", ("k", row)])
     purgatories[0].check_and_complete("k")
@@ -116,7 +111,6 @@ def test_bits_outlive_no_worker(
 def test_trigger_reaches_each_watching_worker(
     workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
 ) -> None:
-    """check_and_complete says what was completed here; the others complete theirs, by dispatch."""
     ops = [Op(1.0, row) for row in range(3)]
     for purgatory, op in zip(purgatories, ops, strict=True):
         purgatory.try_complete_else_watch(op, ["k"])
@@ -137,7 +131,6 @@ def test_trigger_reaches_each_watching_worker(
 def test_trigger_without_a_local_watcher(
     workers: list[LocalTimers], purgatories: list[Purgatory]
 ) -> None:
-    """The caller needs to watch nothing itself."""
     op = Op(None)
     purgatories[1].try_complete_else_watch(op, [("k", 1)])
     op.ready = True
@@ -149,7 +142,6 @@ def test_trigger_without_a_local_watcher(
 def test_triggers_coalesce(
     workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
 ) -> None:
-    """Any number of checks before the other's dispatch is one look there."""
     op = Op(None)
     purgatories[1].try_complete_else_watch(op, ["k"])
     for _ in range(100):
@@ -166,7 +158,6 @@ def test_triggers_coalesce(
 def test_worker_that_does_not_watch_is_left_alone(
     workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
 ) -> None:
-    """No mark, no bell: neither for one without a purgatory nor for watchers of other keys."""
     watch_all(purgatories[1], [Op(None)], ["k"])
     watch_all(purgatories[2], [Op(None)], ["other"])
     sleeping = [readable(timers) for timers in workers]  # fileno: they all wait for their bells
@@ -184,7 +175,6 @@ def test_worker_that_does_not_watch_is_left_alone(
 def test_names_are_kept_apart(
     workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
 ) -> None:
-    """The same key in a purgatory of another name: not asked, and not even woken."""
     fetch = Purgatory(workers[1], "fetch")
     op = Op(None)
     fetch.try_complete_else_watch(op, ["k"])
@@ -199,7 +189,6 @@ def test_names_are_kept_apart(
 def test_condition_that_comes_true_while_registering(
     workers: list[LocalTimers], purgatories: list[Purgatory]
 ) -> None:
-    """Made true and checked elsewhere between the two looks, or just after them: never missed."""
     for moment in (1, 2):
         ready: list[bool] = []
 
@@ -232,7 +221,6 @@ def test_checker_that_was_killed_is_made_good(
     step: str,
     sleeps: bool,
 ) -> None:
-    """One died after setting the mark, or after `any`: the next one's call reaches the watcher."""
     bucket = bucket_of(purgatories[1], view, 1, "k")
     op = Op(None)
     purgatories[1].try_complete_else_watch(op, ["k"])
@@ -253,7 +241,6 @@ def test_checker_that_was_killed_is_made_good(
 def test_marks_that_nobody_set(
     workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
 ) -> None:
-    """Marks for keys that are not watched, all of them: looked through, forgotten, harmless."""
     op = Op(None)
     purgatories[1].try_complete_else_watch(op, ["k"])
     view.rows["dirty"][1] = 2**64 - 1
@@ -266,7 +253,6 @@ def test_marks_that_nobody_set(
 def test_directory_with_strange_bits(
     workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
 ) -> None:
-    """Bits of free rows and beyond the table: nobody crashes, the real watchers are told."""
     op = Op(None)
     purgatories[1].try_complete_else_watch(op, ["k"])
     view.directory[:] |= ~view.directory
@@ -283,8 +269,6 @@ def test_watcher_whose_fifo_has_gone(
     purgatories: list[Purgatory],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A worker that leaves just now has no bell any more: passed over, the others are told."""
-
     def gone(row: int) -> int:
         if row == 1:
             raise FileNotFoundError(row)
@@ -304,7 +288,6 @@ def test_watcher_whose_fifo_has_gone(
 
 
 def opened(descriptor: int) -> int:
-    """How often this process has it open."""
     found = []
     for each in map(int, os.listdir("/proc/self/fd")):
         with contextlib.suppress(OSError):  # the listing's own
@@ -313,7 +296,6 @@ def opened(descriptor: int) -> int:
 
 
 def test_bells_are_closed_with_the_worker(wheel: LocalWheel) -> None:
-    """The descriptors of others' bells go when their opener leaves."""
     sleeper = wheel.worker(1)
     Purgatory(sleeper, "p").try_complete_else_watch(Op(None), ["k"])
     assert not readable(sleeper)
@@ -340,7 +322,6 @@ def test_bells_are_closed_with_the_worker(wheel: LocalWheel) -> None:
 
 
 def test_many_rows() -> None:
-    """Workers beyond the first 64 have their bits in the next words."""
     with LocalWheel(max_workers=130) as wheel:
         rows = [0, 63, 64, 127, 128, 129]
         timers = {row: wheel.worker(row) for row in rows}

@@ -33,7 +33,6 @@ daemon = daemon_process(started=False, max_workers=70)
 
 
 def test_welcome_names_the_segments(daemon: Daemon) -> None:
-    """A worker learns where they are; they are of this daemon, and the worker may write them."""
     daemon.start(*POOLS)
     connection = control.Connection(daemon.directory)
     hello = {"layout": _native.LAYOUT_VERSION, "fingerprint": _native.FINGERPRINT}
@@ -48,14 +47,12 @@ def test_welcome_names_the_segments(daemon: Daemon) -> None:
 
 
 def test_modes_for_a_group(daemon: Daemon) -> None:
-    """With --group both are for its members to write, whatever the umask."""
     daemon.start(group=group_name())
     for kind, _ in KINDS:
         assert daemon.segment_path(kind).stat().st_mode & 0o777 == 0o660
 
 
 def test_watched_buckets_are_told(daemon: Daemon) -> None:
-    """Of each worker, in the first and the second word of a bucket; gone with it."""
     daemon.start()
     with contextlib.ExitStack() as stack:
         all_timers = [
@@ -85,7 +82,6 @@ def test_watched_buckets_are_told(daemon: Daemon) -> None:
 
 
 def test_marks_for_a_worker_that_is_gone(daemon: Daemon) -> None:
-    """One that came too late is taken away before another gets the row."""
     daemon.start()
     shared = Shared.of(daemon)
     shared.mark(0, 5)
@@ -100,7 +96,6 @@ def test_marks_for_a_worker_that_is_gone(daemon: Daemon) -> None:
 
 
 def test_killed_between_the_two_segments(daemon: Daemon) -> None:
-    """A supervisor that has cleared one of them and not the other: its successor does the rest."""
     daemon.start(*POOLS)
     with Remote(daemon, worker="a") as a, Remote(daemon, worker="b"):
         shared = Shared.of(daemon)
@@ -120,7 +115,6 @@ def test_killed_between_the_two_segments(daemon: Daemon) -> None:
 
 
 def scribble_heads(daemon: Daemon) -> None:
-    """All that nobody may change in the two segments."""
     for kind, number in (("watch", _native.KIND_WATCH), ("pools", _native.KIND_POOLS)):
         memory = map_segment(daemon.segment(kind), number)
         memory[:256] = b"\xff" * 256
@@ -129,7 +123,6 @@ def scribble_heads(daemon: Daemon) -> None:
 
 
 def test_heads_that_a_worker_has_overwritten(daemon: Daemon) -> None:
-    """They are mended before the daemon follows them; others can attach."""
     daemon.start(*POOLS)
     with Remote(daemon, worker="a") as a, Remote(daemon, worker="b") as b:
         shared = Shared.of(daemon)
@@ -151,7 +144,6 @@ def test_heads_that_a_worker_has_overwritten(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("kind", ["watch", "pools"])
 def test_removed_segment(daemon: Daemon, kind: str) -> None:
-    """The daemon says which it was and ends: no new worker could attach."""
     daemon.start(*POOLS)
     daemon.segment_path(kind).unlink()
     with pytest.raises(Exception, match=f"{kind} was removed"):
@@ -211,7 +203,6 @@ def test_worker_that_scribbles_over_all_of_it(daemon: Daemon, rng_seed: int) -> 
 
 
 def test_heads_that_are_overwritten_again_and_again() -> None:
-    """Between mending and use: tried again, given up in the end, and then nothing is forgotten."""
     segments = [mmap.mmap(-1, size) for size in sharing.sizes(4, 1).values()]
     sharing.create(*segments, 4, 7, [Pool("p", 1000, 1000, False)])
     heads, calls = [bytes(memory[:256]) for memory in segments], []

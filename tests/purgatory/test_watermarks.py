@@ -23,7 +23,6 @@ def both(workers: list[LocalTimers]) -> list[Watermarks]:
 
 
 def states(wheel: LocalWheel) -> list[int]:
-    """Places in each state."""
     return [int(n) for n in views.WatchView(wheel.shared("watch")).words()]
 
 

@@ -43,7 +43,6 @@ def test_words_survive_deaths_and_end_with_the_daemon(daemon: Daemon) -> None:
 
 
 def race(name: str, answers: object) -> None:
-    """Advance the same keys as the others do, round after round; how often each was told so."""
     told = dict.fromkeys(range(KEYS * ROUNDS), 0)
     with connect(name) as timers:
         words = Watermarks(timers, "race")
@@ -55,7 +54,6 @@ def race(name: str, answers: object) -> None:
 
 
 def test_of_all_processes_one_is_told_that_a_word_has_grown(daemon: Daemon) -> None:
-    """Also when all of them make it."""
     context = get_context("fork")
     answers = context.Queue()
     crowd = [context.Process(target=race, args=(str(daemon.directory), answers)) for _ in range(4)]
@@ -72,8 +70,6 @@ def test_of_all_processes_one_is_told_that_a_word_has_grown(daemon: Daemon) -> N
 
 
 def test_waits_on_a_loop() -> None:
-    """Here and for another worker, until a timeout, until it is cancelled, until it is closed."""
-
     async def main(name: str) -> None:
         async with AsyncTimers(name) as here, AsyncTimers(name) as there:
             one, other = AsyncWatermarks(here, "w"), AsyncWatermarks(there, "w")

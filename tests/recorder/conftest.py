@@ -11,12 +11,10 @@ from recorder_records import Ring
 
 @pytest.fixture
 def recording(daemon_name: str, runtime_dir: Path, tmp_path: Path) -> Iterator[Recording]:
-    """A daemon that is to record, with virtual time; the test starts it."""
     with made_to_record(daemon_name, runtime_dir, tmp_path / "trace") as made:
         yield made
 
 
 @pytest.fixture
 def ring() -> Ring:
-    """An empty ring of 1024 records."""
     return Ring()

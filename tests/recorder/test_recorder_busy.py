@@ -36,14 +36,12 @@ class Load(load.Load):
 
 
 def spooled(trace: Path, spools: int) -> Recorder:
-    """A recorder whose spools nobody has converted yet."""
     recorder = Recorder(Ring(), trace)
     more_spools(recorder, spools)
     return recorder
 
 
 def more_spools(recorder: Recorder, count: int) -> None:
-    """Of three rows each."""
     for _ in range(count):
         recorder.ring.more(3)
         recorder.take()

@@ -20,14 +20,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def at(unix_ns: int) -> datetime:
-    """A time as readers get it: whole microseconds, the rest cut off."""
     return EPOCH + timedelta(microseconds=unix_ns // 1000)
 
 
 def rows(
     made: np.ndarray[Any, Any], names: Names | None = None, offsets: Offsets = OFFSETS
 ) -> list[dict[str, Any]]:
-    """The rows of records that begin at position 100."""
     positions = np.arange(100, 100 + len(made), dtype=np.uint64)
     table = event_table(made, positions, ORIGIN, names or facts().names, offsets)
     table.validate(full=True)
@@ -40,7 +38,6 @@ def rows(
     ("schema", "columns"), [(EVENT_SCHEMA, EVENT_COLUMNS), (COUNTER_SCHEMA, COUNTER_COLUMNS)]
 )
 def test_columns_are_the_contract(schema: pa.Schema, columns: tuple[Any, ...]) -> None:
-    """Names, order, types and nullability are those that the pipeline reads."""
     spark = {
         "timestamp[us, tz=UTC]": "timestamp",
         "string": "string",
@@ -62,13 +59,11 @@ def test_columns_are_the_contract(schema: pa.Schema, columns: tuple[Any, ...]) -
 
 
 def test_kinds_are_the_clocks() -> None:
-    """The contract's events are the clock's kinds, in their order."""
     assert list(EVENTS) == [*TRACE_KINDS.values(), "lost"]
     assert [*TRACE_KINDS, TRACE_LOST] == list(range(1, 7))
 
 
 def test_one_event_of_each_kind() -> None:
-    """The whole row of each."""
     made = records(5, kind=[1, 2, 3, 4, 5], count=[1, 7, 1, 1, 1], pending=[1, 1, 0, 3, 4])
     made["payload_size"], made["missed"] = 65528, 9
     made["time_ns"] += 5 * 10**9
@@ -99,7 +94,6 @@ def test_one_event_of_each_kind() -> None:
 
 
 def test_lost_rows() -> None:
-    """They say what is missing, and nothing of a timer."""
     made = records(3, kind=[1, TRACE_LOST, TRACE_LOST], count=[1, 5, 2**32 - 1], id=[9, 4, 1])
     made["worker"][1:] = NO_ROW
     made["pending"] = 2**32 - 1
@@ -116,7 +110,6 @@ def test_lost_rows() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1])
 def test_ids_and_cookies_keep_their_bits(number: int) -> None:
-    """64 bits without a sign become 64 bits with one."""
     row = rows(records(1, id=np.uint64(number), cookie=np.uint64(number)))[0]
     assert row["timer_id"] == row["cookie"] == (number if number < 2**63 else number - 2**64)
 
@@ -125,7 +118,6 @@ def test_ids_and_cookies_keep_their_bits(number: int) -> None:
     ("clock", "offset"), [(0, BOOT), (REALTIME, 0), (BOOTTIME, OFFSETS.boottime), (3, BOOT)]
 )
 def test_expirations_are_on_their_timers_clock(clock: int, offset: int) -> None:
-    """Time and deadline of an expiration are of that clock; when it was scheduled, of the base."""
     now, due = NOON - offset, NOON - offset - 1_234_567
     made = records(1, kind=4, flags=clock, time_ns=now, deadline_ns=due, scheduled_ns=900 * 10**9)
     row = rows(made)[0]
@@ -138,7 +130,6 @@ def test_expirations_are_on_their_timers_clock(clock: int, offset: int) -> None:
 
 @pytest.mark.parametrize("kind", [1, 2, 3, 5])
 def test_other_events_are_on_the_base_clock(kind: int) -> None:
-    """Whatever the timer's clock."""
     row = rows(records(1, kind=kind, flags=REALTIME))[0]
     assert (row["time"], row["delay_ns"]) == (at(BOOT + 1000 * 10**9), 10**9)
 
@@ -154,27 +145,23 @@ def test_other_events_are_on_the_base_clock(kind: int) -> None:
     ],
 )
 def test_far_deadlines(deadline: int, shown: datetime | None) -> None:
-    """What 64 bits of ns since 1970 cannot hold is null; the delay is exact all the same."""
     row = rows(records(1, scheduled_ns=7, deadline_ns=deadline))[0]
     assert row["deadline"] == shown
     assert row["delay_ns"] == max(deadline - 7, 0)
 
 
 def test_extremes_of_lateness() -> None:
-    """A difference that 64 bits cannot hold is as large as they can hold."""
     made = records(2, kind=4, time_ns=[FOREVER, 5], deadline_ns=[-FOREVER, FOREVER])
     assert [row["lateness_ns"] for row in rows(made, offsets=Offsets())] == [FOREVER, 5 - FOREVER]
 
 
 def test_never_scheduled() -> None:
-    """0 of a real clock: the clock never saw its beginning, so nobody knows its delay."""
     row = rows(records(1, kind=5, scheduled_ns=0))[0]
     assert (row["scheduled"], row["delay_ns"]) == (None, None)
     assert row["deadline"] is not None
 
 
 def test_virtual_time_is_unix_time() -> None:
-    """From 0 on: a virtual clock may begin there, and a timer be scheduled then."""
     made = records(2, time_ns=[0, 1999], scheduled_ns=0, deadline_ns=10**18)
     found = rows(made, offsets=Offsets())
     assert [row["time"] for row in found] == [EPOCH, EPOCH + timedelta(microseconds=1)]
@@ -184,7 +171,6 @@ def test_virtual_time_is_unix_time() -> None:
 
 
 def test_flags() -> None:
-    """Periodic and found, beside the clock's bits."""
     made = records(4, flags=[0, TRACE_PERIODIC, TRACE_FOUND | 2, TRACE_PERIODIC | TRACE_FOUND])
     found = rows(made)
     assert [row["periodic"] for row in found] == [False, True, False, True]
@@ -192,7 +178,6 @@ def test_flags() -> None:
 
 
 def test_owners() -> None:
-    """By row and incarnation; one that nobody has named gets a name from both."""
     names = facts(a=(3, 7, 0), b=(3, 8, 0)).names
     made = records(6, worker=[3, 3, 0, 3, 9, 3], incarnation=[7, 8, 1, 7, 2**32 - 1, 9])
     assert [row["worker"] for row in rows(made, names)] == [
@@ -203,7 +188,6 @@ def test_owners() -> None:
 
 
 def test_receivers() -> None:
-    """Who was in the row at that position of the ring; only expirations have one."""
     names = facts(early=(2, 1, 0), late=(2, 5, 103)).names
     made = records(6, kind=[4, 4, 1, 4, 4, 4], receiver=[NO_ROW, 2, 2, 2, 2, 8])
     found = [row["receiver"] for row in rows(made, names)]
@@ -211,7 +195,6 @@ def test_receivers() -> None:
 
 
 def test_first_name_stays() -> None:
-    """One that is kept aside has another name in the table later."""
     names = Names()
     assert names.learn(1, 1, "web", 5)
     assert not names.learn(1, 1, "web (left 1)", 9)
@@ -224,12 +207,10 @@ def test_first_name_stays() -> None:
 
 
 def test_no_records() -> None:
-    """No rows, the same columns."""
     assert rows(records(0)) == []
 
 
 def test_against_a_loop(rng_seed: int) -> None:
-    """Random records, compared with plain Python."""
     rng = np.random.default_rng(rng_seed)
     count = 3000
     made = records(count, kind=rng.integers(1, 7, count), flags=rng.integers(0, 16, count))
@@ -267,7 +248,6 @@ def test_against_a_loop(rng_seed: int) -> None:
 
 
 def test_pieces_by_offsets() -> None:
-    """Where the host's time was set, records are cut."""
     a, b, c = Offsets(1, 1), Offsets(2, 2), Offsets(3, 3)
     found = Facts(ORIGIN, "s", offsets=[(10, a), (20, b), (30, c)])
     assert found.pieces(10, 30) == [(10, 10, a), (20, 10, b), (30, 10, c)]
@@ -279,7 +259,6 @@ def test_pieces_by_offsets() -> None:
 
 @pytest.mark.parametrize("columns", [EVENT_COLUMNS, COUNTER_COLUMNS])
 def test_the_page_has_the_columns(columns: tuple[Any, ...]) -> None:
-    """docs/trace.md has the table of the contract, word by word."""
     page = (Path(__file__).parents[2] / "docs" / "trace.md").read_text()
     table = "\n".join(f"| `{c.name}` | {c.type} | {c.meaning} |" for c in columns)
     assert f"| --- | --- | --- |\n{table}\n\n" in page

@@ -46,7 +46,6 @@ MAX_RING = 1 << _native.MAX_TRACE_BITS
     ],
 )
 def test_bad_options(values: dict[str, Any], words: tuple[str, ...]) -> None:
-    """Each is refused by name, with what is allowed."""
     with pytest.raises(ConfigError) as caught:
         load(values)
     for word in words:
@@ -54,7 +53,6 @@ def test_bad_options(values: dict[str, Any], words: tuple[str, ...]) -> None:
 
 
 def test_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the file, the environment and the command line, as all options are."""
     assert load({}) == Config()
     assert (Config().trace_every_ns, Config().trace_keep_ns) == (60 * 10**9, None)
     assert (Config().trace_bits, Config().trace_most_bytes) == (20, None)
@@ -69,7 +67,6 @@ def test_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_embedded_options() -> None:
-    """A path is one, too."""
     options = json.loads(_options("x", "/y", {"trace": Path("/tmp/t"), "trace_ring": 16}))
     assert (options["trace"], options["trace_ring"]) == ("/tmp/t", "16")
 
@@ -78,14 +75,12 @@ def test_embedded_options() -> None:
     "module", ["wheeld.cli.app", "wheeld.supervisor.server", "wheeld.clock.process"]
 )
 def test_only_the_recorder_loads_pyarrow(module: str) -> None:
-    """No other process of the daemon."""
     program = f"import sys, {module}; assert 'pyarrow' not in sys.modules; print('ok')"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("ok\n", "")
 
 
 def test_the_recorder_loads_nothing_else() -> None:
-    """Neither the command line nor Spark nor pandas: it starts soon, and stays small."""
     large = ("typer", "rich", "pyspark", "pandas", "wheeld.cli.app")
     program = "import sys, wheeld.recorder.process; print([m for m in {} if m in sys.modules])"
     command = [sys.executable, "-c", program.format(large)]
@@ -98,7 +93,6 @@ def test_the_recorder_loads_nothing_else() -> None:
 
 @pytest.fixture
 def config(runtime_dir: Path, daemon_name: str, tmp_path: Path) -> Iterator[Config]:
-    """A small daemon's, that records."""
     yield Config(
         daemon_name, capacity=1024, runtime_dir=str(runtime_dir), trace=str(tmp_path / "trace"),
         trace_ring=64,
@@ -107,20 +101,17 @@ def config(runtime_dir: Path, daemon_name: str, tmp_path: Path) -> Iterator[Conf
 
 
 def trace_path(resources: Resources) -> Path:
-    """The file of its trace segment."""
     there = segments.of_daemon(resources.segment_prefix, os.getuid())
     return Path("/dev/shm", there.get("trace", "none"))
 
 
 def leave(config: Config) -> Resources:
-    """What a killed daemon leaves."""
     resources = Resources(config)
     resources.close(discard=False)
     return resources
 
 
 def test_made_with_the_wheel(config: Config) -> None:
-    """Of the wanted size, of the wheel's token, for the owner alone; gone with it."""
     resources = Resources(config)
     memory = resources.memories["trace"]
     view = TraceView(memory)
@@ -138,7 +129,6 @@ def test_made_with_the_wheel(config: Config) -> None:
 
 
 def test_gone_on_with(config: Config) -> None:
-    """With its positions and accounts."""
     left = leave(config)
     left.memories["trace"][:] = left.memories["trace"][:]
     record(left.memories["trace"], "trace")["rec_tail"] += 7
@@ -149,7 +139,6 @@ def test_gone_on_with(config: Config) -> None:
 
 
 def test_another_ring(config: Config) -> None:
-    """Refused, with both sizes and what to do; the segments stay."""
     left = leave(config)
     with pytest.raises(WheelError, match=r"--trace-ring 64 .*this start: 128.*--fresh"):
         Resources(replace(config, trace_ring=128))
@@ -157,7 +146,6 @@ def test_another_ring(config: Config) -> None:
 
 
 def test_not_wanted_any_more(config: Config, caplog: pytest.LogCaptureFixture) -> None:
-    """Removed; it is said how many events were not recorded."""
     left = leave(config)
     record(left.memories["trace"], "trace")["rec_tail"] += 7
     resources = Resources(replace(config, trace=None))
@@ -168,7 +156,6 @@ def test_not_wanted_any_more(config: Config, caplog: pytest.LogCaptureFixture) -
 
 
 def test_wanted_and_missing(config: Config) -> None:
-    """Made; its positions are not those of a ring before it."""
     first = leave(config)
     before = TraceView(first.memories["trace"]).head
     leave(replace(config, trace=None))
@@ -179,8 +166,6 @@ def test_wanted_and_missing(config: Config) -> None:
 
 
 def set_field(struct: str, field: str, value: int) -> Callable[[mmap.mmap], None]:
-    """Damage."""
-
     def damage(memory: mmap.mmap) -> None:
         record(memory, struct)[field] = value
 
@@ -201,7 +186,6 @@ DAMAGE = {
 
 @pytest.mark.parametrize("case", DAMAGE)
 def test_damaged(config: Config, caplog: pytest.LogCaptureFixture, case: str) -> None:
-    """Made anew, with the reason; the wheel is gone on with. fsck finds the same."""
     damage, why = DAMAGE[case]
     left = leave(config)
     damage(left.memories["trace"])
@@ -219,7 +203,6 @@ def test_damaged(config: Config, caplog: pytest.LogCaptureFixture, case: str) ->
 
 
 def test_fsck_of_a_sound_one(config: Config) -> None:
-    """Nothing is found, with or without a trace; the trace is checked at each size."""
     for size in (16, 64, 1024):
         left = leave(replace(config, trace_ring=size))
         assert len(DaemonMemory(left.directory).headers()[0].keys) == 0
@@ -233,7 +216,6 @@ def test_fsck_of_a_sound_one(config: Config) -> None:
 
 
 def test_room(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trace that does not fit is refused, and the living wheel stays."""
     leave(replace(config, trace=None))
     big = replace(config, trace_ring=MAX_RING)
     monkeypatch.setattr(segments, "reserve", _full)
@@ -269,14 +251,12 @@ WELL = {
     ],
 )
 def test_doctor(changed: dict[str, Any], statuses: tuple[str, ...], words: str) -> None:
-    """What it makes of the status."""
     found = [check(WELL | changed) for check in doctor_trace.CHECKS]
     assert tuple(finding.status for finding in found) == statuses
     assert words in " ".join(finding.found for finding in found)
 
 
 def test_left_segments(config: Config) -> None:
-    """The doctor knows a trace segment."""
     left = leave(config)
     group = next(
         group

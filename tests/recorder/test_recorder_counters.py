@@ -19,7 +19,6 @@ POOLS = (("requests", 1000, 1000, False), ("answers", 50, 50, True))
 
 @pytest.fixture
 def full() -> list[Path]:
-    """Spools that are full."""
     return []
 
 
@@ -27,7 +26,6 @@ wheel = local_wheel(trace=6, pools=POOLS, start_ns=7000)
 
 
 def make(wheel: LocalWheel, trace: Path, full: list[Path]) -> Counters:
-    """The counters of a new recorder."""
     memories = wheel.wheel_memory, wheel.trace_memory, wheel.shared("pools"), wheel.registry_memory
     found = Counters(*memories, trace, facts(), full.append, os.getpid)
     found.resume()
@@ -35,7 +33,6 @@ def make(wheel: LocalWheel, trace: Path, full: list[Path]) -> Counters:
 
 
 def test_a_row(wheel: LocalWheel, tmp_path: Path, full: list[Path]) -> None:
-    """Every column, after a little life."""
     timers = wheel.worker()
     ids = [timers.schedule(0.005 * (i + 1)) for i in range(4)]
     timers.cancel(ids[3])
@@ -61,7 +58,6 @@ def test_a_row(wheel: LocalWheel, tmp_path: Path, full: list[Path]) -> None:
 
 
 def test_a_ring_that_is_full(wheel: LocalWheel, tmp_path: Path, full: list[Path]) -> None:
-    """Its worker is named until it has polled."""
     timers = wheel.worker()
     counters = make(wheel, tmp_path, full)
     room = 1 << int(wheel.view.header["comp_bits"])
@@ -79,7 +75,6 @@ def test_a_ring_that_is_full(wheel: LocalWheel, tmp_path: Path, full: list[Path]
 def test_one_a_second(
     wheel: LocalWheel, tmp_path: Path, full: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever it is asked; a spool that is closed is full."""
     now = 100.0
     monkeypatch.setattr(counters_module.time, "monotonic", lambda: now)
     counters = make(wheel, tmp_path, full)
@@ -96,7 +91,6 @@ def test_one_a_second(
 def test_killed_recorder_loses_none(
     wheel: LocalWheel, tmp_path: Path, full: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it kept is in a spool, which the next one takes for full."""
     monkeypatch.setattr(counters_module, "EVERY_SECONDS", 0.0)
     first = make(wheel, tmp_path, full)
     for _ in range(3):
@@ -111,7 +105,6 @@ def test_killed_recorder_loses_none(
 
 
 def test_the_last_row_is_there_once(wheel: LocalWheel, tmp_path: Path, full: list[Path]) -> None:
-    """Also when a recorder that was killed after it had kept it did so before."""
     for _ in range(2):
         counters = make(wheel, tmp_path, full)
         counters.keep_last(wheel.trace.head)
@@ -122,7 +115,6 @@ def test_the_last_row_is_there_once(wheel: LocalWheel, tmp_path: Path, full: lis
 
 
 def test_folder_is_removed(wheel: LocalWheel, tmp_path: Path, full: list[Path]) -> None:
-    """The next row is in a new spool."""
     counters = make(wheel, tmp_path, full)
     counters.keep()
     for path in (tmp_path / "_spool").iterdir():

@@ -25,7 +25,6 @@ MS = 10**6
 
 
 def test_counts_are_the_workers_own(recording: Recording, rng_seed: int) -> None:
-    """Schedule, cancel, reschedule and expire, by two workers; rows, counters and account agree."""
     recording.daemon.start()
     rng = np.random.default_rng(rng_seed)
     with recording.worker("a") as a, recording.worker("b") as b:
@@ -53,7 +52,6 @@ def test_counts_are_the_workers_own(recording: Recording, rng_seed: int) -> None
 
 
 def test_a_life_of_a_timer(recording: Recording, daemon_name: str) -> None:
-    """Every value of its rows, by the virtual clock."""
     start = datetime(2026, 11, 21, 12, 59, 59, tzinfo=UTC)
     start_ns = int(start.timestamp()) * 10**9
     recording.daemon.start(virtual_start=start_ns, payload_bytes=16)
@@ -83,7 +81,6 @@ def test_a_life_of_a_timer(recording: Recording, daemon_name: str) -> None:
 
 
 def test_on_the_real_clock(recording: Recording) -> None:
-    """Times are Unix times, and lateness is not negative."""
     before = datetime.now(UTC)
     recording.daemon.options.pop("virtual_clock")
     recording.daemon.start()
@@ -107,7 +104,6 @@ def test_on_the_real_clock(recording: Recording) -> None:
 
 
 def test_names_of_workers_that_came_and_went(recording: Recording) -> None:
-    """Many in the same row, faster than the recorder looks: each has its own name."""
     recording.daemon.start(max_workers=1)
     with stopped(recording.recorder_pid):
         for number in range(12):
@@ -121,7 +117,6 @@ def test_names_of_workers_that_came_and_went(recording: Recording) -> None:
 
 
 def test_lost_events_are_counted(recording: Recording) -> None:
-    """A full ring: the clock goes on; rows and lost rows together are the account."""
     recording.daemon.start(trace_ring=64)
     with recording.worker("a") as a:
         with stopped(recording.recorder_pid):
@@ -149,7 +144,6 @@ def test_lost_events_are_counted(recording: Recording) -> None:
 
 
 def test_trace_is_switched_off_and_on(recording: Recording) -> None:
-    """By a restart over living segments: the ring goes and comes; what is armed is found."""
     daemon = recording.daemon.start()
     with recording.worker("a") as a:
         a.schedule_many(np.full(10, 1.0))
@@ -174,7 +168,6 @@ def test_trace_is_switched_off_and_on(recording: Recording) -> None:
 
 
 def test_another_ring_is_refused(recording: Recording) -> None:
-    """Over living segments: the message says what to do, and the segments stay."""
     daemon = recording.daemon.start(trace_ring=128)
     daemon.kill()
     before = daemon.segments()
@@ -188,7 +181,6 @@ def test_another_ring_is_refused(recording: Recording) -> None:
 
 
 def test_broken_trace_segment_is_made_anew(recording: Recording) -> None:
-    """The wheel is gone on with."""
     daemon = recording.daemon.start()
     with recording.worker("a") as a:
         a.schedule(1.0)
@@ -205,7 +197,6 @@ def test_broken_trace_segment_is_made_anew(recording: Recording) -> None:
 
 
 def test_no_pyarrow(recording: Recording) -> None:
-    """Refused, with what to do."""
     program = "import sys; sys.modules['pyarrow'] = None; import wheeld.cli.app as cli; cli.app()"
     recording.daemon.program = [sys.executable, "-c", program]
     assert "pip install 'wheeld[parquet]'" in recording.daemon.refused()
@@ -221,7 +212,6 @@ def test_no_pyarrow(recording: Recording) -> None:
     ],
 )
 def test_unusable_directory(recording: Recording, make, words: str) -> None:
-    """Refused, with its name."""
     make(recording.trace)
     message = recording.daemon.refused()
     assert str(recording.trace) in message
@@ -230,14 +220,12 @@ def test_unusable_directory(recording: Recording, make, words: str) -> None:
 
 
 def test_segment_is_for_daemon_and_recorder_alone(recording: Recording) -> None:
-    """Also with --group: mode 0600; workers are not told its name."""
     recording.daemon.start(group=grp.getgrgid(os.getgid()).gr_name)
     assert recording.daemon.segment_path("trace").stat().st_mode & 0o777 == 0o600
     recording.daemon.stop()
 
 
 def test_status_and_doctor(recording: Recording) -> None:
-    """They show the trace; all is well, and then it is not."""
     recording.daemon.start()
     command = [sys.executable, "-m", "wheeld"]
     where = ["--name", recording.daemon.name, "--runtime-dir", str(recording.daemon.base)]
@@ -267,7 +255,6 @@ def test_status_and_doctor(recording: Recording) -> None:
 
 
 def test_last_file(recording: Recording) -> None:
-    """Of a running daemon: files appear while it runs."""
     recording.daemon.start(trace_every="100ms")
     with recording.worker("a") as a:
         a.schedule(1.0)
@@ -278,7 +265,6 @@ def test_last_file(recording: Recording) -> None:
 
 
 def test_embedded(tmp_path: Path) -> None:
-    """All options are fields of an embedded daemon, too."""
     trace = tmp_path / "deep" / "trace"
     options = {"trace_ring": 1024, "trace_every": "1s", "trace_keep": "7d", "trace_bytes": "1G"}
     with wheeld.embedded(trace=trace, **options) as name, connect(name, worker="a") as timers:
@@ -289,7 +275,6 @@ def test_embedded(tmp_path: Path) -> None:
 
 
 def test_two_daemons_in_one_directory(recording: Recording, tmp_path: Path) -> None:
-    """Each writes files of its own, and leaves the other's spool alone."""
     recording.daemon.start(trace_every="100ms")
     with wheeld.embedded(trace=recording.trace, trace_every="100ms") as name:
         with connect(name, worker="other") as other, recording.worker("a") as a:

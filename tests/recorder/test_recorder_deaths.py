@@ -20,7 +20,6 @@ MS = 10**6
 
 
 def test_recorder_is_killed_again_and_again(recording: Recording, rng_seed: int) -> None:
-    """Nothing is lost, nothing doubled; another one goes on by itself."""
     recording.daemon.start(trace_every="100ms")
     rng = np.random.default_rng(rng_seed)
     with recording.worker("a") as a:
@@ -40,7 +39,6 @@ def test_recorder_is_killed_again_and_again(recording: Recording, rng_seed: int)
 
 
 def test_supervisor_is_killed(recording: Recording, rng_seed: int) -> None:
-    """The recorder ends with it; the next daemon goes on with the run, the ring and the spool."""
     recording.daemon.start()
     rng = np.random.default_rng(rng_seed)
     with recording.worker("a") as a:
@@ -63,7 +61,6 @@ def test_supervisor_is_killed(recording: Recording, rng_seed: int) -> None:
 
 
 def test_clock_is_killed(recording: Recording) -> None:
-    """The next one goes on with the ring."""
     recording.daemon.start()
     with recording.worker("a") as a:
         a.schedule_many(np.full(100, 1.0))
@@ -78,7 +75,6 @@ def test_clock_is_killed(recording: Recording) -> None:
 
 
 def test_all_are_killed_and_the_memory_is_gone(recording: Recording) -> None:
-    """The spool is finished by the next daemon that records there."""
     daemon = recording.daemon.start()
     with recording.worker("a") as a:
         a.schedule_many(np.full(100, 1.0))
@@ -97,7 +93,6 @@ def test_all_are_killed_and_the_memory_is_gone(recording: Recording) -> None:
 
 
 def test_stop_while_the_recorder_hangs(recording: Recording) -> None:
-    """It is killed; what it did not write is said."""
     patch = (
         "import wheeld.recorder.guard as guard, wheeld.cli.app as cli; guard.STOP_PATIENCE = 0.3; "
     )
@@ -114,7 +109,6 @@ def test_stop_while_the_recorder_hangs(recording: Recording) -> None:
 
 
 def test_recorder_dies_during_the_stop(recording: Recording) -> None:
-    """Another one finishes."""
     recording.daemon.start()
     process, pid = recording.daemon.process, recording.recorder_pid
     assert process is not None
@@ -131,7 +125,6 @@ def test_recorder_dies_during_the_stop(recording: Recording) -> None:
 
 
 def test_recorder_that_never_starts(recording: Recording, tmp_path: Path) -> None:
-    """The daemon serves all the same, says why, and stops."""
     broken = tmp_path / "broken" / "pyarrow"
     broken.mkdir(parents=True)
     (broken / "__init__.py").write_text("raise ImportError('not for this machine')")
@@ -153,7 +146,6 @@ def test_recorder_that_never_starts(recording: Recording, tmp_path: Path) -> Non
 
 
 def test_spool_cannot_be_written(recording: Recording) -> None:
-    """Said once; the clock goes on and counts; when it can be written again, all goes on."""
     recording.daemon.start(trace_ring=256)
     spool = recording.trace / "_spool"
     with recording.worker("a") as a:
@@ -180,7 +172,6 @@ def test_spool_cannot_be_written(recording: Recording) -> None:
 
 
 def test_parquet_cannot_be_written(recording: Recording) -> None:
-    """At the stop, too: it says where the rest is, and the next daemon makes Parquet of it."""
     daemon = recording.daemon.start(trace_every="100ms")
     events = recording.trace / "events"
     events.write_text("in the way")
@@ -199,7 +190,6 @@ def test_parquet_cannot_be_written(recording: Recording) -> None:
 
 
 def test_directory_is_removed(recording: Recording) -> None:
-    """It is made again; what was in it is gone, and said."""
     recording.daemon.start()
     with recording.worker("a") as a:
         a.schedule(1.0)
@@ -214,7 +204,6 @@ def test_directory_is_removed(recording: Recording) -> None:
 
 
 def test_retention(recording: Recording) -> None:
-    """By bytes: old files go while others come."""
     recording.daemon.start(trace_every="100ms", trace_bytes="20K")
     with recording.worker("a") as a:
         first: set[Path] = set()

@@ -21,7 +21,6 @@ settings = pytest.fixture(autouse=True)(small_spools)
 
 
 def test_names_outlive_their_workers(ring: Ring, tmp_path: Path) -> None:
-    """A later recorder knows who was there, though the worker table has other names by then."""
     first = Recorder(ring, tmp_path).resume()
     first.intake.learn(3, 7, "early", ring.view.tail)
     ring.write(records(10, worker=3, incarnation=7))
@@ -38,7 +37,6 @@ def test_names_outlive_their_workers(ring: Ring, tmp_path: Path) -> None:
 
 
 def test_names_go_on_to_later_spools(ring: Ring, tmp_path: Path) -> None:
-    """What a spool said that a killed recorder left is known for the next spool, too."""
     first = Recorder(ring, tmp_path).resume()
     first.intake.learn(3, 7, "early", ring.view.tail)
     ring.write(records(10, worker=3, incarnation=7))
@@ -51,7 +49,6 @@ def test_names_go_on_to_later_spools(ring: Ring, tmp_path: Path) -> None:
 
 
 def test_time_is_set(ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the next records on the new time holds; a later recorder converts both alike."""
     recorder = Recorder(ring, tmp_path).resume()
     ring.more(5)
     recorder.take()
@@ -69,7 +66,6 @@ def test_time_is_set(ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_names_are_not_kept_for_ever(
     ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The last ones are."""
     monkeypatch.setattr(ring_reader, "NAMES", 5)
     known = facts()
     recorder = Recorder(ring, tmp_path, known).resume()
@@ -84,7 +80,6 @@ def test_names_are_not_kept_for_ever(
 
 
 def left_by(trace: Path, run: str, segment: str, host: str = "host-1") -> None:
-    """A killed recorder's spool of ten records."""
     origin = replace(ORIGIN, run=run, host=host, daemon="other")
     (trace / "_spool").mkdir(exist_ok=True)
     path = trace / "_spool" / str(SpoolName(run, 7, RECORDS))
@@ -96,7 +91,6 @@ def left_by(trace: Path, run: str, segment: str, host: str = "host-1") -> None:
 
 
 def test_spools_of_daemons_that_are_gone(ring: Ring, tmp_path: Path) -> None:
-    """They are finished, if their shared memory is gone and they are of this host."""
     living = Path("/dev/shm", f"wheeld-t{os.getpid()}-living-trace")
     living.touch()
     try:
@@ -118,7 +112,6 @@ def test_spools_of_daemons_that_are_gone(ring: Ring, tmp_path: Path) -> None:
 
 
 def test_lost_events_that_no_record_tells_of(ring: Ring, tmp_path: Path) -> None:
-    """At the end the recorder writes them down; once, even if it does it twice."""
     ring.more(10)
     ring.view.header["lost"][1:6] = [5, 0, 2**32 + 3, 7, 0]
     ring.view.header["told"][4] = 7
@@ -140,7 +133,6 @@ def test_lost_events_that_no_record_tells_of(ring: Ring, tmp_path: Path) -> None
 
 
 def test_file_names() -> None:
-    """What is no spool of ours is left alone."""
     name = SpoolName(RUN, 2**64 - 1, RECORDS)
     assert SpoolName.parse(str(name)) == name
     for other in ("x.records", f"{RUN}-1.records", f"{name}.refused", f"{RUN}-{1:016x}.parquet"):
@@ -148,14 +140,12 @@ def test_file_names() -> None:
 
 
 def test_chunks(tmp_path: Path) -> None:
-    """Each with the position of its first record; half a record is left out."""
     path = tmp_path / str(SpoolName(RUN, 50, RECORDS))
     path.write_bytes(records(25).tobytes() + b"x" * 63)
     assert [(at, len(part)) for at, part in chunks(path, 10)] == [(50, 10), (60, 10), (70, 5)]
 
 
 def test_counters_line_that_is_half(tmp_path: Path) -> None:
-    """A killed recorder's last line is left out, and the first line is no row."""
     path = tmp_path / "c.counters"
     path.write_bytes(b'{"host":"h"}\n{"time":1}\n{"time":2}\n{"ti')
     assert [row["time"] for row in counter_rows(path)] == [1, 2]

@@ -24,7 +24,6 @@ DAY = 24 * 3600 * 10**9
 
 
 def spool(trace: Path, made: np.ndarray[Any, Any], position: int = 0) -> Path:
-    """A full spool of records."""
     folder = trace / "_spool"
     folder.mkdir(exist_ok=True)
     path = folder / str(SpoolName(RUN, position, RECORDS))
@@ -34,7 +33,6 @@ def spool(trace: Path, made: np.ndarray[Any, Any], position: int = 0) -> Path:
 
 
 def convert(trace: Path, made: np.ndarray[Any, Any], position: int = 0) -> list[tuple[str, int]]:
-    """Make files of records; returns their paths below the trace, and their rows."""
     found: list[tuple[str, int]] = []
 
     def written(path: Path, count: int) -> None:
@@ -48,7 +46,6 @@ def convert(trace: Path, made: np.ndarray[Any, Any], position: int = 0) -> list[
 
 
 def counter_row(**values: Any) -> dict[str, Any]:
-    """A row of counters."""
     row: dict[str, Any] = {column.name: 0 for column in COUNTER_COLUMNS}
     row |= {"time": NOON // 1000, **asdict(ORIGIN), "last": False, "pools": [], "full_rings": []}
     return row | values
@@ -63,7 +60,6 @@ PHYSICAL = {
 
 
 def test_a_file(tmp_path: Path) -> None:
-    """Types, nullability, compression and statistics, as the columns are declared."""
     made = records(1000)
     made["kind"] = np.arange(1000) % 6 + 1
     assert convert(tmp_path, made) == [
@@ -85,7 +81,6 @@ def test_a_file(tmp_path: Path) -> None:
 
 
 def test_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spool that is longer than a row group becomes several files."""
     monkeypatch.setattr(parquet, "GROUP_ROWS", 100)
     found = convert(tmp_path, records(250), position=1000)
     assert [(Path(name).stem, count) for name, count in found] == [
@@ -96,7 +91,6 @@ def test_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_again_and_with_more(tmp_path: Path) -> None:
-    """To convert a spool again replaces its files; with more records, by longer ones."""
     made = records(30)
     assert convert(tmp_path, made[:20]) == convert(tmp_path, made[:20])
     assert convert(tmp_path, made)[0][1] == 30
@@ -106,7 +100,6 @@ def test_again_and_with_more(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["numpy", "pandas", "dataset"])
 def test_other_readers(tmp_path: Path, name: str) -> None:
-    """A dataset with its folders as columns."""
     convert(tmp_path, records(10))
     table = pyarrow.dataset.dataset(tmp_path / "events", partitioning="hive").to_table()
     assert set(table.column_names) == {c.name for c in EVENT_COLUMNS} | {"date", "hour"}
@@ -120,7 +113,6 @@ def test_other_readers(tmp_path: Path, name: str) -> None:
 
 
 def test_appears_by_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file is on the disk before it has its name, and its name before anybody is told."""
     steps: list[str] = []
     fsync, rename = os.fsync, os.rename
 
@@ -150,7 +142,6 @@ def _warn(text: str) -> None:
 
 
 def test_hour_borders(tmp_path: Path) -> None:
-    """By whole microseconds: a row is in the folder of the hour that its time says."""
     edge = NOON + HOUR
     times = [edge - 1000, edge - 1, edge, edge + 1, edge - 2 * HOUR, edge + 11 * HOUR]
     made = records(6, time_ns=np.array(times) - BOOT)
@@ -171,7 +162,6 @@ def test_hour_borders(tmp_path: Path) -> None:
 
 
 def test_hours_of_virtual_clocks(tmp_path: Path) -> None:
-    """From 1970, and before it, to the end of 64 bits."""
     made = records(4, time_ns=[0, -1, -(2**63), 2**63 - 1], scheduled_ns=0)
     path = spool(tmp_path, made)
     path.with_suffix(FACTS).write_bytes(b"".join(Facts(ORIGIN).lines()))
@@ -187,7 +177,6 @@ def test_hours_of_virtual_clocks(tmp_path: Path) -> None:
 
 
 def test_counters(tmp_path: Path) -> None:
-    """Rows as they were; pools as lists of structs."""
     pools = [{"name": "requests", "size": 64 << 20, "used": -5, "depleted_ns": 2**63 - 1}]
     rows = [counter_row(fired=1), counter_row(fired=2, pools=pools, last=True)]
     rows[1]["time"] += 3600 * 10**6
@@ -211,7 +200,6 @@ def test_counters(tmp_path: Path) -> None:
 
 
 def test_no_counters(tmp_path: Path) -> None:
-    """A spool without a row becomes nothing."""
     path = tmp_path / str(SpoolName(RUN, 1, COUNTERS))
     path.write_bytes(next(facts().lines()))
     convert_counters(path, tmp_path, lambda *_: pytest.fail("a file"))
@@ -226,7 +214,6 @@ NOW = NOON + 10 * DAY
 def make(
     trace: Path, age_days: int, number: int, size: int = 1000, dataset: str = "events"
 ) -> Path:
-    """A file of a trace, of a size and age."""
     folder = trace / dataset / f"date=2026-11-{number:02d}" / "hour=07"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{RUN}-{number:016x}.parquet"
@@ -236,13 +223,11 @@ def make(
 
 
 def numbers(trace: Path, dataset: str = "events") -> list[int]:
-    """Which files of `make` are there."""
     return sorted(int(file.path.stem[-16:], 16) for file in files(trace)
                   if file.path.is_relative_to(trace / dataset))  # fmt: skip
 
 
 def test_by_age(tmp_path: Path) -> None:
-    """Older files go, and the folders that are empty then."""
     for number in range(1, 8):
         make(tmp_path, 10 - number, number)
     removed = retain(tmp_path, 5 * DAY, None, NOW)
@@ -254,7 +239,6 @@ def test_by_age(tmp_path: Path) -> None:
 
 
 def test_by_bytes(tmp_path: Path) -> None:
-    """The oldest go until the rest is not too much; counters count, too."""
     for number in range(1, 8):
         make(tmp_path, 10 - number, number)
     make(tmp_path, 9, 1, 500, "counters")
@@ -266,7 +250,6 @@ def test_by_bytes(tmp_path: Path) -> None:
 
 
 def test_both_bounds(tmp_path: Path) -> None:
-    """Whichever is reached first."""
     for number in range(1, 8):
         make(tmp_path, 10 - number, number)
     retain(tmp_path, 8 * DAY, 3000, NOW)
@@ -276,7 +259,6 @@ def test_both_bounds(tmp_path: Path) -> None:
 
 
 def test_the_newest_file_stays(tmp_path: Path) -> None:
-    """Of each dataset, however old and large."""
     for number in range(1, 4):
         make(tmp_path, 100 - number, number)
         make(tmp_path, 200 - number, number, dataset="counters")
@@ -287,7 +269,6 @@ def test_the_newest_file_stays(tmp_path: Path) -> None:
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
-    """Other names, other folders, links, and what they lead to."""
     outside = tmp_path / "outside"
     elsewhere = make(outside, 100, 1)
     trace = tmp_path / "trace"
@@ -315,7 +296,6 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
 
 
 def test_nothing_to_retain(tmp_path: Path) -> None:
-    """No bound, no files, no directory."""
     make(tmp_path, 1000, 1)
     make(tmp_path, 1000, 2)
     assert retain(tmp_path, None, None, NOW) == []

@@ -23,7 +23,6 @@ settings = pytest.fixture(autouse=True)(small_spools)
 
 
 def test_all_becomes_parquet(ring: Ring, tmp_path: Path) -> None:
-    """Full spools become files of their own; the ring is empty, and so is the folder of spools."""
     recorder = Recorder(ring, tmp_path).resume()
     ring.more(250)
     assert recorder.take() == 250
@@ -42,7 +41,6 @@ def test_all_becomes_parquet(ring: Ring, tmp_path: Path) -> None:
 def test_it_takes_what_was_there_when_it_looked(
     ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Records that come meanwhile are for the next look: under load there would be no end."""
     recorder = Recorder(ring, tmp_path).resume()
     ring.more(90)
     tail, take = ring.view.tail, _native.trace_take
@@ -57,7 +55,6 @@ def test_it_takes_what_was_there_when_it_looked(
 
 
 def test_around_the_end_of_the_ring_and_of_64_bits(tmp_path: Path) -> None:
-    """Positions are free-running."""
     ring = Ring(bits=6, position=2**64 - 70)
     recorder = Recorder(ring, tmp_path).resume()
     for _ in range(5):
@@ -71,7 +68,6 @@ def test_around_the_end_of_the_ring_and_of_64_bits(tmp_path: Path) -> None:
 
 
 def test_killed_after_the_append(ring: Ring, tmp_path: Path) -> None:
-    """The spool has records, the head has not moved: they are in both, and in the trace once."""
     ring.more(30)
     first = Recorder(ring, tmp_path).resume()
     head = ring.view.head
@@ -83,7 +79,6 @@ def test_killed_after_the_append(ring: Ring, tmp_path: Path) -> None:
 
 
 def test_killed_within_the_append(ring: Ring, tmp_path: Path) -> None:
-    """The spool ends with half a record, some of the records before it are not released."""
     ring.more(30)
     first = Recorder(ring, tmp_path).resume()
     head = ring.view.head
@@ -96,7 +91,6 @@ def test_killed_within_the_append(ring: Ring, tmp_path: Path) -> None:
 
 
 def test_killed_before_the_spool_was_removed(ring: Ring, tmp_path: Path) -> None:
-    """The Parquet file is there: it is made again, and nothing is there twice."""
     ring.more(30)
     first = Recorder(ring, tmp_path).resume()
     first.take()
@@ -110,7 +104,6 @@ def test_killed_before_the_spool_was_removed(ring: Ring, tmp_path: Path) -> None
 
 
 def test_two_spools_left(ring: Ring, tmp_path: Path) -> None:
-    """The older one is full; the newer one is gone on with."""
     first = Recorder(ring, tmp_path).resume()
     ring.more(130)
     first.take()
@@ -122,7 +115,6 @@ def test_two_spools_left(ring: Ring, tmp_path: Path) -> None:
 
 
 def test_spool_without_facts(ring: Ring, tmp_path: Path) -> None:
-    """Killed between the two files: there is no record without facts."""
     made = tmp_path / "_spool"
     made.mkdir()
     (made / f"{RUN}-{ring.view.head:016x}{FACTS}").write_bytes(b'{"segment":"x","ho')
@@ -169,7 +161,6 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[Callable
 
 
 def live(ring: Ring, trace: Path) -> None:
-    """One recorder's life, orderly."""
     recorder = Recorder(ring, trace).resume()
     recorder.finish()
     assert recorder.said == []
@@ -177,7 +168,6 @@ def live(ring: Ring, trace: Path) -> None:
 
 
 def test_killed_at_each_step(ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever it was, the next one makes the same trace of it."""
     number = reached = 0
     while reached >= number:
         number += 1
@@ -199,7 +189,6 @@ def test_killed_at_each_step(ring: Ring, tmp_path: Path, monkeypatch: pytest.Mon
 def test_killed_again_and_again(
     ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng_seed: int
 ) -> None:
-    """Each life ends at a random step, and finds what several before it left."""
     rng = np.random.default_rng(rng_seed)
     for _ in range(60):
         ring.more(int(rng.integers(0, min(90, ring.view.size - ring.view.waiting))))
@@ -214,7 +203,6 @@ def test_killed_again_and_again(
 
 
 def test_no_room_for_the_spool(ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was written of a batch is cut off; the records stay in the ring."""
     recorder = Recorder(ring, tmp_path).resume()
     ring.more(30)
     recorder.take()
@@ -239,7 +227,6 @@ def test_no_room_for_the_spool(ring: Ring, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_no_room_for_parquet(ring: Ring, tmp_path: Path) -> None:
-    """The spool stays until there is; it is said what is in the way, and that it is gone."""
     (tmp_path / "events").write_text("in the way")
     ring.more(10)
     recorder = Recorder(ring, tmp_path).resume()
@@ -255,7 +242,6 @@ def test_no_room_for_parquet(ring: Ring, tmp_path: Path) -> None:
 
 
 def test_directory_removed(ring: Ring, tmp_path: Path) -> None:
-    """What was in the spool is gone, and said; what is in the ring is kept in a new one."""
     trace = tmp_path / "trace"
     trace.mkdir()
     recorder = Recorder(ring, trace).resume()
@@ -271,7 +257,6 @@ def test_directory_removed(ring: Ring, tmp_path: Path) -> None:
 
 
 def test_spool_was_cut(ring: Ring, tmp_path: Path) -> None:
-    """By somebody else: it is said how many records are missing; the rest is kept."""
     first = Recorder(ring, tmp_path).resume()
     ring.more(30)
     first.take()
@@ -285,7 +270,6 @@ def test_spool_was_cut(ring: Ring, tmp_path: Path) -> None:
 
 
 def test_spool_of_another_ring_of_the_run(tmp_path: Path) -> None:
-    """The trace was switched off and on again: positions go on elsewhere, no file is replaced."""
     old = Ring(position=5 << 40)
     recorder = Recorder(old, tmp_path).resume()
     old.more(20)
@@ -300,7 +284,6 @@ def test_spool_of_another_ring_of_the_run(tmp_path: Path) -> None:
 
 
 def test_records_that_are_none(ring: Ring, tmp_path: Path) -> None:
-    """After a crash of the host a spool may have holes: they are left out, and counted."""
     recorder = Recorder(ring, tmp_path).resume()
     ring.more(30)
     recorder.take()
@@ -314,7 +297,6 @@ def test_records_that_are_none(ring: Ring, tmp_path: Path) -> None:
 
 
 def test_spool_that_cannot_be_read(ring: Ring, tmp_path: Path) -> None:
-    """Without facts nobody knows whose records they are: they are kept aside."""
     recorder = Recorder(ring, tmp_path).resume()
     ring.more(30)
     recorder.take()

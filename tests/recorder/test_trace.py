@@ -17,18 +17,15 @@ FIRED = 3
 
 
 def traced(capacity: int = 1024, **settings: int) -> LocalWheel:
-    """A wheel that records, and began a while ago."""
     return LocalWheel(capacity, trace=ROOM, start_ns=START, payload_bytes=16, **settings)
 
 
 def row(kind: str, id: int, **fields: int | None) -> Row:
-    """What a record of worker 0's timer says that was scheduled at START for itself."""
     row = Row(kind, id, START, START, START, 0, 1, 0, 0, 0, None, 0, 0, 1)
     return row._replace(**fields)
 
 
 def test_one_shot() -> None:
-    """Scheduled when the clock meets it, expired with what its completion says."""
     with traced() as wheel:
         timers = wheel.worker()
         id = timers.schedule(0.0105, 77, payload=b"hello")
@@ -45,7 +42,6 @@ def test_one_shot() -> None:
 
 
 def test_cancelled() -> None:
-    """When the clock learns of it, once."""
     with traced() as wheel:
         timers = wheel.worker()
         id = timers.schedule(1.0)
@@ -62,7 +58,6 @@ def test_cancelled() -> None:
 
 
 def test_cancelled_before_the_clock_saw_it() -> None:
-    """Beginning and end at once: no timer is missing from the trace."""
     with traced() as wheel:
         timers = wheel.worker()
         ids = [timers.schedule(1.0) for _ in range(3)]
@@ -78,7 +73,6 @@ def test_cancelled_before_the_clock_saw_it() -> None:
 
 
 def test_rescheduled_earlier() -> None:
-    """The clock is told, and says so at once; twice before it looked is one record of two."""
     with traced() as wheel:
         timers = wheel.worker()
         id = timers.schedule(1.0)
@@ -95,7 +89,6 @@ def test_rescheduled_earlier() -> None:
 
 
 def test_rescheduled_later() -> None:
-    """Nobody tells the clock: it finds out when the old bucket is due."""
     with traced() as wheel:
         timers = wheel.worker()
         id = timers.schedule(0.010)
@@ -115,7 +108,6 @@ def test_rescheduled_later() -> None:
 
 @pytest.mark.parametrize("end", ["cancelled", "expired"])
 def test_changes_that_no_look_met_stand_before_the_end(end: str) -> None:
-    """Moved before the clock saw it at all, and moved just before its end: both are counted."""
     with traced() as wheel:
         timers = wheel.worker()
         id = timers.schedule(5.0)
@@ -134,7 +126,6 @@ def test_changes_that_no_look_met_stand_before_the_end(end: str) -> None:
 
 
 def test_periodic() -> None:
-    """Each tick is an expiration, touches the state word too, and is no change of the deadline."""
     with traced() as wheel:
         timers = wheel.worker()
         id = timers.schedule(0.010, interval=0.010)
@@ -161,7 +152,6 @@ def test_periodic() -> None:
 
 
 def test_missed_ticks() -> None:
-    """What a periodic timer skipped stands in the record, as in the completion."""
     with traced() as wheel:
         timers = wheel.worker()
         timers.schedule(0.0001, interval=0.0001)
@@ -173,7 +163,6 @@ def test_missed_ticks() -> None:
 
 
 def test_sent_to_others() -> None:
-    """`worker` is who owns the timer, `receiver` who reads it, if that is another."""
     with traced() as wheel:
         owner, other = wheel.worker(0), wheel.worker(2)
         for target in (None, "w0", "w2"):
@@ -191,7 +180,6 @@ def test_sent_to_others() -> None:
 
 @pytest.mark.parametrize(("clock", "kind"), [("realtime", 1), ("boottime", 2)])
 def test_other_clocks(clock: str, kind: int) -> None:
-    """An expiration's times are on the timer's clock: their difference is the lateness."""
     with traced() as wheel:
         timers = wheel.worker()
         id = timers.schedule_at((START + 10 * MS) / 1e9, clock=clock)
@@ -206,7 +194,6 @@ def test_other_clocks(clock: str, kind: int) -> None:
 
 
 def test_the_end_of_time() -> None:
-    """A deadline that saturates is told as INT64_MAX: too far to mean anything."""
     with traced() as wheel:
         timers = wheel.worker()
         timers.schedule(1e12)
@@ -242,7 +229,6 @@ def test_behind_a_full_ring() -> None:
 
 
 def test_behind_a_full_ring_by_the_real_clock() -> None:
-    """There what waits is as late as it is: it has the time when it was put into the ring."""
     pipes = os.pipe(), os.pipe(), os.pipe()
     bell, control, clock_set = (reader for reader, _ in pipes)
     os.write(pipes[1][1], b"!")  # a run ends when the clock could sleep
@@ -274,7 +260,6 @@ def test_behind_a_full_ring_by_the_real_clock() -> None:
 
 
 def test_generations_wrap() -> None:
-    """Ids follow the generation of the state word over its end, past 0."""
     with traced(64) as wheel:
         wheel.slots.states.setflags(write=True)
         wheel.slots.states[:] = (2**32 - 1) << 32
@@ -288,7 +273,6 @@ def test_generations_wrap() -> None:
 
 
 def test_versions_wrap() -> None:
-    """The version of a state word has 23 bits: changes over its end are counted."""
     with traced() as wheel:
         timers = wheel.worker()
         id = timers.schedule(5.0)
@@ -309,7 +293,6 @@ def test_versions_wrap() -> None:
 
 
 def test_no_trace_no_records() -> None:
-    """A wheel without a trace says nothing, and a trace belongs to a wheel of its size."""
     with LocalWheel(1024) as wheel, LocalWheel(2048) as other:
         wheel.worker().schedule(0.001)
         wheel.begin_trace(ROOM)
@@ -320,7 +303,6 @@ def test_no_trace_no_records() -> None:
 
 
 def test_the_workers_account(rng_seed: int) -> None:
-    """Once the clock has looked at everything, the trace counts what the workers counted."""
     rng = np.random.default_rng(rng_seed)
     with traced(4096) as wheel:
         workers = [wheel.worker(row) for row in range(3)]

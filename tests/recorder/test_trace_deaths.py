@@ -18,18 +18,15 @@ ROOM = 12
 
 
 def word(wheel: LocalWheel, name: str) -> npt.NDArray[np.uint64]:
-    """A word of worker 0's segment, writable."""
     offset = next(field.offset for field in layout()["worker"][1] if field.name == name)
     return np.frombuffer(wheel.worker_memories[0], "u8", 1, offset)
 
 
 def unsubmit(wheel: LocalWheel) -> None:
-    """Worker 0 died before it published its last submission."""
     word(wheel, "sub_tail")[0] -= np.uint64(1)
 
 
 def traced(capacity: int = 1024, **settings: int) -> LocalWheel:
-    """A wheel that records."""
     return LocalWheel(capacity, trace=ROOM, payload_bytes=8, **settings)
 
 
@@ -65,7 +62,6 @@ def test_dropped_with_its_owner() -> None:
 
 @pytest.mark.parametrize("page", ["shm_layout", "docs/metrics", "docs/trace", "docs/tutorial"])
 def test_what_the_counter_dropped_has_is_said(page: str) -> None:
-    """Both kinds, as the test above counts; the tutorial shows the text of `wheeld status`."""
     lines = (ROOT / f"{page}.md").read_text().splitlines()
     about = [line for line in lines if "dropped" in line and ("|" in line or "fired  " in line)]
     assert any("armed, or expired and unread" in line for line in about)
@@ -73,7 +69,6 @@ def test_what_the_counter_dropped_has_is_said(page: str) -> None:
 
 @pytest.mark.parametrize("policy", [KEEP, REROUTE])
 def test_inherited(policy: int) -> None:
-    """A timer that goes on under another owner goes on in the trace: one beginning, one end."""
     with traced() as wheel:
         dying, heir = wheel.worker(0, group="all"), wheel.worker(1, group="all")
         ids = [dying.schedule(delay) for delay in (0.001, 0.5, 1.0)]
@@ -101,8 +96,6 @@ def test_inherited(policy: int) -> None:
 
 
 class Traced(Lives):
-    """Whether all slots are free in the end is test_recovery's matter."""
-
     def _claim_everything(self) -> None:
         pass
 
@@ -110,7 +103,6 @@ class Traced(Lives):
 @pytest.mark.parametrize("policies", [(DROP,), (KEEP,), (REROUTE,), (DROP, KEEP, REROUTE)])
 @pytest.mark.parametrize("restarts", [0.0, 0.05])
 def test_random_lives(policies: tuple[int, ...], restarts: float, rng_seed: int) -> None:
-    """Workers and clocks die at random between calls: every story has one beginning and one end."""
     lives = Traced(rng_seed, policies, restarts, trace=15)
     lives.play(2000)
     wheel = lives.wheel
@@ -128,7 +120,6 @@ def test_random_lives(policies: tuple[int, ...], restarts: float, rng_seed: int)
 
 
 def test_a_new_clock_goes_on() -> None:
-    """What is recorded is not recorded again; what the dead clock had not met is."""
     with traced() as wheel:
         timers = wheel.worker()
         met = timers.schedule(1.0)
@@ -154,7 +145,6 @@ def test_a_new_clock_goes_on() -> None:
 
 
 def test_expired_and_not_published() -> None:
-    """A clock dies before it has published what it recorded: sent again, not recorded again."""
     with traced() as wheel:
         timers = wheel.worker()
         timers.schedule_many([0.001] * 5)
@@ -172,7 +162,6 @@ def test_expired_and_not_published() -> None:
 
 
 def test_a_tick_that_is_done_again() -> None:
-    """The same for a periodic timer, whose tick the next clock does again: one record."""
     with traced() as wheel:
         timers = wheel.worker()
         id = timers.schedule(0.001, interval=0.001)
@@ -196,7 +185,6 @@ def test_a_tick_that_is_done_again() -> None:
 
 
 def test_found_when_the_trace_began() -> None:
-    """A trace that is new to a clock begins with what is armed, as found; no end is in it."""
     with LocalWheel(1024) as wheel:
         timers = wheel.worker()
         far, near = timers.schedule(3.0, 7), timers.schedule(0.001)
@@ -231,7 +219,6 @@ def test_found_when_the_trace_began() -> None:
 
 
 def test_armed_again_without_having_it_back() -> None:
-    """The story of the timer that vanished ends, as far as it is known; the next one begins."""
     with traced() as wheel:
         timers = wheel.worker()
         id = timers.schedule(1.0, 7)
@@ -251,7 +238,6 @@ def test_armed_again_without_having_it_back() -> None:
 
 
 def test_armed_again_and_cancelled_while_the_ring_is_full() -> None:
-    """The story of the timer that vanished ends all the same, if only as a count."""
     with LocalWheel(64, trace=4) as wheel:
         id = int(wheel.worker().schedule_many([9.0] * 17)[0])
         wheel.settle()
@@ -266,7 +252,6 @@ def test_armed_again_and_cancelled_while_the_ring_is_full() -> None:
 
 
 def submit(wheel: LocalWheel, submission: int) -> None:
-    """What a hostile worker 0 writes into its ring."""
     tail = word(wheel, "sub_tail")
     subs = np.frombuffer(wheel.worker_memories[0], "u8", 1 << 10, wheel.sizes["sub_off"])
     subs[int(tail[0]) % len(subs)] = submission
@@ -274,13 +259,11 @@ def submit(wheel: LocalWheel, submission: int) -> None:
 
 
 def test_scribbled_states_cost_records_only(rng_seed: int) -> None:
-    """Whatever stands in states and slots: the clock goes on, and the accounts add up."""
     for rng in np.random.default_rng(rng_seed).spawn(100):
         scribble_states(rng)
 
 
 def scribble_states(rng: np.random.Generator) -> None:
-    """One daemon's life with it."""
     with traced(256) as wheel:
         victim, honest = wheel.worker(0), wheel.worker(1)
         wheel.scribbled = True

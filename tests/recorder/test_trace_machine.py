@@ -27,13 +27,11 @@ class Recorder(Oracle):
         self.fired.append((timer.owner, timer.target, self.unread[timer.target][-1]))
 
     def cancel(self, id: int) -> bool:
-        """Keeps the id."""
         won = super().cancel(id)
         self.cancelled[id] += won
         return won
 
     def reschedule(self, id: int, delay: int) -> bool:
-        """Counts it."""
         won = super().reschedule(id, delay)
         self.moved[id] += won
         return won
@@ -46,19 +44,16 @@ class TracedMachine(WheelMachine):
 
     @rule()
     def restart(self) -> None:
-        """The clock dies between two passes; the trace goes on where it was."""
         self.move_to(self.oracle.now)  # a new clock may be a tick late with what is due at once
         self.wheel.restart_clock()
 
     @invariant()
     def accounts_add_up(self) -> None:
-        """After every step."""
         if hasattr(self, "oracle"):
             self.rows = [*getattr(self, "rows", []), *new_rows(self.wheel)]
             assert_accounted(self.wheel, self.rows)
 
     def end(self) -> None:
-        """What was recorded is what happened."""
         super().end()
         self.accounts_add_up()
         rows, recorder = self.rows, self.oracle
@@ -94,7 +89,6 @@ class TracedMachine(WheelMachine):
     ("tick", "bits", "position"), [(MS, 6, 0), (1, 3, 2**64 - 200), (3600 * 10**9, 6, 2**32 - 200)]
 )
 def test_the_trace_agrees_with_the_oracle(tick: int, bits: int, position: int) -> None:
-    """For several ticks, and with positions that run over their edges."""
     machine = type(
         f"Traced{tick}x{bits}",
         (TracedMachine,),

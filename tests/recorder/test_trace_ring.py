@@ -16,14 +16,12 @@ EDGES = [0, 2**31, 2**32, 2**48, 2**63, 2**64]
 
 
 def memory(capacity: int = 64, bits: int = 4, position: int = 0) -> mmap.mmap:
-    """A trace segment without a clock."""
     found = mmap.mmap(-1, _native.trace_bytes(capacity, bits))
     _native.create_trace(found, capacity, bits, 7, position)
     return found
 
 
 def test_sizes() -> None:
-    """A word for each slot and the ring, each from a page of its own; header and ends agree."""
     for capacity, bits in ((64, 4), (4096, 10), (64 * 33, 20)):
         trace = memory(capacity, bits)
         header = TraceView(trace).header
@@ -36,7 +34,6 @@ def test_sizes() -> None:
 
 @pytest.mark.parametrize("bits", [3, 29])
 def test_sizes_out_of_range(bits: int) -> None:
-    """A ring of too few or far too many records is refused."""
     with pytest.raises(ValueError, match=r"2\*\*4 to 2\*\*28 records"):
         _native.trace_bytes(64, bits)
     with pytest.raises(ValueError, match=r"2\*\*4 to 2\*\*28 records"):
@@ -44,7 +41,6 @@ def test_sizes_out_of_range(bits: int) -> None:
 
 
 def test_foreign_memory_is_refused() -> None:
-    """Neither the clock nor the recorder follows what is in a segment of another kind or shape."""
     with LocalWheel(64) as wheel:
         for wrong in (mmap.mmap(-1, 1 << 16), wheel.wheel_memory, memory(128)):
             with pytest.raises(ValueError, match=r"not a ready trace segment|trace of 128 slots"):
@@ -64,14 +60,12 @@ def test_foreign_memory_is_refused() -> None:
 
 
 def test_the_segment_is_a_kind_of_its_own() -> None:
-    """Attach tells it from the others."""
     segments.check(memory(), segments.KINDS["trace"], "it")
     with pytest.raises(segments.SegmentError, match="is not a slots segment"):
         segments.check(memory(), segments.KINDS["slots"], "it")
 
 
 def test_take_and_release() -> None:
-    """Taking copies and moves nothing; whole records only; releasing makes room."""
     with LocalWheel(64, trace=4) as wheel:
         timers = wheel.worker()
         ids = timers.schedule_many([1.0] * 10)
@@ -121,7 +115,6 @@ LOST = Counter(expired=2, cancelled=3, rescheduled=2)
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("before", [0, 1, 15, 17])
 def test_overflow_is_exact(edge: int, before: int) -> None:
-    """What finds the ring full is counted by kind, and told of when there is room; nobody waits."""
     with LocalWheel(64, trace=4, trace_at=(edge - before) % 2**64) as wheel:
         fill(wheel)
         assert wheel.trace.lost() == {"scheduled": 0, "dropped": 0, **LOST}
@@ -142,7 +135,6 @@ def test_overflow_is_exact(edge: int, before: int) -> None:
 
 
 def test_what_is_missing_is_told_before_what_follows() -> None:
-    """The next event comes after the word of what is missing, as far as there is room."""
     with LocalWheel(64, trace=4) as wheel:
         timers = fill(wheel)
         assert len(new_rows(wheel)) == 16
@@ -153,7 +145,6 @@ def test_what_is_missing_is_told_before_what_follows() -> None:
 
 @pytest.mark.parametrize("room", [1, 2, 3, 4])
 def test_little_room(room: int) -> None:
-    """With room for a part only, the rest stays to be told; an event that finds none is lost."""
     with LocalWheel(64, trace=4) as wheel:
         fill(wheel)
         rows = [row_of(record) for record in wheel.events(room)]
@@ -169,7 +160,6 @@ def test_little_room(room: int) -> None:
 
 
 def test_begun_and_ended_in_one_look() -> None:
-    """A timer that is cancelled before the clock meets it is lost twice, moved or not."""
     with LocalWheel(64, trace=4) as wheel:
         timers = fill(wheel)
         before, pending = wheel.trace.lost(), wheel.trace.pending
@@ -199,7 +189,6 @@ def test_begun_and_ended_in_one_look() -> None:
 
 
 def test_more_than_a_number_holds() -> None:
-    """Billions of missing events are told in pieces."""
     with LocalWheel(64, trace=4) as wheel:
         wheel.trace.header["lost"][4] = 2**32 + 5
         wheel.trace.header["counts"][4] = 2**32 + 5
@@ -213,7 +202,6 @@ def test_more_than_a_number_holds() -> None:
 
 
 def test_what_is_missing_outlives_the_clock() -> None:
-    """The next clock tells of what the last one lost."""
     with LocalWheel(64, trace=4) as wheel:
         fill(wheel)
         rows = new_rows(wheel)
@@ -227,7 +215,6 @@ def test_what_is_missing_outlives_the_clock() -> None:
 
 @pytest.mark.parametrize("edge", EDGES)
 def test_positions_wrap(edge: int, rng_seed: int) -> None:
-    """A ring whose positions run over an edge: nothing is missing, doubled or torn."""
     rng = np.random.default_rng(rng_seed)
     with LocalWheel(1024, trace=6, trace_at=(edge - 100) % 2**64) as wheel:
         timers, rows = wheel.worker(), []
@@ -249,7 +236,6 @@ def test_positions_wrap(edge: int, rng_seed: int) -> None:
 
 
 def test_a_scribbled_head_gives_no_room() -> None:
-    """A recorder that is out of its mind costs records, not the clock."""
     with LocalWheel(64, trace=4) as wheel:
         timers = wheel.worker()
         wheel.trace.header["rec_head"] = 12345

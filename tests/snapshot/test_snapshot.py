@@ -26,7 +26,6 @@ MONOTONIC, REALTIME, BOOTTIME = 0, 1, 2
 
 
 def test_a_round_trip_through_a_file(tmp_path: Path) -> None:
-    """Cookie, payload, id, clock and the time that was left come back; the owner receives them."""
     path = tmp_path / "w.snapshot"
     with LocalWheel(payload_bytes=16, start_ns=100 * SECOND) as wheel:
         timers = named(wheel, 0, "web")
@@ -68,7 +67,6 @@ BY_NAME = {"target": "a row may be another after a restart, so it is kept as a n
 
 
 def test_every_field_of_a_slot_is_kept(tmp_path: Path, rng_seed: int) -> None:
-    """Whatever its owner may write there comes back, all bits of it: a field that is new, too."""
     rng, path = np.random.default_rng(rng_seed), tmp_path / "w.snapshot"
     assert {*FIELDS, *BY_NAME} == set(dtype_of("slot").names or ())
     with LocalWheel(payload_bytes=65528, capacity=64) as wheel:
@@ -95,7 +93,6 @@ def test_every_field_of_a_slot_is_kept(tmp_path: Path, rng_seed: int) -> None:
 
 
 def test_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many blocks it takes to collect them and to write their payloads."""
     monkeypatch.setattr(snapshot_collect, "BLOCK_SLOTS", 64)
     monkeypatch.setattr(snapshot_restore, "_PAYLOAD_CHUNK", 7 * 16)
     with LocalWheel(payload_bytes=16) as wheel:
@@ -112,7 +109,6 @@ def test_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ids_stay_valid_and_unique() -> None:
-    """Old ids cancel and move what they named; no slot's generation goes back; no slot is lost."""
     with LocalWheel(capacity=256, max_workers=2) as wheel:
         timers, other = named(wheel, 0, "web"), wheel.worker(1)
         for _ in range(5):  # slots that were used, and hold nothing now
@@ -140,7 +136,6 @@ def test_ids_stay_valid_and_unique() -> None:
 
 
 def test_slots_that_were_never_used_are_not_lost() -> None:
-    """The rest of a claimed slab goes to its owner."""
     with LocalWheel(capacity=64) as wheel:
         named(wheel, 0, "web").schedule(1.0)
         snapshot = take(wheel)
@@ -151,7 +146,6 @@ def test_slots_that_were_never_used_are_not_lost() -> None:
 
 
 def test_periodic_timers_go_on_along_their_grid() -> None:
-    """The next tick comes when it would have come; ticks that were read do not come again."""
     with LocalWheel(start_ns=10 * SECOND) as wheel:
         timers = named(wheel, 0, "web")
         timers.schedule(0.010, cookie=1, interval=0.1)
@@ -207,7 +201,6 @@ def test_what_fired_and_was_not_received_comes_again() -> None:
 
 
 def test_a_slot_that_is_given_back_during_the_look() -> None:
-    """Its owner may fill it anew before it arms it: no field of the next tenant gets in."""
     with LocalWheel() as wheel:
         timers = named(wheel, 0, "web")
         id = timers.schedule(0.001, cookie=1)
@@ -228,7 +221,6 @@ def test_a_slot_that_is_given_back_during_the_look() -> None:
 
 
 def test_targets_come_back_by_name() -> None:
-    """To a worker, to a group, to one that is gone; and what a target has yet to read."""
     with LocalWheel(max_workers=8) as wheel:
         timers, _ = named(wheel, 0, "web"), wheel.worker(1, "unnamed")
         reader, gone = named(wheel, 2, "reader"), named(wheel, 3, "gone")
@@ -266,7 +258,6 @@ def test_targets_come_back_by_name() -> None:
      (2, 0, 0, 0), (4, 1, 0, 0), (0, 0, 1, 0)],
 )  # fmt: skip
 def test_whose_timers_are_taken(state: int, on_death: int, is_named: int, taken: int) -> None:
-    """Those of named workers that are there or are to come back; the others are counted."""
     with LocalWheel() as wheel:
         timers = named(wheel, 0, "web")
         timers.schedule(1.0)
@@ -279,7 +270,6 @@ def test_whose_timers_are_taken(state: int, on_death: int, is_named: int, taken:
 
 
 def test_a_row_that_is_filled_during_the_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A target's name is of the same tenant as its incarnation, or it is no target."""
     with LocalWheel() as wheel:
         timers, _ = named(wheel, 0, "web"), named(wheel, 1, "reader")
         timers.schedule(1.0, to="reader")
@@ -301,7 +291,6 @@ def test_a_row_that_is_filled_during_the_look(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_empty_wheel() -> None:
-    """Nothing pending is a snapshot, too, and can be restored."""
     with LocalWheel() as wheel:
         snapshot = take(wheel)
         assert (len(snapshot.timers), snapshot.names) == (0, ())
@@ -311,7 +300,6 @@ def test_an_empty_wheel() -> None:
 
 
 def test_scribbled_slots_do_no_harm(tmp_path: Path, rng_seed: int) -> None:
-    """Whatever clients wrote into slots and owner words, the snapshot can be written and read."""
     rng = np.random.default_rng(rng_seed)
     with LocalWheel(payload_bytes=8) as wheel:
         timers = named(wheel, 0, "web")
@@ -328,7 +316,6 @@ def test_scribbled_slots_do_no_harm(tmp_path: Path, rng_seed: int) -> None:
 
 
 def test_private_timers_are_in_no_snapshot() -> None:
-    """Callbacks end with their process, and that ends before the snapshot is read."""
     with LocalWheel(payload_bytes=8) as wheel:
         timers = named(wheel, 0, "web")
         timers.call_later(1.0, print)
@@ -339,7 +326,6 @@ def test_private_timers_are_in_no_snapshot() -> None:
 
 
 def test_restoring_needs_fresh_segments_and_rows_for_the_owners() -> None:
-    """apply refuses, and writes nothing, where it would mix two wheels or lose an owner."""
     clocks = Clocks.of_virtual(0)
     plan = plan_restore(snapshot_of(some_timers(3), clocks), clocks, 1024, 8)
     with LocalWheel(payload_bytes=8) as wheel:
@@ -352,7 +338,6 @@ def test_restoring_needs_fresh_segments_and_rows_for_the_owners() -> None:
 
 
 def test_states_are_written_last() -> None:
-    """Until its last step a restore leaves nothing that a clock would take for a timer."""
     clocks = Clocks.of_virtual(0)
     plan = plan_restore(snapshot_of(some_timers(3), clocks), clocks, 1024, 0)
     with LocalWheel() as wheel:
@@ -382,7 +367,6 @@ def test_states_are_written_last() -> None:
     ],
 )
 def test_bad_options(values: dict[str, object], words: tuple[str, ...]) -> None:
-    """As of every other option, the message names the key, the value and what is allowed."""
     with pytest.raises(ConfigError) as caught:
         load(values)
     assert all(word in str(caught.value) for word in words), caught.value

@@ -31,7 +31,6 @@ class Host:
 
     @contextmanager
     def daemon(self, *options: str) -> Iterator[subprocess.Popen[str]]:
-        """A daemon that serves; stopped at the end of the block if it still runs."""
         process = self.start(*options)
         try:
             give_up = time.monotonic() + LONG
@@ -53,7 +52,6 @@ class Host:
                 process.stderr.close()
 
     def start(self, *options: str) -> subprocess.Popen[str]:
-        """A daemon that may refuse to start."""
         return subprocess.Popen(
             [sys.executable, "-m", "wheeld", "start", *self._options, *options],
             stderr=subprocess.PIPE,
@@ -61,30 +59,25 @@ class Host:
         )
 
     def connect(self, worker: str = "w") -> Timers:
-        """A worker, which is there until its daemon is gone."""
         self._connected.append(connect(str(self.directory), worker=worker))
         return self._connected[-1]
 
     def close(self) -> None:
-        """Close what was connected."""
         for timers in self._connected:
             timers.close()
 
     def snapshot(self) -> Path:
-        """Its file."""
         (path,) = self.states.glob("*.snapshot")
         return path
 
 
 @pytest.fixture
 def host(runtime_dir: Path, daemon_name: str) -> Iterator[Host]:
-    """A host with no daemon yet."""
     with closing(Host(runtime_dir, daemon_name)) as host:
         yield host
 
 
 def test_timers_outlive_a_stop(host: Host) -> None:
-    """Same ids, same time left, the periodic one too; a slot that is free stays free."""
     with host.daemon():
         first = host.connect()
         ids = [first.schedule(100.0 + n, n) for n in range(100)]
@@ -102,7 +95,6 @@ def test_timers_outlive_a_stop(host: Host) -> None:
 
 
 def test_a_crash_that_took_the_memory(host: Host) -> None:
-    """What the last periodic snapshot held comes back; what was scheduled after it does not."""
     with host.daemon("--snapshot-every", "50ms") as process:
         timers = host.connect()
         timers.schedule(1000.0, 1)
@@ -120,7 +112,6 @@ def test_a_crash_that_took_the_memory(host: Host) -> None:
 
 
 def test_a_damaged_snapshot_is_kept_aside(host: Host) -> None:
-    """The daemon says so, starts empty, and the file can still be looked at."""
     with host.daemon():
         host.connect().schedule(1000.0)
     content = bytearray(host.snapshot().read_bytes())
@@ -135,7 +126,6 @@ def test_a_damaged_snapshot_is_kept_aside(host: Host) -> None:
 
 
 def test_a_refused_start_leaves_the_snapshot(host: Host) -> None:
-    """Too small a capacity is an error that names the one needed, and costs nothing."""
     with host.daemon():
         timers = host.connect()
         timers.schedule_many([1000.0] * 500)
@@ -151,7 +141,6 @@ def test_a_refused_start_leaves_the_snapshot(host: Host) -> None:
 
 
 def test_fresh_does_not_restore(host: Host) -> None:
-    """--fresh begins with nothing."""
     with host.daemon():
         host.connect().schedule(1000.0)
     with host.daemon("--fresh"), host.connect() as timers:
@@ -159,7 +148,6 @@ def test_fresh_does_not_restore(host: Host) -> None:
 
 
 def test_nobody_came_back(host: Host) -> None:
-    """Restored timers whose worker does not come within --keep-for are dropped."""
     with host.daemon():
         host.connect().schedule(1000.0)
     with host.daemon("--keep-for", "50ms"):

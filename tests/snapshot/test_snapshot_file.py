@@ -24,19 +24,16 @@ CLOCKS = Clocks(10, 20, 30, "a-boot")
 
 
 def small(cookie: int = 7) -> Snapshot:
-    """Three timers with payloads."""
     timers = some_timers(3, cookie=cookie, payload_size=[1, 0, 4])
     return snapshot_of(timers, CLOCKS, capacity=64)
 
 
 def same(left: Snapshot, right: Snapshot) -> bool:
-    """Are they equal in every part?"""
     return all(np.array_equal(value, vars(right)[key]) for key, value in vars(left).items())
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where one snapshot stands already."""
     path = path_of(tmp_path, "web")
     write(path, small())
     return path
@@ -55,7 +52,6 @@ def test_it_is_read_as_it_was_written(path: Path) -> None:
 
 @pytest.mark.parametrize("umask", [0, 0o777])
 def test_only_the_owner_may_read_it(tmp_path: Path, umask: int) -> None:
-    """Mode 0600, whatever the umask: payloads are the user's data."""
     before = os.umask(umask)
     try:
         write(tmp_path / "s", small())
@@ -74,7 +70,6 @@ CALLS = ("unlink", "open", "fchmod", "write", "fsync", "close", "rename")
 def count_calls(
     monkeypatch: pytest.MonkeyPatch, at_call: Callable[[int, str], None]
 ) -> list[tuple[str, Any]]:
-    """Have `at_call(number, name)` run before each system call that `write` makes."""
     made: list[tuple[str, Any]] = []
 
     def spy(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,7 +89,6 @@ def count_calls(
 def test_a_crash_at_any_step_leaves_one_whole_snapshot(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old one until the rename, the new one after it; the next write works."""
     old, new = small(1), small(2)
     with monkeypatch.context() as patch:
         made = count_calls(patch, lambda number, name: None)
@@ -119,7 +113,6 @@ def test_a_crash_at_any_step_leaves_one_whole_snapshot(
 def test_it_is_durable_before_it_takes_the_name(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """fsync of the file, rename, fsync of the directory, in this order, after the last write."""
     made = count_calls(monkeypatch, lambda number, name: None)
     write(path, small())
     names = [name for name, _ in made]
@@ -134,8 +127,6 @@ def test_it_is_durable_before_it_takes_the_name(
 def test_what_the_system_refuses_changes_nothing(
     path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    """No room, at any step: SnapshotError, the old snapshot stands, nothing lies beside it."""
-
     def refuse(number: int, name: str) -> None:
         if name == call:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -150,7 +141,6 @@ def test_what_the_system_refuses_changes_nothing(
 
 
 def test_short_writes_are_continued(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system may take less than it was given."""
     real = os.write
     monkeypatch.setattr(snapshot_file.os, "write", lambda fd, data: real(fd, data[:5]))
     write(path, small(3))
@@ -158,7 +148,6 @@ def test_short_writes_are_continued(path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_two_writers_do_not_meet(path: Path) -> None:
-    """Each of two threads writes whole files, and the last is whole."""
     with ThreadPoolExecutor(2) as pool:
         sizes = set(pool.map(lambda cookie: write(path, small(cookie)), range(200)))
     assert sizes == {path.stat().st_size}
@@ -166,7 +155,6 @@ def test_two_writers_do_not_meet(path: Path) -> None:
 
 
 def test_a_symbolic_link_in_the_way_is_not_followed(path: Path) -> None:
-    """Neither as the temporary file nor as the target: what it points to stays untouched."""
     victim = path.with_name("victim")
     victim.write_text("mine")
     path.with_name(path.name + ".new").symlink_to(victim)
@@ -197,7 +185,6 @@ def test_truncated_at_any_byte_or_with_bytes_behind(path: Path) -> None:
 
 
 def test_any_bit_flipped(path: Path) -> None:
-    """In each byte, each bit of what comes first: none is outside the check."""
     content = bytearray(path.read_bytes())
     for place in range(len(content)):
         for bit in range(8) if place < 32 else [place % 8]:
@@ -211,7 +198,6 @@ def test_any_bit_flipped(path: Path) -> None:
 
 
 def test_torn(path: Path) -> None:
-    """A hole of zeros, as a crash leaves where the data was not written and the size was."""
     content = path.read_bytes()
     for begin in range(0, len(content), 64):
         hole = content[begin : begin + 64]
@@ -222,7 +208,6 @@ def test_torn(path: Path) -> None:
 
 
 def test_messages_say_what_is_wrong(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another file, another version, a digest that fails: three different things."""
     content = path.read_bytes()
     path.write_bytes(b"GIF89a" + content)
     with pytest.raises(SnapshotError, match="not a wheeld snapshot"):
@@ -254,7 +239,6 @@ def test_messages_say_what_is_wrong(path: Path, monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_a_sound_file_with_nonsense_in_it(path: Path, changed: dict[str, Any], words: str) -> None:
-    """What could not be restored as it stands is refused when it is read."""
     write(path, replace(small(), **changed))
     with pytest.raises(SnapshotError, match=words):
         read(path)
@@ -272,7 +256,6 @@ def test_a_sound_file_with_more_in_it_than_it_counts(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["directory", "link", "fifo", "socket", "device"])
 def test_not_a_regular_file(path: Path, kind: str) -> None:
-    """Refused at once: not followed, not waited for."""
     real = path.with_name("real")
     path.rename(real)
     if kind == "directory":
@@ -297,8 +280,6 @@ def test_of_another_user(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_cannot_be_read_may_be_sound(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No descriptors left, a disk that fails: an error, but not the one for damaged files."""
-
     def refuse(*arguments: Any) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -312,7 +293,6 @@ def test_what_cannot_be_read_may_be_sound(path: Path, monkeypatch: pytest.Monkey
 
 
 def test_set_aside_keeps_every_refused_file(path: Path) -> None:
-    """Under names of their own, also within the same second; the place is free again."""
     kept = []
     for number in range(3):
         path.write_text(str(number))
@@ -325,7 +305,6 @@ def test_set_aside_keeps_every_refused_file(path: Path) -> None:
 
 
 def test_the_directory_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is made 0700; one that others can write to, or that is none, is refused."""
     made = make_directory(tmp_path / "a" / "b")
     assert stat.S_IMODE(made.stat().st_mode) == 0o700
     assert make_directory(made) == made

@@ -27,7 +27,6 @@ STRANGE: list[Any] = [
 
 @pytest.fixture
 def whole(tmp_path: Path) -> tuple[Path, bytes]:
-    """A snapshot that is sound, and its bytes without the digest."""
     path = path_of(tmp_path, "web")
     timers = some_timers(70, payload_size=3, interval=5, deadline=40)
     write(path, snapshot_of(timers, CLOCKS, capacity=128, groups=("g",)))
@@ -35,7 +34,6 @@ def whole(tmp_path: Path) -> tuple[Path, bytes]:
 
 
 def try_it(path: Path, header: bytes, body: bytes) -> bool:
-    """Is a file with these parts read, and can it be restored? A refusal is a WheelError."""
     signed = _PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), len(body)) + header + body
     path.write_bytes(signed + hashlib.sha256(signed).digest())
     with contextlib.suppress(SnapshotError):
@@ -51,7 +49,6 @@ def try_it(path: Path, header: bytes, body: bytes) -> bool:
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """Each container with each of its keys, all the way down."""
     keys = list(value) if isinstance(value, dict) else range(len(value))
     found = [(value, key) for key in keys]
     for key in keys:
@@ -61,7 +58,6 @@ def places(value: Any) -> list[tuple[Any, Any]]:
 
 
 def strange_header(rng: random.Random, header: bytes, body: bytes) -> tuple[bytes, bytes]:
-    """One to three values replaced or removed."""
     found = json.loads(header)
     for _ in range(rng.randint(1, 3)):
         container, key = rng.choice(places(found) or [([0], 0)])
@@ -73,7 +69,6 @@ def strange_header(rng: random.Random, header: bytes, body: bytes) -> tuple[byte
 
 
 def strange_text(rng: random.Random, header: bytes, body: bytes) -> tuple[bytes, bytes]:
-    """Some bytes of the JSON replaced, removed, or doubled."""
     text = bytearray(header)
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(text))
@@ -82,7 +77,6 @@ def strange_text(rng: random.Random, header: bytes, body: bytes) -> tuple[bytes,
 
 
 def strange_body(rng: random.Random, header: bytes, body: bytes) -> tuple[bytes, bytes]:
-    """Some of its bytes are others."""
     changed = bytearray(body)
     for _ in range(rng.randint(1, 20)):
         changed[rng.randrange(len(changed))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF])
@@ -95,7 +89,6 @@ def test_each_is_refused_or_restored(
     rng_seed: int,
     change: Callable[[random.Random, bytes, bytes], tuple[bytes, bytes]],
 ) -> None:
-    """Never an error of another kind, which would end the daemon in the middle of its start."""
     path, content = whole
     length = _PREFIX.unpack_from(content)[2]
     header, body = content[_PREFIX.size :][:length], content[_PREFIX.size + length :]
@@ -108,13 +101,11 @@ def test_each_is_refused_or_restored(
 
 
 def test_deep_nesting(whole: tuple[Path, bytes]) -> None:
-    """Brackets beyond what the parser follows."""
     path, _ = whole
     assert not try_it(path, b"[" * 100_000, b"")
 
 
 @pytest.mark.parametrize("header", [b"[]", b"7", b"null", b'"x"', b"{}"])
 def test_no_header_at_all(whole: tuple[Path, bytes], header: bytes) -> None:
-    """Sound JSON of another shape."""
     path, _ = whole
     assert not try_it(path, header, b"")

@@ -27,7 +27,6 @@ STATIC = 8_000
 
 
 def arm(timers: LocalTimers, number: int, worker: int = 0, at_once: bool = False) -> int:
-    """A timer whose every field speaks of its cookie."""
     cookie = number | NOW * at_once | SECOND_WORKER * worker
     payload = cookie.to_bytes(8, "little") * 2
     deadline = 0 if at_once else number * UNIT_NS
@@ -36,7 +35,6 @@ def arm(timers: LocalTimers, number: int, worker: int = 0, at_once: bool = False
 
 
 def check_records(snapshot: Snapshot) -> None:
-    """Each record is of one and the same timer, and under its owner's name."""
     timers = snapshot.timers
     number, at_once = timers["cookie"] & (NOW - 1), timers["cookie"] & NOW != 0
     assert (timers["payload_size"] == 16).all()
@@ -82,7 +80,6 @@ class Scene:
         self.point, self.passed = point, 0
 
     def step(self) -> None:
-        """One point of the collection."""
         self.passed += 1
         if self.passed == self.point:
             self.happening()
@@ -90,24 +87,20 @@ class Scene:
             self.workers[0].reschedule(self.ids[0], 2.0)  # the rest of its slab is taken earlier
 
     def again(self, worker: int) -> None:
-        """Arm all that the worker can have."""
         self.wheel.clock.advance(0)
         for i in range(63):
             arm(self.workers[worker], 1000 + i, worker)
 
     def cancelled(self) -> None:
-        """The first worker cancels its timers, and arms others in their slots."""
         for id in self.ids:
             self.workers[0].cancel(id)
         self.again(0)
 
     def received(self) -> None:
-        """It receives what has fired, and arms others in their slots."""
         assert len(self.workers[0].poll()) == 64
         self.again(0)
 
     def changed_hands(self) -> None:
-        """It cancels all; its slab goes back, and the other worker takes it."""
         for id in self.ids:
             self.workers[0].cancel(id)
         self.wheel.clock.advance(0)
@@ -118,7 +111,6 @@ class Scene:
         self.again(1)
 
     def rerouted(self) -> None:
-        """It dies, and the other worker inherits its timers, which are armed all the time."""
         self.wheel.clock.presence(1, True, 1)
         self.wheel.row(0)["state"], self.wheel.row(0)["on_death"] = 3, 2
         self.wheel.clock.detach(0, LEAVE_REROUTE)
@@ -127,7 +119,6 @@ class Scene:
             self.wheel.row(row)["state"] = 0
 
     def collect(self) -> Snapshot:
-        """A snapshot with the happening at its point."""
         views = (self.wheel.view, self.wheel.slots, RegistryView(self.wheel.registry_memory))
         wheel, slots, registry = (Between(view, self.step) for view in views)
         heads = {row: comp_head(memory) for row, memory in self.wheel.worker_memories.items()}
@@ -138,7 +129,6 @@ class Scene:
 
 
 def at_each_point(happening: str) -> Iterator[tuple[Scene, Snapshot]]:
-    """Snapshots, each with the happening at another point; in the last it has not come."""
     point, points = 0, 1
     while point <= points:
         scene = Scene(happening, point)
@@ -151,7 +141,6 @@ def at_each_point(happening: str) -> Iterator[tuple[Scene, Snapshot]]:
     "happening", ["cancelled", "received", "changed_hands", "changed_hands_while_moved"]
 )
 def test_whatever_happens_at_any_point(happening: str) -> None:
-    """Each record is wholly the old timer or wholly the new one; what is not touched is there."""
     outcomes = set()
     for scene, snapshot in at_each_point(happening):
         check_records(snapshot)
@@ -164,7 +153,6 @@ def test_whatever_happens_at_any_point(happening: str) -> None:
 
 @pytest.mark.parametrize("happening", ["rerouted", "rerouted_while_moved"])
 def test_timers_that_change_hands_are_not_lost(happening: str) -> None:
-    """All of a slab is taken under one owner, the old or the new one, whenever it is inherited."""
     owners = set()
     for scene, snapshot in at_each_point(happening):
         assert timer_ids(snapshot) == [*scene.ids, scene.stays]
@@ -177,7 +165,6 @@ def test_timers_that_change_hands_are_not_lost(happening: str) -> None:
 
 @contextmanager
 def at_work(work: Callable[[], None]) -> Iterator[None]:
-    """Call `work` over and over in another process."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -203,7 +190,6 @@ class Mutation:
         self.held: list[list[int]] = [[], []]
 
     def begin(self) -> None:
-        """The workers belong to this process. One has timers that stay."""
         self.workers = [named(self.wheel, row, name) for row, name in enumerate("ab")]
         for number in range(STATIC):
             arm(self.workers[0], number + 1)
@@ -228,7 +214,6 @@ class Mutation:
 
 
 def test_each_record_is_one_timer(rng_seed: int) -> None:
-    """Never half of one tenant and half of the next, and each under its owner's name."""
     wheel = LocalWheel(capacity=16_384, max_workers=2, payload_bytes=16)
     with wheel, at_work(Mutation(wheel, rng_seed)):
         while len(take(wheel).timers) < STATIC:
@@ -238,7 +223,6 @@ def test_each_record_is_one_timer(rng_seed: int) -> None:
 
 
 def test_a_timer_that_is_moved_all_the_time_is_taken() -> None:
-    """A timeout that its worker pushes on without a pause is in every snapshot."""
     with LocalWheel(capacity=256) as wheel:
         timers = named(wheel, 0, "w")
         id = timers.schedule(1.0)

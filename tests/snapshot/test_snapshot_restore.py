@@ -26,19 +26,16 @@ timers = st.tuples(deadlines, intervals, st.integers(0, 2))
 
 
 def saturated(ns: int) -> int:
-    """As an int64 holds it."""
     return max(LEAST, min(ns, FOREVER))
 
 
 def on_grid_after(first: int, interval: int, last: int) -> int:
-    """The first of first + k * interval that is after `last`."""
     return first if first > last else saturated(first + ((last - first) // interval + 1) * interval)
 
 
 def expected(
     timer: tuple[int, int, int], then: Clocks, now: Clocks, restore: str, misfire: str
 ) -> tuple[int, bool] | None:
-    """Deadline and whether it is a misfire, in plain integers; None: it is skipped."""
     due, interval, kind = timer
     was, is_now = then.by_kind()[kind], now.by_kind()[kind]
     owed = due <= was
@@ -69,7 +66,6 @@ def expected(
 def test_every_timer_is_due_when_the_rules_say(
     drawn: list[tuple[int, int, int]], then: Clocks, now: Clocks, restore: str, misfire: str
 ) -> None:
-    """Promise: against a model in plain integers, at all ends of the number range."""
     records = some_timers(len(drawn))
     for i, timer in enumerate(drawn):
         records["deadline"][i], records["interval"][i], records["flags"][i] = timer
@@ -110,13 +106,11 @@ def test_never_early(
 
 @given(first=deadlines, interval=st.integers(1, FOREVER), last=deadlines)
 def test_next_on_grid(first: int, interval: int, last: int) -> None:
-    """As the clock does it (wh_periodic_due)."""
     found = next_on_grid(np.array([first]), np.array([interval]), np.array([last]))
     assert found.tolist() == [on_grid_after(first, interval, last)]
 
 
 def plan_of(restore: str, misfire: str, now: Clocks, **fields: Any) -> Any:
-    """A plan for timers taken when all clocks but the realtime one stood at one hour."""
     then = Clocks(HOUR, 100 * HOUR, HOUR, "this")
     count = len(fields["deadline"])
     snapshot = snapshot_of(some_timers(count, **fields), then)
@@ -124,7 +118,6 @@ def plan_of(restore: str, misfire: str, now: Clocks, **fields: Any) -> Any:
 
 
 def test_a_wall_clock_that_was_set_does_not_count_within_one_boot() -> None:
-    """Only the daemon was away: the monotonic clock itself says how long."""
     now = Clocks(HOUR + 5, 9000 * HOUR, HOUR + 5, "this")
     plan = plan_of("wall", "fire", now, deadline=[HOUR + 9])
     assert plan.timers["deadline"].tolist() == [HOUR + 9]
@@ -147,7 +140,6 @@ def test_payloads_of_skipped_timers_go_with_them() -> None:
 
 
 def test_misfires_in_a_wheel() -> None:
-    """fire: at once, a periodic timer once with what it missed; skip: at its next tick."""
     then, now = Clocks.of_virtual(100), 10 * SECOND
     records = some_timers(2, deadline=[200, SECOND], interval=[0, 2 * SECOND], flags=1)
     records["cookie"] = [1, 2]
@@ -169,7 +161,6 @@ def test_misfires_in_a_wheel() -> None:
 
 
 def test_what_does_not_fit_is_refused_with_what_would() -> None:
-    """A smaller wheel, a smaller payload, another kind of time. Only what is pending counts."""
     clocks = Clocks.of_virtual(0)
     records = some_timers(2, slot=[3, 700], payload_size=[0, 5], deadline=SECOND)
     snapshot = snapshot_of(records, clocks)
@@ -188,7 +179,6 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
 
 
 def test_clocks_are_read_so_that_a_pause_makes_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a snapshot the monotonic clock first, for a restore the realtime one."""
     for restoring in (False, True):
         order: list[int] = []
 

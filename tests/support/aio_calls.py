@@ -18,8 +18,6 @@ Run = Callable[..., None]
 
 
 def runner_without_sleep(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a body with timers, none of whose native calls may sleep."""
-
     def run(body: Body, capacity: int = 4 * RING) -> None:
         async def main() -> None:
             async with on_loop(wheel) as timers:
@@ -41,13 +39,11 @@ def nothing() -> None:
 
 
 async def enter(timers: LocalAsyncTimers) -> None:
-    """Enter a block under a timeout, and leave it."""
     async with timers.timeout(3.0):
         pass
 
 
 async def wait(timers: LocalAsyncTimers) -> bool:
-    """Wait for an operation that nobody completes."""
     return await AsyncPurgatory(timers, "p").wait(Op(3.0), ["k"])
 
 

@@ -15,7 +15,6 @@ Body = Callable[..., Awaitable[None]]
 
 @pytest.fixture
 def run_async() -> Callable[[Body], None]:
-    """A loop and nothing else."""
     return lambda body: asyncio.run(body())  # type: ignore[arg-type]
 
 

@@ -18,27 +18,22 @@ class Time:
         self._connection = control.Connection(Path(name))
 
     def jump(self, ms: float) -> None:
-        """At once: the loop sees all that fell due together."""
         wheeld.advance(self._name, ms / 1000)
 
     async def pass_by(self, ms: float) -> None:
-        """Step by step, with the loop running in between."""
         for _ in range(int(ms)):
             self.jump(1)
             await ripple()
 
     def status(self) -> dict[str, Any]:
-        """The daemon's."""
         found: dict[str, Any] = self._connection.request("status")["status"]
         return found
 
     def close(self) -> None:
-        """Its connection."""
         self._connection.close()
 
 
 async def ripple() -> None:
-    """Let everything on the loop run that can."""
     for _ in range(10):
         await asyncio.sleep(0)
 
@@ -47,7 +42,6 @@ Body = Callable[[AsyncTimers, Time], Awaitable[None]]
 
 
 def runner_on(daemon: str) -> Iterator[Callable[[Body], None]]:
-    """Runs a body with timers and their time; nothing may be pending afterwards."""
     time = Time(daemon)
 
     def runner(body: Body) -> None:

@@ -13,7 +13,6 @@ IN_CI = os.environ.get("CI") == "true"
 
 
 def missing(why: str) -> None:
-    """Skip a test for which this machine lacks something; where all is to be there, fail it."""
     if IN_CI:
         pytest.fail(why)
     pytest.skip(why)
@@ -21,7 +20,6 @@ def missing(why: str) -> None:
 
 @pytest.fixture(scope="session")
 def browser_path() -> str:
-    """An installed browser that needs no window."""
     found = next((path for name in BROWSERS if (path := shutil.which(name))), "")
     if not found:
         missing("no Chromium is installed (Debian: sudo apt-get install chromium)")
@@ -30,7 +28,6 @@ def browser_path() -> str:
 
 @pytest.fixture(scope="module")
 def browser(browser_path: str) -> Iterator[Any]:
-    """A real browser without a window."""
     sync_api = pytest.importorskip(
         "playwright.sync_api", reason="playwright is missing: pip install playwright"
     )

@@ -12,9 +12,9 @@ from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_size_t, c_uint32,
 from pathlib import Path
 from typing import Any
 
-import sanitize
+from proofs import sanitize
 
-SOURCES = Path(__file__).parents[2] / "clients/c"
+SOURCES = Path(__file__).parents[2] / "client/c"
 TOOLS = all(map(shutil.which, ("make", "pkg-config"))) and sanitize.compiler() is not None
 (OK, OVER, INVALID, FULL, FOREIGN, NOT_RUNNING, MISMATCH, NOT_PERMITTED, REFUSED, FORKED) = range(
     10
@@ -49,7 +49,6 @@ class Event(ctypes.Structure):
 
 
 def make(*words: str, sources: Path = SOURCES) -> None:
-    """`make` in the client's folder; warnings are errors."""
     compiler = shlex.split(sanitize.compiler() or "cc")
     command = [
         "make",
@@ -66,7 +65,6 @@ def make(*words: str, sources: Path = SOURCES) -> None:
 
 @functools.cache
 def load(library: Path) -> Any:
-    """The library; the functions that do not return an int say so."""
     c = ctypes.CDLL(str(library))
     c.wheeld_message.restype = c.wheeld_result_text.restype = c_char_p
     c.wheeld_now_ns.restype = c_int64
@@ -105,34 +103,28 @@ class CTimers:
             raise Refused(result, self.c.wheeld_message().decode())
 
     def schedule(self, delay_ns: int, cookie: int = 0, **more: Any) -> int:
-        """Arm a timer; returns its id."""
         made = c_uint64()
         timer = Timer(delay_ns=delay_ns, cookie=cookie, **more)
         self._check(self.c.wheeld_schedule_timer(self._client, byref(timer), byref(made)))
         return made.value
 
     def cancel(self, timer: int) -> None:
-        """Cancel a timer."""
         self._check(self.c.wheeld_cancel(self._client, timer))
 
     def reschedule(self, timer: int, delay_ns: int) -> None:
-        """Move a timer."""
         self._check(self.c.wheeld_reschedule(self._client, timer, delay_ns))
 
     def poll(self, seconds: float = 0.0, most: int = 256) -> list[Event]:
-        """What has come."""
         events, got = (Event * max(most, 1))(), c_size_t()
         timeout = int(seconds * 1e9)
         self._check(self.c.wheeld_poll(self._client, timeout, events, most, byref(got)))
         return list(events[: got.value])
 
     def fileno(self) -> int:
-        """The descriptor for event loops."""
         found: int = c_int(self.c.wheeld_fd(self._client)).value
         return found
 
     def close(self) -> None:
-        """Leave."""
         client, self._client = self._client, c_void_p()
         self.c.wheeld_close(client)
 
@@ -144,5 +136,4 @@ class CTimers:
 
 
 def payload(event: Event) -> bytes:
-    """The used bytes of an event's payload."""
     return ctypes.string_at(event.payload, event.payload_size)

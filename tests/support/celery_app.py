@@ -31,6 +31,5 @@ if ON_THE_WHEEL:
 
 @app.task(name="note")
 def note(what: str) -> None:
-    """Append it, with the time."""
     with (PLACE / "notes").open("a") as file:
         file.write(f"{what} {time.monotonic()}\n")

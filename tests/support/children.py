@@ -19,7 +19,6 @@ LONG = 60.0
 
 
 def receive(timers: Timers, count: int) -> np.ndarray[Any, Any]:
-    """Poll until `count` events are there."""
     parts: list[Any] = []
     while sum(map(len, parts)) < count:
         part = timers.poll(LONG)
@@ -31,12 +30,10 @@ def receive(timers: Timers, count: int) -> np.ndarray[Any, Any]:
 
 
 def listed(daemon: str) -> dict[str, dict[str, Any]]:
-    """The daemon's workers by name."""
     return {worker["name"]: worker for worker in status_of(daemon)["workers"]}
 
 
 def start_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> tuple[int, int]:
-    """Fork; the child calls `work` and writes what came of it. Returns its pid and the pipe."""
     reader, writer = os.pipe()
     pid = fork()
     if pid == 0:
@@ -53,7 +50,6 @@ def start_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -
 
 
 def answer_of(child: tuple[int, int]) -> Any:
-    """What a child wrote, once it has ended."""
     with open(child[1], "rb") as pipe:
         answer = pipe.read().decode()
     os.waitpid(child[0], 0)
@@ -61,7 +57,6 @@ def answer_of(child: tuple[int, int]) -> Any:
 
 
 def in_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> Any:
-    """Fork, call `work` in the child; what it returned, or the name of what it raised."""
     return answer_of(start_child(work, fork))
 
 
@@ -82,7 +77,6 @@ def bare_fork() -> int:
 
 
 def daemon_calls(timers: Timers, id: int = 0) -> list[Callable[[], object]]:
-    """Every call that needs a daemon, but for an endless poll; none changes timer `id`."""
     return [
         lambda: timers.schedule(1.0),
         lambda: timers.schedule_at(1.0),
@@ -101,5 +95,4 @@ def daemon_calls(timers: Timers, id: int = 0) -> list[Callable[[], object]]:
 
 
 def calls_of(timers: Timers, id: int) -> list[Callable[[], object]]:
-    """Every call that a worker can make, but for an endless poll; none changes timer `id`."""
     return [*daemon_calls(timers, id), timers.control_fileno, timers.workers, timers.now_ns]

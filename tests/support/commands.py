@@ -9,7 +9,6 @@ LONG = 60.0
 
 
 def wheeld_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
     return subprocess.run(
         [sys.executable, "-m", "wheeld", *arguments],
         capture_output=True,
@@ -20,14 +19,12 @@ def wheeld_command(*arguments: str, **environment: str) -> subprocess.CompletedP
 
 
 def well(*arguments: str, **environment: str) -> str:
-    """Its output; it must succeed and say nothing on stderr."""
     done = wheeld_command(*arguments, **environment)
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout
 
 
 def badly(*arguments: str, code: int = 1) -> str:
-    """Its message; it must fail with one line and no traceback; `code` 2: an option is wrong."""
     done = wheeld_command(*arguments)
     assert done.returncode == code, done
     assert done.stdout == ""
@@ -53,7 +50,6 @@ class Daemon:
             self.said += line
 
     def end(self) -> int:
-        """Its exit code, when something has ended it; nothing may be left of it."""
         self.said += self.process.communicate(timeout=LONG)[1]
         assert not [name for name in os.listdir("/dev/shm") if self.name in name]
         assert not self.directory.exists()

@@ -27,7 +27,6 @@ from wheeld_core import segments
 
 @pytest.fixture
 def eager_switches() -> Iterator[None]:
-    """Threads take turns as often as they can."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -36,21 +35,17 @@ def eager_switches() -> Iterator[None]:
 
 @pytest.fixture
 def daemon_name() -> str:
-    """A name that no other test, process or run has."""
     return f"t{os.getpid()}-{secrets.token_hex(4)}"
 
 
 @pytest.fixture
 def runtime_dir() -> Iterator[Path]:
-    """A private directory for runtime directories: short, as a socket's path ends at 107 bytes."""
     path = Path(tempfile.mkdtemp(prefix="wt-", dir="/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 
 
 def local_wheel(*sizes: int, **options: Any) -> Callable[[], Iterator[LocalWheel]]:
-    """A `LocalWheel` of these options for each test."""
-
     @pytest.fixture
     def wheel() -> Iterator[LocalWheel]:
         with LocalWheel(*sizes, **options) as wheel:
@@ -64,13 +59,10 @@ wheel = local_wheel()
 
 @pytest.fixture
 def timers(wheel: LocalWheel) -> LocalTimers:
-    """The wheel's first worker."""
     return wheel.worker(0)
 
 
 def local_workers(count: int, **options: Any) -> Callable[[LocalWheel], list[LocalTimers]]:
-    """Workers in the first rows of `wheel`."""
-
     @pytest.fixture
     def workers(wheel: LocalWheel) -> list[LocalTimers]:
         return [wheel.worker(row, **options) for row in range(count)]
@@ -79,8 +71,6 @@ def local_workers(count: int, **options: Any) -> Callable[[LocalWheel], list[Loc
 
 
 def embedded(scope: Any = "module", **options: Any) -> Callable[..., Iterator[str]]:
-    """An embedded daemon of these options, for a module."""
-
     @pytest.fixture(scope=scope)
     def daemon(wheel_server: wheeld.ForkServer) -> Iterator[str]:
         with wheel_server.embedded(**options) as name:
@@ -127,8 +117,6 @@ def daemon_process(
 
 
 def shared_daemon(autouse: bool = False, **options: Any) -> Callable[[], Iterator[Daemon]]:
-    """A daemon of these options in a process of its own, for a module."""
-
     @pytest.fixture(scope="module", autouse=autouse)
     def daemon(wheel_server: wheeld.ForkServer) -> Iterator[Daemon]:
         with tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as base:
@@ -140,8 +128,6 @@ def shared_daemon(autouse: bool = False, **options: Any) -> Callable[[], Iterato
 
 
 def connected(**options: Any) -> Callable[[Any], Iterator[Timers]]:
-    """A worker of the fixture `daemon`, with these options of `connect`."""
-
     @pytest.fixture
     def timers(daemon: Any) -> Iterator[Timers]:
         with connect(str(getattr(daemon, "directory", daemon)), **options) as timers:
@@ -151,8 +137,6 @@ def connected(**options: Any) -> Callable[[Any], Iterator[Timers]]:
 
 
 def started_command(*options: str) -> Callable[[str, Path], Iterator[commands.Daemon]]:
-    """`wheeld start` with these options in the foreground of another process, for each test."""
-
     @pytest.fixture
     def daemon(daemon_name: str, runtime_dir: Path) -> Iterator[commands.Daemon]:
         daemon = commands.Daemon(daemon_name, runtime_dir, *options)
@@ -166,8 +150,6 @@ def started_command(*options: str) -> Callable[[str, Path], Iterator[commands.Da
 
 
 def restarted_daemon(*options: str) -> Callable[[Path, str], Iterator[restarts.Daemon]]:
-    """A daemon with these options that a test kills and starts again."""
-
     @pytest.fixture
     def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[restarts.Daemon]:
         with restarts.running(runtime_dir, daemon_name, *options) as daemon:
@@ -177,8 +159,6 @@ def restarted_daemon(*options: str) -> Callable[[Path, str], Iterator[restarts.D
 
 
 def fake_supervisor() -> Callable[[Path], Iterator[StandIn]]:
-    """A supervisor's part of a daemon, played by the test."""
-
     @pytest.fixture
     def daemon(runtime_dir: Path) -> Iterator[StandIn]:
         with StandIn(runtime_dir) as daemon:

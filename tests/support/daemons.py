@@ -31,7 +31,6 @@ PROGRAM: Final = [sys.executable, "-m", "wheeld"]
 
 
 def until(holds: Callable[[], Any], what: str, seconds: float = LONG) -> Any:
-    """Look again and again until it holds; returns what it gave then."""
     give_up = time.monotonic() + seconds
     while not (found := holds()):
         assert time.monotonic() < give_up, f"after {seconds} s still not: {what}"
@@ -40,7 +39,6 @@ def until(holds: Callable[[], Any], what: str, seconds: float = LONG) -> Any:
 
 
 def status_of(directory: str | Path) -> dict[str, Any]:
-    """What `wheeld status --json` prints of the daemon that has this runtime directory."""
     connection = control.Connection(Path(directory), LONG)
     try:
         found: dict[str, Any] = connection.request("status")["status"]
@@ -50,7 +48,6 @@ def status_of(directory: str | Path) -> dict[str, Any]:
 
 
 def end_of(pid: int) -> Callable[[], None]:
-    """A function that waits until the process that has this number now is gone."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -65,7 +62,6 @@ def end_of(pid: int) -> Callable[[], None]:
 
 
 def is_running(pid: int) -> bool:
-    """Is it there, and no zombie?"""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -74,7 +70,6 @@ def is_running(pid: int) -> bool:
 
 
 def map_segment(name: str, kind: int) -> Any:
-    """A segment, writable: for tests that damage it."""
     return segments.attach(name, kind, writable=True)
 
 
@@ -107,7 +102,6 @@ class Daemon:
     # -- its life -------------------------------------------------------------------------------
 
     def launch(self, *more: str, **options: Any) -> subprocess.Popen[bytes] | DaemonProcess:
-        """Start it and do not wait."""
         words = ["--name", self.name, "--runtime-dir", str(self.base)]
         for key, value in {"capacity": 1024, **self.options, **options}.items():
             words += ["--" + key.replace("_", "-")] + ([] if value is True else [str(value)])
@@ -123,14 +117,12 @@ class Daemon:
         return self.process
 
     def start(self, *more: str, **options: Any) -> Daemon:
-        """Start it, or start it over what a killed one left; returns when it serves."""
         process = self.launch(*more, **options)
         until(lambda: process.poll() is not None or self.serves(), "serving")
         assert process.poll() is None, self.log.read_text()
         return self
 
     def refused(self, *more: str, **options: Any) -> str:
-        """Start another of that name, which must end with an error; returns what it said."""
         before, first = len(self.said()), self.process
         process = self.launch(*more, **options)
         try:
@@ -146,12 +138,10 @@ class Daemon:
         return message
 
     def serves(self) -> bool:
-        """Has the process that was started last said that it serves?"""
         assert self.process is not None
         return self.facts().get("pid") == self.process.pid
 
     def kill(self) -> None:
-        """SIGKILL for the supervisor; returns when its clock is gone, too."""
         gone = [end_of(self.clock_pid), end_of(self.pid)]
         os.kill(self.pid, signal.SIGKILL)
         for wait in gone:
@@ -159,12 +149,10 @@ class Daemon:
         self.wait()
 
     def wait(self) -> int:
-        """Wait for its end; returns its exit code."""
         assert self.process is not None
         return self.process.wait(LONG)
 
     def stop(self) -> None:
-        """An orderly stop."""
         assert self.process is not None
         self.process.terminate()
         assert self.wait() == 0, self.said()
@@ -193,17 +181,14 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """The supervisor's process id."""
         assert self.process is not None
         return self.process.pid
 
     @property
     def clock_pid(self) -> int:
-        """The running clock's process id."""
         return int(until(self.find_clock, "a clock"))
 
     def children(self) -> list[int]:
-        """The supervisor's children."""
         found = []
         for task in Path(f"/proc/{self.pid}/task").glob("*/children"):
             with contextlib.suppress(OSError):
@@ -211,7 +196,6 @@ class Daemon:
         return found
 
     def find_clock(self) -> int | None:
-        """Process id of the clock, if there is one now."""
         for pid in self.children():
             with contextlib.suppress(OSError):
                 if Path(f"/proc/{pid}/comm").read_text() == "wheeld-clock\n" and is_running(pid):
@@ -219,20 +203,17 @@ class Daemon:
         return None
 
     def signal_clock(self, number: int) -> int:
-        """Send the clock a signal; returns its process id."""
         pid = self.clock_pid
         os.kill(pid, number)
         return pid
 
     def kill_clock(self) -> int:
-        """SIGKILL for the clock; returns its process id when another drives the wheel."""
         epoch, pid = self.header("epoch"), self.clock_pid
         os.kill(pid, signal.SIGKILL)
         self.await_epoch(epoch + 1)
         return pid
 
     def await_epoch(self, epoch: int) -> None:
-        """Wait for the clock of that number, and until it makes passes."""
         until(lambda: self.header("epoch") >= epoch, f"a clock of epoch {epoch}")
         passes = self.header("passes")
         until(lambda: self.header("passes") > passes or self.header("sleep_until") > -(2**63), "up")
@@ -240,7 +221,6 @@ class Daemon:
     # -- what it says ---------------------------------------------------------------------------
 
     def facts(self) -> dict[str, Any]:
-        """Its daemon.json; {} when there is none."""
         with contextlib.suppress(OSError, ValueError):
             path = self.directory / "daemon.json"
             if path.is_file():
@@ -249,58 +229,46 @@ class Daemon:
         return {}
 
     def status(self) -> dict[str, Any]:
-        """What `wheeld status --json` prints."""
         return status_of(self.directory)
 
     def workers(self) -> dict[str, dict[str, Any]]:
-        """Its workers by name."""
         return {worker["name"]: worker for worker in self.status()["workers"]}
 
     def said(self) -> str:
-        """All its messages."""
         return self.log.read_text() if self.log.exists() else ""
 
     # -- its memory -----------------------------------------------------------------------------
 
     def segments(self) -> list[str]:
-        """Names of its segments that exist now."""
         prefix = f"wheeld-{self.name}-"
         return sorted(name for name in os.listdir("/dev/shm") if name.startswith(prefix))
 
     def segment(self, kind: str) -> str:
-        """The name of the segment of that kind: "wheel", "worker-0", ..."""
         prefix = str(self.facts()["segment_prefix"])
         return segments.of_daemon(prefix, self.directory.stat().st_uid).get(kind, prefix + kind)
 
     def segment_path(self, kind: str) -> Path:
-        """Its file."""
         return Path("/dev/shm", self.segment(kind))
 
     def view(self) -> WheelView:
-        """The wheel, to read; looking wakes nobody."""
         return WheelView(map_segment(self.segment("wheel"), _native.KIND_WHEEL))
 
     def header(self, field: str) -> int:
-        """A field of the wheel's header, as it is now."""
         return int(self.view().header[field])
 
     def registry(self) -> RegistryView:
-        """The worker table, writable."""
         return RegistryView(map_segment(self.segment("registry"), _native.KIND_REGISTRY))
 
     def head(self, kind: str) -> Any:
-        """The head of a segment, writable, whatever it says."""
         with self.segment_path(kind).open("r+b") as file:
             return record(mmap.mmap(file.fileno(), 0), "head")
 
     def nothing_left(self) -> bool:
-        """Is neither a segment nor the runtime directory there?"""
         return not self.segments() and not self.directory.exists()
 
 
 @contextlib.contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    """SIGSTOP for the block, SIGCONT at its end; begins when the process does not run any more."""
     os.kill(pid, signal.SIGSTOP)
 
     def stands() -> bool:

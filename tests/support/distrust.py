@@ -39,26 +39,21 @@ class Rings:
         self.rets = np.frombuffer(memory, "<u4", 1 << sizes["ret_bits"], rets)
 
     def unread(self, ring: Any, head: str, tail: str) -> list[int]:
-        """Places of a ring that the worker has not read."""
         first, end = int(self.fields[head]), int(self._line[tail][self._row])
         return [position % len(ring) for position in range(max(first, end - len(ring)), end)]
 
     def events(self) -> list[int]:
-        """Places of records that the worker has not read."""
         return self.unread(self.comps, "comp_head", "comp_tail")
 
     def returns(self) -> list[int]:
-        """The same of the return ring."""
         return self.unread(self.rets, "ret_head", "ret_tail")
 
 
 def timer_id(record_id: int) -> int:
-    """Without the kind of the event."""
     return record_id & ~(3 << 30)
 
 
 def rings(rng: np.random.Generator, rounds: int) -> str:
-    """Overwrite some of what waits to be read; the rest has to come."""
     with LocalWheel(CAPACITY, payload_bytes=16) as wheel:
         honest, other = wheel.worker(0), wheel.worker(1)
         ring = Rings(wheel, 0)
@@ -97,7 +92,6 @@ def rings(rng: np.random.Generator, rounds: int) -> str:
 
 
 def spoil(rng: np.random.Generator, ring: Rings, spoilt: set[int], ids: list[int]) -> None:
-    """Overwrite a third of the records that wait; `ids`: of timers whose records do not."""
     for place in ring.events():
         if rng.random() < 1 / 3:
             spoilt.add(timer_id(int(ring.comps["id"][place])))
@@ -123,19 +117,16 @@ class Waits(DelayedOperation):
     """Never done."""
 
     def try_complete(self) -> bool:
-        """Ask again."""
         return False
 
 
 def words_of(rng: np.random.Generator, wheel: LocalWheel) -> list[Any]:
-    """All that a member maps writable, as words."""
     memories = [wheel.slots_memory, wheel.shared("watch"), wheel.shared("pools")]
     memories += wheel.worker_memories.values()
     return [np.frombuffer(memory, "<u8") for memory in memories]
 
 
 def garbage(rng: np.random.Generator) -> int:
-    """A word that may mean something."""
     kinds = [
         lambda: int(rng.choice(ABSURD)),
         lambda: (
@@ -154,7 +145,6 @@ def garbage(rng: np.random.Generator) -> int:
 
 
 def scribble(rng: np.random.Generator, wheel: LocalWheel) -> None:
-    """Some words, mostly where something stands."""
     for words in words_of(rng, wheel):
         for at in rng.integers(len(words), size=3).tolist():
             words[at] = garbage(rng)
@@ -174,7 +164,6 @@ def scribble(rng: np.random.Generator, wheel: LocalWheel) -> None:
 def calls_of(
     rng: np.random.Generator, timers: LocalTimers, wheel: LocalWheel, rest: list[Any]
 ) -> list[Callable[[], object]]:
-    """Everything that a client does."""
     purgatory, pool, ids = rest
     hold = purgatory is None
     some = lambda: np.array([*rng.choice(ids, 8), garbage(rng)], np.uint64)  # noqa: E731
@@ -215,7 +204,6 @@ ERRORS = (WheelError, ValueError, MemoryError, OverflowError, BaseExceptionGroup
 
 
 def everything(rng: np.random.Generator, rounds: int) -> str:
-    """Overwrite anything; call anything; begin anew on what is left now and then."""
     refused: dict[str, int] = {}
     pools = (("p", 1000, 1000, False),)
     done = 0

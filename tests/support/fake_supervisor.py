@@ -62,7 +62,6 @@ class StandIn:
     # -- life and death -------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Listen; after a kill this is the restarted supervisor."""
         path = self.directory / runtime.CONTROL_SOCKET
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX)
@@ -71,7 +70,6 @@ class StandIn:
         self._serve(self._accept, listener)
 
     def kill(self) -> None:
-        """What SIGKILL does to a supervisor: its sockets hang up, its files stay."""
         with self._lock:
             sockets, self._sockets = self._sockets, []
         for end in sockets:
@@ -82,7 +80,6 @@ class StandIn:
         self._threads.clear()
 
     def stop(self) -> None:
-        """An orderly stop."""
         self.clock.set_state(2)
         self.kill()
 
@@ -98,17 +95,14 @@ class StandIn:
     # -- what tests ask and do ------------------------------------------------------------------
 
     def heard(self, op: str) -> list[Message]:
-        """The messages of that kind, so far."""
         return [message for message in self.messages if message.get("op") == op]
 
     def await_message(self, op: str, count: int = 1, timeout: float = 60.0) -> Message:
-        """Wait for the `count`-th message of that kind."""
         with self.said:
             assert self.said.wait_for(lambda: len(self.heard(op)) >= count, timeout), op
         return self.heard(op)[count - 1]
 
     def advance(self, ms: float) -> None:
-        """Move the clock."""
         with self._lock:
             target = int(self.view.header["virtual_now"]) + int(ms * MS)
             while (row := self.clock.advance(target)) is not None:
@@ -116,11 +110,9 @@ class StandIn:
                 _native.set_row_state(self._memories["registry"], row, 0)
 
     def set_row_state(self, row: int, state: int) -> None:
-        """As the supervisor does."""
         _native.set_row_state(self._memories["registry"], row, state)
 
     def name_group(self, index: int, name: str) -> None:
-        """Enter a group into the table."""
         memory = self._memories["registry"]
         offset = int(record(memory, "registry")["groups_off"])
         entry = record(memory, "group", offset + dtype_of("group").itemsize * index)
@@ -128,11 +120,9 @@ class StandIn:
         entry["used"] = 1
 
     def worker_header(self, row: int) -> Any:
-        """The head of a worker's segment."""
         return record(self.worker_memories[row], "worker")
 
     def targets(self) -> list[int]:
-        """`target` of the armed slots."""
         header = record(self._memories["slots"], "slots")
         found = []
         for slot in range(self.view.capacity):

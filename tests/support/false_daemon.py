@@ -38,7 +38,6 @@ class FalseDaemon(StandIn):
         self._share()
 
     def _share(self) -> None:
-        """Let the group use what is there."""
         shm = Path("/dev/shm").glob(f"{self._prefix}*")
         for path in (self.directory, *self.directory.iterdir(), *shm):
             if path.lstat().st_uid == os.getuid() and not path.is_symlink():
@@ -46,7 +45,6 @@ class FalseDaemon(StandIn):
                 path.chmod(0o750 if path.is_dir() else 0o660)
 
     def obey(self, orders: dict[str, Any]) -> None:
-        """At the next hello; what a lie has changed is true again."""
         for field, value in self._true.items():
             record(self._memories["wheel"], "wheel")[field] = value
         self.orders = orders
@@ -114,7 +112,6 @@ class FalseDaemon(StandIn):
 
 
 def main(base: str, gid: str) -> None:
-    """Serve until standard input ends."""
     with FalseDaemon(Path(base), int(gid)) as daemon:
         print(daemon.directory, flush=True)
         for line in sys.stdin:

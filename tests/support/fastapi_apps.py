@@ -18,14 +18,12 @@ ended: list[str] = []
 
 @app.get("/quick")
 async def quick(request: Request, timers: WheelTimers) -> dict[str, Any]:
-    """In time."""
     await timers.sleep(0.001)
     return {"pid": os.getpid(), "when": request.state.deadline.when() > time.monotonic()}
 
 
 @app.get("/slow", dependencies=[Depends(deadline(LIMIT))])
 async def slow() -> None:
-    """Ended by the dependency."""
     try:
         await asyncio.sleep(FOR_EVER)
     finally:
@@ -34,7 +32,6 @@ async def slow() -> None:
 
 @app.get("/all")
 async def under_the_middleware() -> None:
-    """Ended by the middleware."""
     try:
         await asyncio.sleep(FOR_EVER)
     finally:
@@ -43,7 +40,6 @@ async def under_the_middleware() -> None:
 
 @app.get("/moved")
 async def moved(request: Request, timers: WheelTimers) -> str:
-    """Lifts its deadline."""
     request.state.deadline.reschedule(None)
     await timers.sleep(4 * LIMIT)
     return "moved"
@@ -51,5 +47,4 @@ async def moved(request: Request, timers: WheelTimers) -> str:
 
 @app.get("/ended")
 async def tell() -> list[str]:
-    """What was cancelled in this process."""
     return ended

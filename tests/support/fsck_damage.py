@@ -13,34 +13,28 @@ from wheeld_core.views import record
 
 
 def link(w: LocalWheel, slot: int) -> Any:
-    """A link record; slots first, then the heads of the lists."""
     return w.view.links[slot]
 
 
 def head_of(w: FullWheel, name: str) -> int:
-    """The head of the list that a timer is in."""
     return w.view.capacity + int(link(w, w.slot[name])["list"])
 
 
 def put_state(w: LocalWheel, slot: int, gen: int, phase: int) -> None:
-    """Overwrite a state word."""
     w.slots.states[slot] = packing.state(gen, phase)
 
 
 def stage(w: LocalWheel, slot: int, number: int, row: int = 1, position: int = 0) -> None:
-    """Overwrite a completion word."""
     link(w, slot)["completion"] = packing.completion(number, row, position)
 
 
 def count_linked(w: LocalWheel, index: int, more: int) -> None:
-    """Change the counts of the timers in buckets, if that list is a bucket."""
     if index < w.view.header["lists"] - 2 * w.max_workers:
         for counts, at in ((w.view.header, ()), (lanes(w), index // LANE)):
             counts["linked"][at] = int(counts["linked"][at]) + more
 
 
 def unlink(w: LocalWheel, slot: int) -> None:
-    """Take a node out of its list, as the clock does, but for bitmaps and counts."""
     node = link(w, slot)
     link(w, int(node["next"]))["prev"] = node["prev"]
     link(w, int(node["prev"]))["next"] = node["next"]
@@ -49,7 +43,6 @@ def unlink(w: LocalWheel, slot: int) -> None:
 
 
 def append(w: LocalWheel, slot: int, index: int) -> None:
-    """Put a node at the end of a list, as the clock does, but for bitmaps and counts."""
     node, head = link(w, slot), w.view.capacity + index
     node["next"], node["prev"], node["list"] = head, link(w, head)["prev"], index
     link(w, int(node["prev"]))["next"] = slot
@@ -61,8 +54,6 @@ CASES: dict[str, tuple[str, str, Scribble]] = {}
 
 
 def case(check: str, expected: str) -> Callable[[Scribble], Scribble]:
-    """A scribble, the check that must name it, and some words of what it must say."""
-
     def add(scribble: Scribble) -> Scribble:
         CASES[scribble.__name__] = (check, expected, scribble)
         return scribble

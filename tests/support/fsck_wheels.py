@@ -33,11 +33,9 @@ class Local:
         self.is_racing = racing
 
     def racing(self) -> bool:
-        """Whether to believe that somebody writes it."""
         return self.is_racing
 
     def headers(self) -> list[Damage]:
-        """Sizes and offsets."""
         wheel = self.wheel
         base = {
             "wheel": wheel.wheel_memory,
@@ -49,7 +47,6 @@ class Local:
         return [of_texts(size_faults(base))]
 
     def memories(self) -> Memories | None:
-        """All of it; None when the headers are no good."""
         if len(self.headers()[0].keys):
             return None
         w, workers = self.wheel, dict(self.wheel.worker_memories)
@@ -60,12 +57,10 @@ class Local:
 
 
 def check(wheel: LocalWheel) -> Findings:
-    """What fsck says."""
     return fsck.examine(Local(wheel), "local")
 
 
 def damaged(report: Findings) -> dict[str, list[str]]:
-    """Check -> examples, of the checks that found something."""
     return {c.name: [e.text for e in c.examples] for c in report.checks if c.damage}
 
 
@@ -110,12 +105,10 @@ class FullWheel(LocalWheel):
         self.words.wait_in_line(1, 5, 1)
 
     def keep(self, name: str, id: int) -> int:
-        """Remember a timer's slot."""
         self.slot[name] = id & 0xFFFFFFFF
         return id
 
     def _fill_rings(self) -> None:
-        """Worker a: both rings full, and one timer behind each."""
         self.settle()
         ids = self.a.schedule_many(np.full(RING, 1.0))
         self.settle()
@@ -158,34 +151,28 @@ class FullWheel(LocalWheel):
 
 
 def worker(w: LocalWheel, row: int) -> Any:
-    """A worker's segment header."""
     return record(w.worker_memories[row], "worker")
 
 
 def returns(w: LocalWheel, row: int) -> Any:
-    """A worker's return ring."""
     return np.frombuffer(w.worker_memories[row], "u4", 1024, w.sizes["ret_off"])
 
 
 def completions(w: LocalWheel, row: int) -> Any:
-    """A worker's completion ring."""
     return records(w.worker_memories[row], "completion", w.sizes["comp_off"], 1024)
 
 
 def occupancy(w: LocalWheel) -> Any:
-    """The occupancy words: one per level of each lane here."""
     return np.frombuffer(
         w.wheel_memory, "u8", w.sizes["lanes"] * LANE // 64, int(w.view.header["occupancy_off"])
     )
 
 
 def lanes(w: LocalWheel) -> Any:
-    """The lanes of the wheel; a worker's is that of its row."""
     return records(w.wheel_memory, "lane", w.sizes["lanes_off"], w.sizes["lanes"])
 
 
 def summary(w: LocalWheel) -> Any:
-    """The summary words."""
     return np.frombuffer(
         w.wheel_memory, "u8", w.sizes["lanes"] * LANE // 64, int(w.view.header["summary_off"])
     )
@@ -216,35 +203,28 @@ class Remains:
         return copy
 
     def write_daemon_file(self, **facts: object) -> None:
-        """daemon.json."""
         (self.directory / "daemon.json").write_text(json.dumps(facts))
 
     def path(self, kind: str) -> Path:
-        """A segment's file."""
         return Path("/dev/shm") / (self.prefix + kind)
 
     def head(self, kind: str) -> np.ndarray:
-        """A segment's head, writable."""
         return record(self.memories[kind], "head")
 
     def link(self, slot: int) -> np.ndarray:
-        """A link record, writable."""
         return self.link_in(self.memories["wheel"], slot)
 
     @staticmethod
     def link_in(memory: mmap.mmap, slot: int) -> np.ndarray:
-        """A link record of a wheel segment, writable."""
         offset = int(record(memory, "wheel")["links_off"])
         return record(memory, "link", offset + dtype_of("link").itemsize * slot)
 
     def report(self) -> Findings:
-        """What fsck says."""
         return fsck.run(str(self.directory))
 
 
 @contextmanager
 def remains(wheel: LocalWheel, name: str, runtime_dir: Path) -> Iterator[Remains]:
-    """The remains, and no trace of them afterwards."""
     left = Remains(wheel, name, runtime_dir)
     try:
         yield left

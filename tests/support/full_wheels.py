@@ -15,7 +15,6 @@ RING = 1024
 
 
 def fill_ring(timers: LocalTimers) -> list[int]:
-    """Arm timers, far away, until the ring takes no more; returns their ids."""
     ids: list[int] = []
     with pytest.raises(RingFull):  # noqa: PT012
         while True:
@@ -24,7 +23,6 @@ def fill_ring(timers: LocalTimers) -> list[int]:
 
 
 def fill_slots(timers: LocalTimers, drain: Callable[[], object], taken: int = 0) -> list[int]:
-    """Arm timers, far away, in all slots but `taken`; returns their ids. The ring is drained."""
     capacity = int(timers._wheel.header["capacity"]) - taken
     ids: list[int] = []
     while len(ids) < capacity:
@@ -34,8 +32,6 @@ def fill_slots(timers: LocalTimers, drain: Callable[[], object], taken: int = 0)
 
 
 def on_nap(monkeypatch: pytest.MonkeyPatch, timers: LocalTimers, nap: Callable[[], object]) -> None:
-    """Have a call of these timers do this whenever it sleeps for room; so no test has to sleep."""
-
     def instead(seconds: float) -> bool:
         nap()
         return True

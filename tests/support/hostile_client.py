@@ -25,13 +25,11 @@ WORDS = npt.NDArray[np.uint64]
 
 
 def map_writable(name: str) -> mmap.mmap:
-    """Without any check of what it is."""
     with open(f"/dev/shm/{name}", "r+b") as file:
         return mmap.mmap(file.fileno(), 0)
 
 
 def values(rng: np.random.Generator, count: int) -> WORDS:
-    """Random words, and those that look like something: small numbers, states, ids, wraps."""
     words: WORDS = rng.integers(1, 2**64 - 1, count, np.uint64)
     kinds = rng.integers(0, 4, count)
     words[kinds == 1] &= np.uint64(OWNER_WORKER.mask)
@@ -42,7 +40,6 @@ def values(rng: np.random.Generator, count: int) -> WORDS:
 
 
 def own_words(slots: mmap.mmap, timers: Timers, row: int) -> list[WORDS]:
-    """State words, slots and owner words of its own slabs, as arrays of words."""
     view = SlotsView(slots, timers._wheel.capacity, timers._payload_room)
     found: list[WORDS] = []
     for slab in np.flatnonzero(owner_row(view.owners) == row):
@@ -53,7 +50,6 @@ def own_words(slots: mmap.mmap, timers: Timers, row: int) -> list[WORDS]:
 
 
 def main(daemon: str, how: str) -> None:
-    """Connect, arm timers, and scribble."""
     timers = connect(daemon, worker="hostile")
     row = next(row for row, name in timers.workers().items() if name == "hostile")
     timers.schedule_many(np.full(_native.SLAB_SLOTS * SLABS, 0.5))

@@ -14,7 +14,6 @@ from wheeld_client.pool.memory_pool import MemoryPool
 
 
 async def main(daemon: str, name: str) -> None:
-    """Serve until stdin ends."""
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[str] = asyncio.Queue()
     loop.add_reader(0, lambda: lines.put_nowait(sys.stdin.readline()))

@@ -32,7 +32,6 @@ LONG = 60.0
 
 
 async def until(holds: Callable[[], Any], what: str) -> None:
-    """Let the loop run until it holds."""
     give_up = time.monotonic() + LONG
     while not holds():
         assert time.monotonic() < give_up, f"after {LONG} s still not: {what}"
@@ -40,13 +39,11 @@ async def until(holds: Callable[[], Any], what: str) -> None:
 
 
 async def ripple(turns: int = 30) -> None:
-    """Let everything on the loop run that can."""
     for _ in range(turns):
         await asyncio.sleep(0)
 
 
 def framed(body: bytes, prefix_bytes: int = 4) -> bytes:
-    """A request, or an answer, as it goes over the wire."""
     return len(body).to_bytes(prefix_bytes, "big") + body
 
 
@@ -61,17 +58,14 @@ class Peer:
         """How long it waits for bytes."""
 
     async def send(self, data: bytes) -> Peer:
-        """Bytes, as they are."""
         await asyncio.wait_for(asyncio.get_running_loop().sock_sendall(self.sock, data), LONG)
         return self
 
     async def ask(self, body: bytes) -> bytes:
-        """A request, and its answer."""
         await self.send(framed(body, self._prefix_bytes))
         return await self.answer()
 
     async def read(self, size: int) -> bytes:
-        """Exactly so many bytes, or what came before the end."""
         found = b""
         while len(found) < size:
             receive = asyncio.get_running_loop().sock_recv(self.sock, size - len(found))
@@ -82,28 +76,23 @@ class Peer:
         return found
 
     async def answer(self) -> bytes:
-        """The next answer."""
         prefix = await self.read(self._prefix_bytes)
         assert len(prefix) == self._prefix_bytes, "closed instead of answered"
         return await self.read(int.from_bytes(prefix, "big"))
 
     async def is_closed(self) -> bool:
-        """Wait for the end of the connection; False: something else came."""
         try:
             return await self.read(1) == b""
         except ConnectionError:
             return True
 
     def finish(self) -> None:
-        """Send no more."""
         self.sock.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Leave in an orderly way."""
         self.sock.close()
 
     def vanish(self) -> None:
-        """Leave with a reset."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
 
@@ -112,7 +101,6 @@ class Backwards(random.Random):
     """Shuffles a line into its reverse, so that a test sees who was shuffled."""
 
     def randrange(self, start: int, *arguments: Any) -> int:
-        """The last one."""
         return start - 1
 
 
@@ -129,7 +117,6 @@ class Desk:
         self.cancelled = 0
 
     async def __call__(self, request: Request) -> bytes:
-        """Handle one request."""
         body = bytes(request.data)
         self.got.append(body)
         self.requests.append(request)
@@ -145,11 +132,9 @@ class Desk:
         return body
 
     def open(self) -> None:
-        """Let all through."""
         self._open.set()
 
     def shut(self) -> None:
-        """From now on, requests stay."""
         self._open.clear()
 
 
@@ -175,7 +160,6 @@ class Place:
         await self.intake.close(0 if exception[0] else LONG)
 
     async def peer(self) -> Peer:
-        """Another one, connected and accepted."""
         accepted = self.stats("accepted")
         sock = socket.socket()
         sock.setblocking(False)
@@ -186,12 +170,9 @@ class Place:
         return peer
 
     def stats(self, key: str) -> int:
-        """One figure."""
         return self.intake.stats()[key]
 
     async def until(self, **figures: int) -> None:
-        """Wait until the intake's figures are these, and who waits was tried."""
-
         def hold() -> bool:
             now = self.intake.stats()
             right = all(now[key] == value for key, value in figures.items())
@@ -203,7 +184,6 @@ class Place:
             raise AssertionError(f"{error}; but {self.intake.stats()}") from None
 
     def let_pass(self, seconds: float) -> None:
-        """As if so much time had passed on all clocks."""
         for clock in self.intake._clocks.all():
             for connection in clock._since:
                 clock._since[connection] -= seconds
@@ -212,12 +192,10 @@ class Place:
                 clock._tick()
 
     def connections(self) -> list[Any]:
-        """The intake's side, in order of arrival."""
         return sorted(self.intake._connections, key=lambda one: one._fd)
 
 
 async def refused_peers(place: Place, count: int) -> list[Peer]:
-    """Peers whose requests (of 1, 2, ... bytes, by their order) all wait for memory."""
     peers = []
     for number in range(count):
         peer = await place.peer()
@@ -243,7 +221,6 @@ class Stage:
         self.hold: Any = None
 
     async def handle(self, request: Request) -> bytes:
-        """Stays in the handler, or gives an answer that is too large for the peer's buffers."""
         return await self.desk(request) if self.state == "handler" else bytes(16 << 20)
 
     async def __aenter__(self) -> Stage:
@@ -260,7 +237,6 @@ class Stage:
         return self
 
     def is_reached(self) -> bool:
-        """Is the connection in its state?"""
         stats = self.place.intake.stats()
         return {
             "silent": True,
@@ -278,7 +254,6 @@ class Stage:
         await self.place.__aexit__(*exception)
 
     async def gone(self) -> None:
-        """Wait until connection, memory and slot are."""
         await self.place.until(connections=0, bytes=0, in_flight=0, muted=0, muted_explicitly=0)
         assert self.pool.used == (self.pool.size if self.hold else 0)
         assert self.desk.cancelled == (self.state == "handler")
@@ -287,7 +262,6 @@ class Stage:
 
 
 def check(intake: Intake) -> None:
-    """What holds between any two callbacks of the loop: states, sets and counts tell one story."""
     gate, connections = intake._gate, intake._connections
     for one in connections:
         ready = one._state is State.READY
@@ -310,7 +284,6 @@ def check(intake: Intake) -> None:
 
 
 def run(body: Callable[[], Awaitable[None]]) -> None:
-    """Run it on a loop of its own; afterwards nothing may be left anywhere, nor out of a pool."""
     errors: list[dict[str, Any]] = []
     before = len(os.listdir("/proc/self/fd"))
 

@@ -14,7 +14,6 @@ from intake_peers import LONG, Peer, Place, until
 
 @functools.cache
 def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """For a server that wants its clients' certificates if they have any, and for a client."""
     authority = trustme.CA()
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -27,7 +26,6 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 def old(context: ssl.SSLContext) -> ssl.SSLContext:
-    """The server's, for TLS 1.2."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("localhost").configure_cert(server)
     server.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -43,7 +41,6 @@ class TlsPeer(Peer):
         self.session = context.wrap_bio(self._incoming, self.outgoing, server_hostname="localhost")
 
     async def flush(self) -> None:
-        """Send what is to go."""
         if data := self.outgoing.read():
             await super().send(data)
 
@@ -55,7 +52,6 @@ class TlsPeer(Peer):
         return bool(data)
 
     async def shake_hands(self) -> TlsPeer:
-        """The handshake."""
         while True:
             try:
                 self.session.do_handshake()
@@ -67,14 +63,12 @@ class TlsPeer(Peer):
                 return self
 
     async def send(self, data: bytes) -> Peer:
-        """Bytes, as records."""
         for start in range(0, len(data), 1 << 14):
             self.session.write(data[start : start + (1 << 14)])
         await self.flush()
         return self
 
     async def read(self, size: int) -> bytes:
-        """Exactly so many bytes, or what came before the end."""
         found = bytearray()
         while len(found) < size:
             try:
@@ -91,7 +85,6 @@ class TlsPeer(Peer):
         return bytes(found)
 
     async def say_end(self) -> None:
-        """Tell the server that nothing follows; the socket stays open."""
         try:
             self.session.unwrap()
         except ssl.SSLWantReadError:
@@ -109,11 +102,9 @@ class TlsPlace(Place):
         return self
 
     async def raw(self) -> Peer:
-        """One that has not said anything."""
         return await super().peer()
 
     async def peer(self, client: ssl.SSLContext | None = None) -> TlsPeer:
-        """Another one, connected and secure."""
         plain = await super().peer()
         peer = TlsPeer(plain.sock, client or contexts()[1])
         self.peers[-1] = peer

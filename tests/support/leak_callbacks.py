@@ -12,7 +12,6 @@ from wheeld_core import _native
 
 
 def into(b: Any) -> None:
-    """A handle that was made here."""
     handle = TimerHandle(b.timers._callbacks, print, (), True)
     b.timers._callbacks.arm(handle, 1.0, True)
     handle.cancel()
@@ -20,7 +19,6 @@ def into(b: Any) -> None:
 
 
 def called(b: Any) -> None:
-    """A callback, and an event beside it."""
     b.timers.call_later(0.0, len, "")
     b.timers.schedule(0.0)
     b.wheel.clock.advance(b.wheel.now + MS)

@@ -46,11 +46,9 @@ class Bench:
         self.places = leak_purgatory.Places(self)
 
     def fresh_worker(self) -> Any:
-        """A native worker that is not bound yet."""
         return _native.Worker()
 
     def bind(self, worker: Any, **wrong: Any) -> Any:
-        """Bind it to row 2, with some arguments wrong."""
         w = self.wheel
         w.row(2)["incarnation"], w.row(2)["state"] = 9, 2
         arguments = {
@@ -61,7 +59,6 @@ class Bench:
         return worker._bind(*arguments.values())
 
     def close(self) -> None:
-        """Descriptors."""
         self.wheel.close()
         os.close(self.file)
         for end in self.control:
@@ -69,7 +66,6 @@ class Bench:
 
 
 def fire(b: Bench) -> None:
-    """Schedule, expire, poll."""
     b.timers.schedule(0, 5, payload=b"abc", to="w1")
     b.timers.schedule(0)
     b.wheel.clock.advance(b.wheel.now + MS)
@@ -78,13 +74,11 @@ def fire(b: Bench) -> None:
 
 
 def in_time(b: Bench) -> None:
-    """Schedule for a point in time, cancel, and have the slot back."""
     b.timers.cancel(b.timers._schedule_ns(10**18, 1, 2, payload=b"x", interval=3.0, to="w1"))
     b.wheel.clock.advance(b.wheel.now)
 
 
 def ticks(b: Bench) -> None:
-    """Receive ticks, and note them."""
     id = b.timers.schedule(0.0, interval=3600.0)
     b.wheel.settle()
     noted: dict[int, int] = {}
@@ -95,7 +89,6 @@ def ticks(b: Bench) -> None:
 
 
 def batch(b: Bench) -> None:
-    """Schedule many, cancel many."""
     b.timers._schedule_batch(b.ones, b.ids, b.ids.copy(), None, 0)
     b.timers._schedule_batch(b.ones, 7, b.ids, np.array([b"a"] * 3), 1, interval=5.0, to="w1")
     b.timers.cancel_many(b.timers.schedule_many([1.0, 2.0], payloads=[b"", b"a"]))
@@ -109,7 +102,6 @@ def batch(b: Bench) -> None:
 
 
 def reserved(b: Bench) -> None:
-    """Reserve, arm, ask; and give back what was not armed."""
     timers, ends = b.other, np.array([0, 1, 2])
     timers.poll()
     ids = timers.reserve(5)
@@ -124,7 +116,6 @@ def reserved(b: Bench) -> None:
 
 
 def attach(b: Bench) -> None:
-    """A worker comes and goes."""
     _native.create_worker(b.spare, b.wheel.wheel_memory, 2)
     b.wheel.clock.attach(2, 9, b.spare, -1)
     worker = b.fresh_worker()
@@ -137,7 +128,6 @@ def attach(b: Bench) -> None:
 
 
 def rebind_after_errors(b: Bench) -> None:
-    """One object that is bound wrongly again and again."""
     worker = b.fresh_worker()
     dtype = np.dtype([("a" * 300, "u8"), ("b", f"V{300}")])
     for wrong in ({"slots": b"x"}, {"row": 99}, {"empty": 5}, {"dtype": dtype, "row": 99}):
@@ -146,7 +136,6 @@ def rebind_after_errors(b: Bench) -> None:
 
 
 def end(b: Bench) -> None:
-    """A worker that the daemon will not have back."""
     worker = b.fresh_worker()
     b.bind(worker)
     worker._end("gone" * 100)
@@ -156,7 +145,6 @@ def end(b: Bench) -> None:
 
 
 def hear(b: Bench) -> None:
-    """A worker that has other FIFOs, and again its own."""
     worker, others, own = b.fresh_worker(), (doorbell(), doorbell()), b.wheel.clock_bell
     b.bind(worker)
     worker._hear(others[0][1], others[1][0])
@@ -167,7 +155,6 @@ def hear(b: Bench) -> None:
 
 
 def reinitialise_clock(b: Bench) -> None:
-    """A clock that is initialised wrongly, then twice."""
     clock = _native.Clock.__new__(_native.Clock)
     for arguments in ((b"", b""), (b.wheel.wheel_memory, b""), (5, 6)):
         with contextlib.suppress(Exception):
@@ -175,7 +162,6 @@ def reinitialise_clock(b: Bench) -> None:
 
 
 def make_wheel(b: Bench) -> None:
-    """Segments, filled."""
     sizes = _native.geometry(**b.config)
     parts = [
         mmap.mmap(-1, sizes[name]) for name in ("wheel_bytes", "slots_bytes", "registry_bytes")
@@ -186,7 +172,6 @@ def make_wheel(b: Bench) -> None:
 
 
 def recover(b: Bench) -> None:
-    """A clock that takes over a wheel of its own; not the one that others use."""
     sizes = _native.geometry(**b.config)
     parts = [
         mmap.mmap(-1, sizes[name]) for name in ("wheel_bytes", "slots_bytes", "registry_bytes")
@@ -196,12 +181,10 @@ def recover(b: Bench) -> None:
 
 
 def memory(b: Bench) -> None:
-    """Map a file and look into it."""
     assert memoryview(_native.Memory(b.file, 4096, True))[0] == 0
 
 
 def whole(b: Bench) -> None:
-    """Keep a file as long as it is mapped."""
     with mmap.mmap(b.file, 4096) as mapped:
         kept = _native.Whole(mapped, os.dup(b.file))
         os.ftruncate(b.file, 0)
@@ -210,7 +193,6 @@ def whole(b: Bench) -> None:
 
 
 def make_segment(b: Bench) -> None:
-    """A segment, which goes at once."""
     name = f"/wheeld-test-{os.getpid()}-leaks"
     os.close(_native.shm_make(name, 0o600))
     _native.shm_unlink(name)

@@ -19,7 +19,6 @@ POOLS = (("lenient", 1000, 400, False), ("strict", 1000, 1000, True))
 
 
 def lend(b: Bench) -> None:
-    """Take and give back, in each way."""
     b.pool.release(b.pool.try_allocate(100))
     b.pool.allocate(400, timeout=5).release()
     with b.pool.allocate(5):
@@ -27,7 +26,6 @@ def lend(b: Bench) -> None:
 
 
 def look(b: Bench) -> None:
-    """Views that outlive the loan."""
     buffer = b.pool.try_allocate(100)
     view = memoryview(buffer)
     part = view[5:]
@@ -37,7 +35,6 @@ def look(b: Bench) -> None:
 
 
 def refuse(b: Bench) -> None:
-    """Refused, and timed out."""
     with b.strict.try_allocate(1000):
         assert b.strict.try_allocate(1) is None
         assert b.strict.wait_available(0) is False
@@ -46,7 +43,6 @@ def refuse(b: Bench) -> None:
 
 
 def drop(b: Bench) -> None:
-    """Dropped without release, reported and not."""
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
         b.pool.try_allocate(300)
@@ -56,7 +52,6 @@ def drop(b: Bench) -> None:
 
 
 def drop_where_warnings_are_errors(b: Bench) -> None:
-    """What nobody can catch goes to sys.unraisablehook."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda told: None
     try:
         with warnings.catch_warnings():
@@ -67,14 +62,12 @@ def drop_where_warnings_are_errors(b: Bench) -> None:
 
 
 def make(b: Bench) -> None:
-    """A pool object comes and goes, with its buffer."""
     pool = MemoryPool(b.other, "strict")
     with pool.try_allocate(5):
         del pool
 
 
 def lose(b: Bench) -> None:
-    """The daemon counts the worker as gone while it has a buffer."""
     pool = MemoryPool(b.other, "strict")
     buffer = pool.try_allocate(5)
     incarnation = int(b.wheel.row(1)["incarnation"])
@@ -86,7 +79,6 @@ def lose(b: Bench) -> None:
 
 
 def fill(b: Bench) -> None:
-    """Segments, filled."""
     memory = mmap.mmap(-1, _native.pools_bytes(3, 2))
     _native.create_pools(memory, 3, 0, list(POOLS))
     _native.resume_pools(memory)

@@ -36,7 +36,6 @@ class Places:
 
 
 def complete(b: Bench) -> None:
-    """At once, by force, by check."""
     here = b.places.here
     here.try_complete_else_watch(Op(1.0, ready=True), KEYS)
     op = Op(1.0)
@@ -50,7 +49,6 @@ def complete(b: Bench) -> None:
 
 
 def trigger(b: Bench) -> None:
-    """From one worker to the other."""
     op = Op(None)
     b.places.there.try_complete_else_watch(op, KEYS)
     op.ready = True
@@ -60,7 +58,6 @@ def trigger(b: Bench) -> None:
 
 
 def expire(b: Bench) -> None:
-    """By dispatch, with hooks that raise."""
     for op in (Op(0.0), Hooked(0.0, complete=lambda: 1 / 0, expire=lambda: 1 / 0)):
         b.places.here.try_complete_else_watch(op, KEYS)
     b.wheel.clock.advance(b.wheel.now + MS)
@@ -69,7 +66,6 @@ def expire(b: Bench) -> None:
 
 
 def cancel(b: Bench) -> None:
-    """By key, by itself, by shutdown."""
     for _ in range(2):
         b.places.here.try_complete_else_watch(Op(1.0), KEYS)
     assert len(b.places.here.cancel_for_key(3)) == 2
@@ -85,7 +81,6 @@ def cancel(b: Bench) -> None:
 
 
 def drop(b: Bench) -> None:
-    """A purgatory that is forgotten, and an operation."""
     place = Purgatory(b.timers, "dropped")
     op = Op(5.0)
     del place, op
@@ -94,7 +89,6 @@ def drop(b: Bench) -> None:
 
 
 def err(b: Bench) -> None:
-    """try_complete that raises, here and elsewhere, alone and together."""
     ops = [Op(1.0), Op(1.0)]
     for op in ops:
         b.places.there.try_complete_else_watch(op, KEYS)
@@ -108,19 +102,16 @@ def err(b: Bench) -> None:
 
 
 def seat(b: Bench) -> None:
-    """A watch segment, filled."""
     memory = mmap.mmap(-1, _native.watch_bytes(1))
     _native.create_watch(memory, 1, 0)
 
 
 def watch_raising(b: Bench, look: int) -> None:
-    """try_complete raises while it is registered."""
     script: Any = lambda op: op.tries == look and bool(1 / 0)  # noqa: E731
     b.places.here.try_complete_else_watch(Scripted(script, 1.0), KEYS)
 
 
 def grow(b: Bench) -> None:
-    """Words and changes of all keys."""
     for number, key in enumerate(KEYS):
         assert b.places.here._grow(key, number + 1)
         assert b.places.there._word(key) == number + 1
@@ -129,7 +120,6 @@ def grow(b: Bench) -> None:
 
 
 def never_complete(b: Bench) -> None:
-    """True without force_complete."""
     b.places.here.try_complete_else_watch(Scripted(lambda op: True, 1.0), KEYS)
 
 

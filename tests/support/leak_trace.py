@@ -12,7 +12,6 @@ OUT = bytearray(64 * 16)
 
 
 def segment() -> mmap.mmap:
-    """A small trace segment."""
     memory = mmap.mmap(-1, _native.trace_bytes(64, 4))
     _native.create_trace(memory, 64, 4, 7, 2**64 - 3)
     return memory
@@ -24,7 +23,6 @@ BROKEN[128:132] = b"\xff\xff\xff\xff"
 
 
 def trace(_: Any) -> None:
-    """A clock that records, and one that is refused."""
     with LocalWheel(64, 1) as wheel:
         for memory in (b"", BROKEN, wheel.wheel_memory, segment(), segment()):
             with contextlib.suppress(ValueError, BufferError, TypeError):

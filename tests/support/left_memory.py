@@ -11,17 +11,14 @@ from wheeld_core.views import record
 
 
 def names_of(config: Config) -> list[str]:
-    """Its segments that exist."""
     return [name for name in os.listdir("/dev/shm") if name.startswith(f"wheeld-{config.name}-")]
 
 
 def place_of(config: Config) -> Path:
-    """Its runtime directory."""
     return Path(str(config.runtime_dir), config.name)
 
 
 def write_facts(config: Config, content: bytes | None = None, **facts: object) -> Path:
-    """daemon.json, as a daemon would have written it, or not."""
     place_of(config).mkdir(mode=0o700)
     path = place_of(config) / "daemon.json"
     path.write_bytes(json.dumps(facts).encode() if content is None else content)
@@ -29,15 +26,12 @@ def write_facts(config: Config, content: bytes | None = None, **facts: object) -
 
 
 def leave_with_a_timer(config: Config) -> None:
-    """What a killed daemon leaves, with a timer that is pending."""
     resources = Resources(config)
     resources.slots.states[0] = 1
     resources.close(discard=False)
 
 
 def set_head(kind: str, field: str, value: object) -> Callable[[Resources], None]:
-    """Damage to a head."""
-
     def damage(resources: Resources) -> None:
         record(resources.memories[kind], "head")[field] = value
 
@@ -45,8 +39,6 @@ def set_head(kind: str, field: str, value: object) -> Callable[[Resources], None
 
 
 def set_word(kind: str, field: str, value: int) -> Callable[[Resources], None]:
-    """Damage to what follows the head."""
-
     def damage(resources: Resources) -> None:
         record(resources.memories[kind], kind)[field] = value
 
@@ -54,5 +46,4 @@ def set_word(kind: str, field: str, value: int) -> Callable[[Resources], None]:
 
 
 def path_of(resources: Resources, kind: str) -> Path:
-    """A segment's file."""
     return Path("/dev/shm", resources.names[kind])

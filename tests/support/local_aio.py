@@ -26,7 +26,6 @@ class LocalAsyncTimers(AsyncTimers):
 
 @asynccontextmanager
 async def on_loop(wheel: LocalWheel, row: int = 0) -> AsyncIterator[LocalAsyncTimers]:
-    """AsyncTimers of a new worker, entered."""
     timers = LocalAsyncTimers(wheel.worker(row))
     async with timers:
         yield timers
@@ -35,13 +34,11 @@ async def on_loop(wheel: LocalWheel, row: int = 0) -> AsyncIterator[LocalAsyncTi
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the loop turn until this is so."""
     async with asyncio.timeout(HUNG):
         while not condition():  # noqa: ASYNC110 - the clock is moved by hand
             await asyncio.sleep(0)
 
 
 async def turns(count: int) -> None:
-    """Let the loop turn so often; so everything else on it goes on."""
     for _ in range(count):
         await asyncio.sleep(0)

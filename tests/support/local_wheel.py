@@ -33,7 +33,6 @@ FOREVER = 2**63 - 1
 
 
 def doorbell() -> tuple[int, int]:
-    """A pipe that can be written and read at either descriptor, as a FIFO opened read-write."""
     reader, writer = os.pipe()
     both = os.open(f"/proc/self/fd/{reader}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     os.close(reader)
@@ -49,7 +48,6 @@ class _Farewell:
         self._row = row
 
     def request(self, op: str, **fields: Any) -> None:
-        """The only request of a connected worker is its good-bye."""
         assert op == "bye", (op, fields)
         self._wheel.depart(self._row)
 
@@ -152,7 +150,6 @@ class LocalWheel:
             self.begin_trace(trace, trace_at)
 
     def begin_trace(self, ring_bits: int, position: int = 0) -> None:
-        """Record from here on, into a new ring that begins at `position`; `trace` shows it."""
         capacity = self.view.capacity
         self.trace_memory = mmap.mmap(-1, _native.trace_bytes(capacity, ring_bits))
         _native.create_trace(self.trace_memory, capacity, ring_bits, 0, position)
@@ -161,7 +158,6 @@ class LocalWheel:
             self.clock.trace(self.trace_memory)
 
     def events(self, most: int = 1 << 20) -> npt.NDArray[Any]:
-        """What was recorded since the last call, at most so much: what the recorder does."""
         out = np.zeros(min(most, self.trace.waiting), dtype_of("trace_record"))
         count = _native.trace_take(self.trace_memory, self.trace.head, out)
         position = self.trace.head + count & 0xFFFFFFFFFFFFFFFF
@@ -175,7 +171,6 @@ class LocalWheel:
         group: str | None = None,
         receives: bool = True,
     ) -> LocalTimers:
-        """Connect a new worker in `row`; one of a group that `receives` is a member of it."""
         self.incarnations += 1
         name = name or f"w{row}"
         memory = mmap.mmap(-1, self.sizes["worker_bytes"])
@@ -197,7 +192,6 @@ class LocalWheel:
         return timers
 
     def shared(self, kind: str) -> mmap.mmap:
-        """The segment "watch" or "pools", made when it is first asked for."""
         if kind not in self._shared:
             if kind == "watch":
                 memory = mmap.mmap(-1, _native.watch_bytes(self.max_workers))
@@ -211,7 +205,6 @@ class LocalWheel:
         return self._shared[kind]
 
     def _seat(self, row: int, incarnation: int) -> None:
-        """What the supervisor does there when a worker comes (0: when one has gone)."""
         if "watch" in self._shared:
             for owed in _native.seat_watcher(self._shared["watch"], row, incarnation):
                 os.write(self.bells[owed][1], b"\1")
@@ -219,7 +212,6 @@ class LocalWheel:
             _native.seat_borrower(self._shared["pools"], row, incarnation)
 
     def successor(self, row: int) -> LocalTimers:
-        """Connect to a kept row: what a worker of the same name does."""
         fields = self.row(row)
         assert fields["state"] == 4
         fields["state"] = 2
@@ -254,19 +246,16 @@ class LocalWheel:
         return timers
 
     def row(self, row: int) -> Any:
-        """A row of the worker table, writable."""
         offset = self.sizes["rows_off"] + dtype_of("row").itemsize * row
         return record(self.registry_memory, "row", offset)
 
     def depart(self, row: int, leave: int = DROP) -> None:
-        """What the supervisor does when a worker has died or said good-bye."""
         self.row(row)["state"] = 3
         self.row(row)["on_death"] = leave - 1
         self._seat(row, 0)
         self.clock.detach(row, leave)
 
     def restart_clock(self) -> None:
-        """A new clock over what the old one left, as after its death."""
         rows = [row for row in self.worker_memories if self.row(row)["state"]]
         self.clock = _native.Clock(self.wheel_memory, self.slots_memory, *self.growing)
         self.clock.groups(self.registry_memory)
@@ -287,22 +276,18 @@ class LocalWheel:
                 self.clock.detach(row, int(self.row(row)["on_death"]) + 1)
 
     def start_rings_at(self, row: int, position: int) -> None:
-        """Let the rings of the next worker in `row` begin there."""
         self.view.lines["sub_head"][row] = position
         self.view.lines["comp_tail"][row] = position
         self.view.lines["ret_tail"][row] = position
 
     def counter(self, name: str) -> int:
-        """One of the clock's counters."""
         return int(self.view.header[name])
 
     @property
     def now(self) -> int:
-        """The virtual clock, ns."""
         return int(self.view.header["virtual_now"])
 
     def advance_to(self, ns: int) -> list[int]:
-        """Move the clock there, check the wheel, return the rows that were reaped."""
         reaped = []
         while (row := self.clock.advance(ns)) is not None:
             if self.clock.attached(row):
@@ -315,11 +300,9 @@ class LocalWheel:
         return reaped
 
     def advance(self, ns: int) -> list[int]:
-        """Move the clock by `ns`."""
         return self.advance_to(min(self.now + ns, 2**63 - 1))
 
     def settle(self) -> list[int]:
-        """Have the clock look at everything, at the same time."""
         return self.advance_to(self.now)
 
     def __enter__(self) -> LocalWheel:
@@ -329,7 +312,6 @@ class LocalWheel:
         self.close()
 
     def close(self) -> None:
-        """Close the doorbells. May be called twice."""
         for ends in (self.clock_bell, *self.bells.values()):
             for fd in ends:
                 if fd >= 0:
@@ -339,17 +321,14 @@ class LocalWheel:
 
 
 def payloads(events: Any) -> list[bytes]:
-    """The payloads of polled events, exactly as long as they were scheduled."""
     return [payload_of(event) for event in events]
 
 
 def cookies(events: Any) -> list[int]:
-    """The cookies of polled events, in order."""
     return [int(cookie) for cookie in events["cookie"]]
 
 
 def take_all(wheel: LocalWheel, timers: Timers) -> int:
-    """Arm every slot that this worker can get hold of; returns how many it was."""
     count = 0
     for size in (64, 1):
         with suppress(WheelFull):
@@ -361,7 +340,6 @@ def take_all(wheel: LocalWheel, timers: Timers) -> int:
 
 
 def pass_by(wheel: LocalWheel, workers: list[LocalTimers], seconds: float) -> None:
-    """Time, and every worker looks at what has come: calls, and no events."""
     for _ in range(round(seconds * 10)):
         wheel.advance(SECOND // 10)
         for timers in workers:

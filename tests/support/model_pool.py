@@ -17,11 +17,9 @@ class ModelBuffer(bytearray):
     released = False
 
     def release(self) -> None:
-        """Give it back."""
         self.pool.release(self)
 
     def is_exported(self) -> bool:
-        """Does a memoryview, an array or the like still look at it?"""
         try:
             self.append(0)
         except BufferError:
@@ -59,33 +57,27 @@ class ModelPool:
 
     @property
     def outstanding(self) -> int:
-        """Bytes that are out."""
         return sum(map(len, self._out.values()))
 
     @property
     def buffers(self) -> int:
-        """Buffers that are out."""
         return len(self._out)
 
     @property
     def used(self) -> int:
-        """Bytes that are out."""
         return self.outstanding
 
     @property
     def available(self) -> int:
-        """Bytes left; negative after an overshooting allocation."""
         self._check()
         return self.size - self.outstanding
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Is nothing left?"""
         return self.available <= 0
 
     @property
     def has_waiters(self) -> bool:
-        """Does anybody wait?"""
         return self.wanted_elsewhere
 
     def _check(self) -> None:
@@ -96,7 +88,6 @@ class ModelPool:
         return self.available >= (size if self.strict else 1)
 
     def try_allocate(self, size: int) -> ModelBuffer | None:
-        """A buffer of exactly that size, or None."""
         with self._changed:
             self._check()
             if not 1 <= size <= self.largest:
@@ -112,7 +103,6 @@ class ModelPool:
             return buffer
 
     def release(self, buffer: Any) -> None:
-        """Take it back."""
         if not isinstance(buffer, ModelBuffer):
             raise TypeError(f"got {type(buffer).__name__}")
         with self._changed:
@@ -123,7 +113,6 @@ class ModelPool:
             self._changed.notify_all()
 
     def wait_available(self, timeout: float | None = None, size: int = 1) -> bool:
-        """Until so much is left."""
         with self._changed:
             self.waited_for.append(size)
             found = self._changed.wait_for(
@@ -133,7 +122,6 @@ class ModelPool:
             return found
 
     def fail(self, error: Exception) -> None:
-        """From now on, everything raises `error`."""
         with self._changed:
             self.failure = error
             self._changed.notify_all()

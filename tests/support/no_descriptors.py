@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_descriptor_left() -> Iterator[None]:
-    """This process can open nothing."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:

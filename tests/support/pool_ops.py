@@ -27,7 +27,6 @@ STRICT = ("a", 1000, 1000, True)
 def one_pool(
     spec: tuple[str, int, int, bool] = LENIENT, workers: int = 1
 ) -> Iterator[tuple[LocalWheel, list[MemoryPool]]]:
-    """A wheel with one pool, and that pool as each of its workers has it."""
     with LocalWheel(64, max(workers, 4), pools=(spec,)) as wheel:
         yield wheel, [patient(MemoryPool(wheel.worker(row), spec[0])) for row in range(workers)]
 
@@ -40,28 +39,23 @@ def patient(pool: MemoryPool) -> MemoryPool:
 
 
 def timers_of(pool: MemoryPool) -> Any:
-    """The Timers that a pool was made with."""
     return next(one for one in gc.get_referents(pool) if isinstance(one, _native.Worker))
 
 
 def usual(pool: MemoryPool) -> MemoryPool:
-    """The same pool, as users have it."""
     pool._patience_ns, pool._slice_ns = 10**9, 10**9 // 4
     return pool
 
 
 def ledger(wheel: LocalWheel, row: int, pool: int = 0) -> Any:
-    """What a worker's ledger of a pool says, writable."""
     return PoolsView(wheel.shared("pools")).ledgers[pool, row]
 
 
 def words_of(wheel: LocalWheel, pool: int = 0) -> Any:
-    """A pool's own words, writable."""
     return PoolsView(wheel.shared("pools")).pools[pool]
 
 
 def die(wheel: LocalWheel, row: int) -> None:
-    """What follows a worker's death: the daemon takes its row back."""
     wheel.depart(row)
     wheel.settle()
 
@@ -77,14 +71,12 @@ class Call(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """In the thread."""
         try:
             self.result = self.function(*self.args)
         except BaseException as error:
             self.error = error
 
     def outcome(self) -> Any:
-        """Wait for the end; the result, or the error raised again."""
         self.join(LONG)
         assert not self.is_alive(), "the call hangs"
         if self.error is not None:
@@ -121,21 +113,17 @@ class Process:
         os._exit(0)
 
     def says(self) -> str:
-        """Its next line; "" after its end."""
         return self.lines.readline().strip()
 
     def signal(self, number: int) -> None:
-        """Stop it, continue it."""
         os.kill(self.pid, number)
 
     def stop(self) -> None:
-        """Stop it, for sure."""
         self.signal(signal.SIGSTOP)
         _, status = os.waitpid(self.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
 
     def kill(self) -> None:
-        """SIGKILL; the daemon takes its row back."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         self.lines.close()

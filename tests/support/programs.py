@@ -12,7 +12,6 @@ SUPPORT = Path(__file__).parent
 
 
 def of_checkout() -> dict[str, str]:
-    """The environment of a program that imports from this checkout, wherever it runs."""
     paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -20,7 +19,6 @@ def of_checkout() -> dict[str, str]:
 def start_program(
     environment: dict[str, str], *arguments: str, cwd: Path | None = None
 ) -> subprocess.Popen[str]:
-    """Python with those arguments, in a process group of its own."""
     return subprocess.Popen(
         [sys.executable, *arguments],
         env=environment,
@@ -33,7 +31,6 @@ def start_program(
 
 
 def descendants(process: subprocess.Popen[str], words: str) -> list[psutil.Process]:
-    """Those of a program that have these words in their command lines, or as their short name."""
     found = []
     for child in psutil.Process(process.pid).children(recursive=True):
         try:

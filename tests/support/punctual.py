@@ -25,7 +25,6 @@ STEPS_NS = (0, MS, 2 * MS, 20 * MS, 500 * MS, 6000 * MS)
 
 
 def overdue(wheel: LocalWheel) -> list[tuple[int, int, int]]:
-    """Armed slots whose time has come: slot, when it was due, ns, and its stage."""
     late = []
     slots, links = wheel.slots, wheel.view.links
     for slot in slots.armed():
@@ -61,7 +60,6 @@ class Calls:
         self.owned: dict[int, list[int]] = {row: [] for row in range(ROWS)}
 
     def play(self, steps: int) -> None:
-        """Play; whenever all is quiet, and in the end, nothing is overdue."""
         with self.wheel:
             for row in range(ROWS):
                 self.workers[row] = self.wheel.worker(row, group="all")
@@ -102,7 +100,6 @@ class Calls:
                 timers.cancel(owned.pop(self.rng.randrange(len(owned))))
 
     def _die(self, row: int) -> None:
-        """Between two calls, or in the last one before it told the clock."""
         if self.rng.random() < 0.5:
             tail = sub_tail(self.wheel, row)
             before = tail[0]

@@ -32,7 +32,6 @@ LINE = 64
 
 
 def once(names: list[str], numbers: Any) -> Counter[tuple[Any, ...]]:
-    """Each of these operations, once."""
     return Counter({(name, number): 1 for name in names for number in numbers})
 
 
@@ -57,17 +56,14 @@ class Ledger:
         self._fd = os.open(path, os.O_CREAT | os.O_APPEND | os.O_RDWR)
 
     def note(self, *fact: Any) -> None:
-        """Append a line, at once."""
         line = json.dumps(fact).encode().ljust(LINE - 1) + b"\n"
         assert len(line) == LINE, fact
         os.write(self._fd, line)
 
     def read(self) -> Counter[tuple[Any, ...]]:
-        """All facts so far, and how often each."""
         return Counter(tuple(json.loads(line)) for line in self.path.read_text().splitlines())
 
     def close(self) -> None:
-        """Its descriptor."""
         os.close(self._fd)
 
 
@@ -86,12 +82,10 @@ class Waits(Op):
         self.crew, self.who, self.done = crew, who, done
 
     def try_complete(self) -> bool:
-        """Look at the condition."""
         self.tries += 1
         return bool(self.crew.true[self.name]) and self.force_complete()
 
     def on_complete(self) -> None:
-        """Write it down."""
         self.crew.ledger.note("expired" if self.is_expired else "done", self.who, self.name)
         self.done()
 
@@ -118,8 +112,6 @@ class Crew:
         self._members: dict[int, int] = {}
 
     def start(self, who: str, work: Callable[[Timers, Purgatory], object]) -> int:
-        """Fork a process that connects as `who` and does the work; returns its pid."""
-
         def run() -> None:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             with connect(str(self.daemon.directory), worker=who, reconnect_for=LONG) as timers:
@@ -132,13 +124,11 @@ class Crew:
         return pid
 
     def kill(self, pid: int) -> None:
-        """SIGKILL; returns when the process has ended."""
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         os.close(self._members.pop(pid))
 
     def join(self, pid: int) -> None:
-        """Wait for a member to end by itself; it must have nothing to say."""
         assert select.select([self._members[pid]], [], [], LONG)[0], f"{pid} does not end"
         with open(self._members.pop(pid), "rb") as pipe:
             said = json.loads(pipe.read())
@@ -146,15 +136,12 @@ class Crew:
         assert said == "nothing", said
 
     def end(self) -> None:
-        """Kill who is left."""
         for pid in list(self._members):
             with contextlib.suppress(ProcessLookupError):
                 self.kill(pid)
         self.ledger.close()
 
     def watchers(self, who: str, numbers: list[int], timeout: float | None = None) -> int:
-        """Start a process that waits for these conditions, and ends when all have come."""
-
         def work(timers: Timers, purgatory: Purgatory) -> None:
             for number in numbers:
                 purgatory.try_complete_else_watch(Waits(self, who, number, timeout), [number])
@@ -169,22 +156,17 @@ class Crew:
     # -- what they say and leave -----------------------------------------------------------------
 
     def facts(self, kind: str) -> Counter[tuple[Any, ...]]:
-        """Those of one kind, without it."""
         found = self.ledger.read()
         return Counter({fact[1:]: count for fact, count in found.items() if fact[0] == kind})
 
     def await_fact(self, *fact: Any) -> None:
-        """Wait until it is in the ledger."""
         until(lambda: self.ledger.read()[fact], f"{fact} in the ledger", LONG)
 
     def view(self) -> WatchView:
-        """The watch segment."""
         return WatchView(map_segment(self.daemon.segment("watch"), _native.KIND_WATCH))
 
     def row(self, who: str) -> int:
-        """The row of a worker."""
         return int(self.daemon.workers()[who]["row"])
 
     def await_departure(self, *names: str) -> None:
-        """Wait until the supervisor has noticed that they are gone."""
         until(lambda: not set(names) & set(self.daemon.workers()), f"{names} departed", LONG)

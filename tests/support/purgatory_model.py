@@ -38,7 +38,6 @@ class World(Protocol):
 
 
 def act(world: World, spec: Spec) -> None:
-    """What on_complete of this operation does."""
     if spec.action is None:
         return
     what, of = spec.action
@@ -55,7 +54,6 @@ def act(world: World, spec: Spec) -> None:
 
 
 def raise_all(errors: list[Exception]) -> None:
-    """None, itself, or several as a group."""
     if len(errors) == 1:
         raise errors[0]
     if errors:
@@ -87,19 +85,16 @@ class ModelPurgatory:
     )
 
     def unlink(self, operation: ModelOperation, key: Any) -> None:
-        """From one key."""
         self.links[key].remove(operation)
         if not self.links[key]:
             del self.links[key]
 
     def unlink_everywhere(self, operation: ModelOperation) -> None:
-        """From all keys."""
         for key in list(self.links):
             if operation in self.links[key]:
                 self.unlink(operation, key)
 
     def walk(self, key: Any) -> list[ModelOperation]:
-        """Those that wait under a key."""
         return list(self.links.get(key, ()))
 
 
@@ -117,7 +112,6 @@ class Model:
     # -- one operation --------------------------------------------------------------------------
 
     def leave(self, operation: ModelOperation, state: str) -> None:
-        """It is over."""
         place = self.places[operation.spec.worker]
         waited, operation.state = operation.state == "waiting", state
         if waited:
@@ -125,7 +119,6 @@ class Model:
             place.unlink_everywhere(operation)
 
     def complete(self, operation: ModelOperation, expired: bool = False) -> bool:
-        """Once."""
         if operation.state in ("completed", "cancelled"):
             return False
         self.leave(operation, "completed")
@@ -139,7 +132,6 @@ class Model:
         return True
 
     def settle(self, operation: ModelOperation, expired: bool) -> None:
-        """Its callbacks."""
         self.log.append(("complete", operation.spec.id))
         try:
             act(self, operation.spec)
@@ -149,18 +141,15 @@ class Model:
             self.log.append(("expire", operation.spec.id))
 
     def report(self, operation: ModelOperation, error: Exception) -> None:
-        """To the exception handler."""
         self.log.append(("reported", operation.spec.id, type(error).__name__))
 
     def ask(self, operation: ModelOperation) -> bool:
-        """try_complete."""
         self.log.append(("try", operation.spec.id))
         if operation.spec.fails:
             raise ZeroDivisionError
         return operation.spec.ready and self.complete(operation)
 
     def try_all(self, walk: list[ModelOperation]) -> tuple[int, list[tuple[Any, Exception]]]:
-        """Ask each that waits still; how many this completed, and who raised what."""
         completed, errors = 0, []
         for operation in walk:
             if operation.state != "waiting":
@@ -174,7 +163,6 @@ class Model:
     # -- calls ----------------------------------------------------------------------------------
 
     def watch(self, spec: Spec) -> bool:
-        """try_complete_else_watch."""
         place = self.places[spec.worker]
         operation = self.operations.setdefault(spec.id, ModelOperation(spec))
         if operation.state == "completed":
@@ -205,7 +193,6 @@ class Model:
         return done
 
     def check(self, worker: int, key: Any) -> int:
-        """check_and_complete."""
         for number, place in enumerate(self.places):
             if number != worker and key in place.links:
                 place.marked.add(key)
@@ -214,22 +201,18 @@ class Model:
         return completed
 
     def cancel(self, worker: int, key: Any) -> list[int]:
-        """cancel_for_key."""
         return self.cancel_all(self.places[worker], self.places[worker].walk(key))
 
     def cancel_all(self, place: ModelPurgatory, walk: list[ModelOperation]) -> list[int]:
-        """Take them out of everything."""
         for operation in walk:
             self.leave(operation, "cancelled")
             place.counts["cancelled"] += 1
         return [operation.spec.id for operation in walk]
 
     def force(self, id: int) -> bool:
-        """force_complete; False for what never was."""
         return id in self.operations and self.complete(self.operations[id])
 
     def renew(self, worker: int) -> list[int]:
-        """shutdown, and another purgatory of that name."""
         place = self.places[worker]
         left = self.cancel_all(place, list(place.waiting))
         marked = place.marked  # the worker's, not the purgatory's
@@ -237,7 +220,6 @@ class Model:
         return left
 
     def dispatch(self, worker: int) -> None:
-        """Look at what others checked, then expire what was due by then."""
         place = self.places[worker]
         due = [op for op in place.waiting if op.due is not None and op.due <= self.now]
         marked, place.marked = place.marked, set()
@@ -255,10 +237,8 @@ class Model:
     # -- what must be so ------------------------------------------------------------------------
 
     def armed(self, worker: int) -> int:
-        """How many of its timers are in the wheel."""
         waiting = self.places[worker].waiting
         return sum(op.due is not None and op.due > self.now for op in waiting)
 
     def linked(self, operation: ModelOperation) -> bool:
-        """Is it under any key?"""
         return any(operation in ops for place in self.places for ops in place.links.values())

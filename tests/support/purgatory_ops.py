@@ -47,20 +47,17 @@ class Op(DelayedOperation):
         self.error: BaseException | None = None
 
     def try_complete(self) -> bool:
-        """As the test says."""
         self.tries += 1
         if self.error is not None:
             raise self.error
         return self.ready and self.force_complete()
 
     def on_complete(self) -> None:
-        """Remember."""
         self.ran.append("complete")
         if self.log is not None:
             self.log.append(self.name)
 
     def on_expiration(self) -> None:
-        """Remember."""
         self.ran.append("expire")
 
     def __repr__(self) -> str:
@@ -77,7 +74,6 @@ class Scripted(Op):
         self.script = script
 
     def try_complete(self) -> bool:
-        """Ask the test."""
         self.tries += 1
         return self.script(self)
 
@@ -98,19 +94,15 @@ class Hooked(Op):
         self.complete, self.expire = complete, expire
 
     def on_complete(self) -> None:
-        """Remember, then call."""
         super().on_complete()
         self.complete()
 
     def on_expiration(self) -> None:
-        """Remember, then call."""
         super().on_expiration()
         self.expire()
 
 
 def raising(kind: type[BaseException], **options: Any) -> Hooked:
-    """An operation both of whose hooks raise."""
-
     def fail(*anything: Any) -> None:
         raise kind
 
@@ -118,18 +110,15 @@ def raising(kind: type[BaseException], **options: Any) -> Hooked:
 
 
 def watch_all(purgatory: Purgatory, ops: Iterable[Op], keys: list[Any]) -> None:
-    """Have them all wait for the same keys."""
     for op in ops:
         assert purgatory.try_complete_else_watch(op, keys) is False
 
 
 def readable(timers: Timers) -> bool:
-    """Would a loop that watches its descriptor wake?"""
     return bool(select.select([timers.fileno()], [], [], 0)[0])
 
 
 def dispatch_until_over(timers: Timers, op: DelayedOperation, seconds: float = 60.0) -> None:
-    """Dispatch until it is completed; so long at most."""
     give_up = time.monotonic() + seconds
     while not op.is_completed:
         assert time.monotonic() < give_up, f"{op!r} after {seconds} s"
@@ -143,7 +132,6 @@ class Later:
         self.calls: list[Callable[[], object]] = []
 
     def submit(self, fn: Callable[..., object], *args: Any, **options: Any) -> Future[Any]:
-        """Keep it."""
         future: Future[Any] = Future()
 
         def call() -> None:
@@ -156,7 +144,6 @@ class Later:
         return future
 
     def run(self) -> None:
-        """Call all of it, in order."""
         while self.calls:
             self.calls.pop(0)()
 
@@ -170,7 +157,6 @@ def living(*kinds: type) -> int:
 
 
 def run_threads(works: Iterable[Callable[[], object]]) -> None:
-    """Run each in a thread, all beginning together; raises what the first to fail raised."""
     calls = list(works)
     barrier = threading.Barrier(len(calls))
     errors: list[BaseException] = []
@@ -204,16 +190,13 @@ class WatchView:
         self.rows = records(memory, "watch_row", int(header["rows_off"]), self.row_count)
 
     def buckets(self, row: int) -> set[int]:
-        """The buckets that the worker in `row` watches."""
         bits = self.directory[:, row // 64] >> np.uint64(row % 64) & np.uint64(1)
         return set(np.flatnonzero(bits).tolist())
 
     def watched(self) -> int:
-        """Bits in the directory, of all workers."""
         return int(np.unpackbits(self.directory.reshape(-1).view(np.uint8)).sum())
 
     def marks(self, row: int) -> set[int]:
-        """The buckets with a mark for the worker in `row`."""
         marks = self.rows["dirty"][row]
         return {
             16 * i + bit
@@ -223,20 +206,16 @@ class WatchView:
         }
 
     def mark(self, row: int, bucket: int) -> None:
-        """What a checker does first, and a killed one last; here for all keys of the bucket."""
         self.rows["dirty"][row, bucket // 16] |= np.uint64(2**64 - 2**16 | 1 << bucket % 16)
 
     def say(self, row: int, bucket: int) -> None:
-        """What it does second: there is a mark."""
         self.rows["any"][row] |= np.uint64(1 << bucket // 1024)
 
     def counter(self, row: int, name: str) -> int:
-        """`checks`, `signals`, `rings`, `drains`, `any`, `wait_seq`, `tenant`."""
         return int(self.rows[name][row])
 
 
 def bucket_of(purgatory: Purgatory, view: WatchView, row: int, key: Any) -> int:
-    """The bucket of a key, found by watching it: nothing else may be watched by that worker."""
     assert view.buckets(row) == set()
     purgatory.try_complete_else_watch(Op(), [key])
     (bucket,) = view.buckets(row)
@@ -248,7 +227,6 @@ def bucket_of(purgatory: Purgatory, view: WatchView, row: int, key: Any) -> int:
 def chain(
     purgatory: Purgatory, length: int, how: str, order: list[Any], timeout: float | None = None
 ) -> list[Hooked]:
-    """Operations each of whose completion completes the next one."""
     ops: list[Hooked] = []
 
     def next_of(number: int) -> Callable[[], object]:
@@ -275,10 +253,8 @@ def chain(
 
 
 def waiting(purgatory: AsyncPurgatory, op: Op, keys: list[Any]) -> asyncio.Task[bool]:
-    """A task that waits for it."""
     return asyncio.create_task(purgatory.wait(op, keys))
 
 
 def empty(purgatory: AsyncPurgatory) -> bool:
-    """Is nothing left in it?"""
     return purgatory.watched == purgatory.num_delayed == 0 and not purgatory._waiters

@@ -48,7 +48,6 @@ class Lives:
         self.next = 0
 
     def play(self, steps: int) -> None:
-        """Play, then let everything end and check the account."""
         with self.wheel:
             for row in range(ROWS):
                 self.workers[row] = self.wheel.worker(row, group="all")
@@ -85,7 +84,6 @@ class Lives:
         self.next += 1
 
     def _move(self, cookie: int) -> None:
-        """By its owner, if that one is alive, and known: not while a sweep hands it on."""
         timers, delay = self.workers.get(self.owner[cookie]), self.rng.choice(DELAYS)
         with suppress(ValueError) if REROUTE in self.policies else nullcontext():
             if timers is not None and timers.reschedule(self.ids[cookie], delay):
@@ -118,7 +116,6 @@ class Lives:
                 self.workers[row] = self.wheel.worker(row, f"n{self.next}-{row}", group="all")
 
     def _die(self) -> None:
-        """A worker is gone from one call to the next; the last one stays."""
         if len(self.workers) < 2:
             return
         row = self.rng.choice(list(self.workers))
@@ -136,14 +133,12 @@ class Lives:
             assert policy == KEEP
 
     def _settle_drop(self, row: int) -> None:
-        """Its own timers may be dropped from here on; a heir's whose owner is unknown, too."""
         self.lost_rows.append(row)
         for cookie, owner in self.owner.items():
             if owner in (row, -1):
                 self.owner[cookie] = -2
 
     def _finish(self) -> None:
-        """Everything that is nobody's loss fires; every slot is free again."""
         for _ in range(200):
             self._advance(SECOND)
             for timers in self.workers.values():

@@ -33,64 +33,53 @@ class Recording:
         self.daemon, self.trace = daemon, trace
 
     def status(self) -> dict[str, Any]:
-        """The part `trace` of the daemon's status."""
         found: dict[str, Any] = self.daemon.status()["trace"]
         return found
 
     @property
     def recorder_pid(self) -> int:
-        """The running recorder's process id."""
         return int(until(lambda: self.status()["recorder_pid"], "a recorder"))
 
     def kill_recorder(self) -> int:
-        """SIGKILL for the recorder; returns its process id when another runs."""
         pid = self.recorder_pid
         os.kill(pid, signal.SIGKILL)
         until(lambda: self.status()["recorder_pid"] not in (None, pid), "another recorder")
         return pid
 
     def advance(self, ns: int) -> None:
-        """Move the virtual clock."""
         wheeld.advance(str(self.daemon.directory), ns / 1e9)
 
     @contextmanager
     def worker(self, name: str) -> Iterator[Timers]:
-        """A connected worker in this process."""
         with connect(str(self.daemon.directory), worker=name) as timers:
             yield timers
 
     def rows(self) -> list[dict[str, Any]]:
-        """All events."""
         return read(self.trace)
 
     def counts(self) -> dict[str, int]:
-        """Events by kind; those that are lost under their kind."""
         found: Counter[str] = Counter()
         for row in self.rows():
             found[row["lost_event"] or row["event"]] += row["count"]
         return dict(found)
 
     def last(self) -> dict[str, Any]:
-        """The row of counters of the orderly stop; there is exactly one."""
         rows = [row for row in read(self.trace, "counters") if row["last"]]
         assert len(rows) == 1
         return rows[0]
 
     def spooled(self) -> list[str]:
-        """What is in the folder of spools."""
         return sorted(path.name for path in (self.trace / "_spool").iterdir())
 
 
 @contextmanager
 def made_to_record(name: str, runtime_dir: Path, trace: Path) -> Iterator[Recording]:
-    """A daemon that is to record, with virtual time; the test starts it."""
     options = {"virtual_clock": True, "capacity": 20_000, "max_workers": 3}
     with Daemon(runtime_dir, name, trace=trace, **options) as daemon:
         yield Recording(daemon, trace)
 
 
 def load(timers: Timers, rng: np.random.Generator, count: int) -> None:
-    """Schedule some, cancel and move some of them, receive what has come."""
     ids = timers.schedule_many(rng.uniform(0.001, 0.2, count))
     timers.cancel_many(rng.choice(ids, count // 4, replace=False))
     for id in rng.choice(ids, count // 10, replace=False).tolist():
@@ -99,13 +88,11 @@ def load(timers: Timers, rng: np.random.Generator, count: int) -> None:
 
 
 def drain(timers: Timers) -> None:
-    """Receive all that is there."""
     while len(timers.poll()):
         pass
 
 
 def account(*workers: Timers) -> dict[str, int]:
-    """The workers' own account of their one-shot timers."""
     totals: Counter[str] = Counter()
     for timers in workers:
         stats = timers.stats()

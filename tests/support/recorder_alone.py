@@ -39,7 +39,6 @@ class Recorder:
         return self.intake.take(self.ring.view.tail)
 
     def finish(self) -> None:
-        """All of it becomes Parquet."""
         self.take()
         self.intake.close()
         self.convert()
@@ -49,12 +48,10 @@ class Recorder:
 
 
 def small_spools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spools of 100 records, taken in parts of 40; a clock that stands still."""
     monkeypatch.setattr(ring_reader, "SPOOL_ROWS", 100)
     monkeypatch.setattr(ring_reader, "BATCH", 40)
     monkeypatch.setattr(Offsets, "read", classmethod(lambda cls: OFFSETS))
 
 
 def left(trace: Path) -> list[str]:
-    """What is in the folder of spools."""
     return sorted(path.name for path in (trace / "_spool").iterdir())

@@ -24,7 +24,6 @@ OFFSETS = Offsets(BOOT, BOOT - 50 * 10**9)
 
 
 def records(count: int, /, **fields: Any) -> np.ndarray[Any, Any]:
-    """Records of kind `scheduled` of the worker in row 0, with some fields set."""
     made = np.zeros(count, dtype_of("trace_record"))
     made["time_ns"] = made["scheduled_ns"] = 1000 * 10**9 + np.arange(count)
     made["deadline_ns"] = made["time_ns"] + 10**9
@@ -37,7 +36,6 @@ def records(count: int, /, **fields: Any) -> np.ndarray[Any, Any]:
 
 
 def facts(segment: str = "no-such-segment", **names: tuple[int, int, int]) -> Facts:
-    """Facts of `ORIGIN`; names with row, incarnation and first position."""
     found = Facts(ORIGIN, segment, offsets=[(0, OFFSETS)])
     found.names.learn(0, 1, "w0", 0)
     for name, (row, incarnation, position) in names.items():
@@ -55,7 +53,6 @@ class Ring:
         self.written = 0
 
     def write(self, made: np.ndarray[Any, Any]) -> None:
-        """Publish records; they are numbered by their cookies."""
         assert self.view.waiting + len(made) <= self.view.size
         made["cookie"] = np.arange(self.written, self.written + len(made))
         at = (self.view.tail + np.arange(len(made), dtype=np.uint64)) % np.uint64(self.view.size)
@@ -64,12 +61,10 @@ class Ring:
         self.written += len(made)
 
     def more(self, count: int) -> None:
-        """Publish some of no interest."""
         self.write(records(count))
 
 
 def read(trace: Path, dataset: str = "events") -> list[dict[str, Any]]:
-    """All rows of a dataset, in the order of the files' names."""
     return [
         row
         for path in sorted((trace / dataset).rglob("*.parquet"), key=lambda path: path.name)
@@ -78,5 +73,4 @@ def read(trace: Path, dataset: str = "events") -> list[dict[str, Any]]:
 
 
 def cookies(trace: Path) -> list[int]:
-    """The cookies of all events of a trace, ascending."""
     return sorted(row["cookie"] for row in read(trace))

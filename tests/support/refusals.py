@@ -11,7 +11,6 @@ Call = Callable[[LocalTimers], Any]
 
 
 def two_timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker with two timers, for a fixture."""
     timers = wheel.worker(0)
     timers.schedule_many([1.0, 2.0])
     wheel.settle()
@@ -19,7 +18,6 @@ def two_timers(wheel: LocalWheel) -> LocalTimers:
 
 
 def refused(timers: LocalTimers, call: Call, error: type[Exception], *words: str) -> None:
-    """`call` raises `error` with these words, and changes nothing."""
     wheel_before = timers._wheel.counters()
     before = {**timers.stats(), "wheel": None}
     with pytest.raises(error) as caught:

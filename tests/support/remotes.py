@@ -79,16 +79,13 @@ class Remote:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self.process.pid
 
     def tell(self, code: str) -> None:
-        """Have it begin; `answer` waits for the end."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(code).encode() + b"\n")
 
     def answer(self) -> Any:
-        """What came of it."""
         assert self.process.stdout is not None
         give_up = time.monotonic() + 2 * LONG
         while b"\n" not in self._rest:
@@ -105,17 +102,14 @@ class Remote:
         return answer.get("value")
 
     def ask(self, code: str) -> Any:
-        """Evaluate an expression there, or run statements."""
         self.tell(code)
         return self.answer()
 
     def kill(self) -> None:
-        """SIGKILL."""
         self.process.kill()
         self.end()
 
     def end(self) -> None:
-        """Wait for it, killed or not."""
         with self.process:
             pass
 

@@ -28,7 +28,6 @@ class Daemon:
         self.start()
 
     def start(self, *options: str) -> None:
-        """Start it and wait until it serves."""
         command = [sys.executable, "-m", "wheeld", "start", *self._options, *options]
         self._process = subprocess.Popen(command)
         give_up = time.monotonic() + LONG
@@ -38,22 +37,18 @@ class Daemon:
             time.sleep(0.005)
 
     def facts(self) -> dict[str, Any]:
-        """What it wrote about itself."""
         with suppress(OSError, ValueError):
             facts: dict[str, Any] = json.loads((Path(self.name) / "daemon.json").read_text())
             return facts
         return {}
 
     def status(self) -> dict[str, Any]:
-        """What `wheeld status` shows."""
         return status_of(self.name)
 
     def workers(self) -> dict[str, dict[str, Any]]:
-        """Its workers by name."""
         return {worker["name"]: worker for worker in self.status()["workers"]}
 
     def kill(self) -> None:
-        """SIGKILL for the supervisor; its clock goes with it."""
         assert self._process is not None
         clock = os.pidfd_open(self.status()["clock_pid"])
         self._process.kill()
@@ -62,13 +57,11 @@ class Daemon:
         os.close(clock)
 
     def signal_clock(self, number: int) -> int:
-        """Send a signal to the clock; returns its pid."""
         pid: int = self.status()["clock_pid"]
         os.kill(pid, number)
         return pid
 
     def stop(self) -> None:
-        """An orderly stop; a killed one is started again for it, so that it cleans up."""
         assert self._process is not None
         if self._process.poll() is not None:
             self.start()
@@ -78,7 +71,6 @@ class Daemon:
 
 @contextmanager
 def running(base: Path, name: str, *options: str) -> Iterator[Daemon]:
-    """A daemon that is stopped at the end."""
     daemon = Daemon(base, name, *options)
     try:
         yield daemon

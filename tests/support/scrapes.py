@@ -23,19 +23,16 @@ needs_prometheus = pytest.mark.skipif(
 
 
 def fetch(url: str) -> str:
-    """What stands there."""
     with urllib.request.urlopen(url, timeout=LONG) as answer:
         return str(answer.read().decode())
 
 
 def value(text: str, sample: str) -> float:
-    """The value of a sample in the text format."""
     return float(next(line for line in text.splitlines() if line.startswith(sample)).split()[-1])
 
 
 @contextmanager
 def prometheus(directory: Path, url: str, *options: str) -> Iterator[str]:
-    """One that scrapes a URL each second; its address, once it listens."""
     target = urllib.parse.urlsplit(url).netloc
     job = f"[{{job_name: wheeld, static_configs: [{{targets: ['{target}']}}]}}]"
     times = "{scrape_interval: 1s, scrape_timeout: 1s}"
@@ -61,14 +58,12 @@ def prometheus(directory: Path, url: str, *options: str) -> Iterator[str]:
 
 
 def listening_on(pid: int) -> Iterator[str]:
-    """Addresses that a process listens on."""
     for connection in psutil.net_connections("tcp"):
         if connection.pid == pid and connection.status == psutil.CONN_LISTEN:
             yield f"127.0.0.1:{connection.laddr.port}"
 
 
 def ask(at: str, query: str) -> float:
-    """The value of a query of that Prometheus, once there is one."""
     url = f"http://{at}/api/v1/query?" + urllib.parse.urlencode({"query": query})
     give_up = time.monotonic() + LONG
     while time.monotonic() < give_up:

@@ -38,7 +38,6 @@ TICKER: Final = "ticker"
 
 @contextlib.contextmanager
 def service(app: str, directory: Path, log: Path, user: str | None) -> Iterator[int]:
-    """A gunicorn with two workers; yields its port on the loopback."""
     command = [sys.executable, "-m", "gunicorn", "--chdir", str(HERE), "--workers", "2"]
     command += ["--bind", "127.0.0.1:0", "--worker-class", KINDS[app], "--timeout", "60"]
     environment = {**os.environ, "WHEELD_TEST_DAEMON": str(directory)}
@@ -67,7 +66,6 @@ class Caller(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Until told to stop."""
         while not self._over.is_set():
             try:
                 self._call()
@@ -101,12 +99,10 @@ class Ticker(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Receive."""
         while not self._over.is_set():
             self._fired += self._timers.poll(0.1)["fired"].tolist()
 
     def finish(self) -> list[float]:
-        """The gaps between two ticks, ms."""
         self._over.set()
         self.join(LONG)
         self._timers.close()
@@ -135,14 +131,12 @@ class Account:
     """What gunicorn says of workers that fail."""
 
     def check(self) -> None:
-        """Nobody has noticed, and each timer is accounted for."""
         assert self.requests >= ANSWERS * CALLERS * len(KINDS) * (self.rounds + 1)
         assert (self.failures, self.ended, self.odd) == ([], [], [])
         assert self.pending == self.kept
         assert len(self.gaps) == self.rounds
 
     def told(self) -> str:
-        """A line of it."""
         return (
             f"{self.requests} requests, {len(self.failures)} failed, {self.over} by their own "
             f"deadline, {len(self.ended)} workers ended; {self.kept} timers should be pending, "
@@ -152,7 +146,6 @@ class Account:
 
 
 def status(directory: Path) -> dict[str, Any]:
-    """What the daemon says of itself."""
     connection = Connection(directory, LONG)
     try:
         found: dict[str, Any] = connection.request("status")["status"]
@@ -162,18 +155,15 @@ def status(directory: Path) -> dict[str, Any]:
 
 
 def names(directory: Path) -> list[str]:
-    """What its workers are called."""
     return [worker["name"] for worker in status(directory)["workers"]]
 
 
 def processes(directory: Path) -> dict[str, int]:
-    """The process ids of its unnamed workers, which the services' are, by what it calls them."""
     workers = status(directory)["workers"]
     return {one["name"]: one["pid"] for one in workers if one["name"].startswith("pid-")}
 
 
 def answered(callers: list[Caller]) -> Callable[[], bool]:
-    """Has each had some more answers, or one a failure?"""
     enough = [(caller, len(caller.answers) + ANSWERS) for caller in callers]
     return lambda: (
         any(caller.failures for caller in callers)
@@ -195,7 +185,6 @@ def suffer(
     rounds: int = ROUNDS,
     user: str | None = None,
 ) -> Account:
-    """Have the fault befall the daemon in that directory so many times, under load."""
     account, over = Account(rounds), threading.Event()
     with contextlib.ExitStack() as stack:
         written = [logs / f"{app}.log" for app in KINDS]

@@ -29,7 +29,6 @@ class Shared:
 
     @classmethod
     def of(cls, daemon: Daemon) -> Shared:
-        """Those of a daemon."""
         return cls(
             map_segment(daemon.segment("watch"), _native.KIND_WATCH),
             map_segment(daemon.segment("pools"), _native.KIND_POOLS),
@@ -38,7 +37,6 @@ class Shared:
     # -- pools ----------------------------------------------------------------------------------
 
     def change(self, row: int, bytes: int, pool: int = 0, upto: str = "done") -> None:
-        """What a worker does that takes bytes, or with a negative number gives them back."""
         ledger, used = self.pools.ledgers[pool, row], self.pools.pools["used"]
         change, word = int(ledger["change"]), int(used[pool])
         if USED_ROW.of(word) == row and USED_CHANGE.of(word ^ change) == 0:
@@ -56,14 +54,12 @@ class Shared:
             ledger["made"] = change + 1
 
     def _note(self, word: int, row: int, pool: int) -> None:
-        """Who made the last change is noted before another takes its place."""
         last = USED_ROW.of(word)
         if last != row and last <= self.boss:
             made = self.pools.ledgers["made"]
             made[pool, last] += np.uint64(USED_CHANGE.of(word - int(made[pool, last])))
 
     def reap(self, row: int, upto: str, pool: int = 0) -> None:
-        """What a supervisor does that returns the bytes of a dead worker, up to its death."""
         out = int(self.pools.out()[pool, row])
         self.pools.ledgers[pool, row]["tenant"] = 0
         change = int(self.pools.ledgers[pool, self.boss]["change"])
@@ -72,26 +68,21 @@ class Shared:
             self.change(self.boss, -out, pool, upto)
 
     def wait_in_line(self, row: int, ticket: int, pool: int = 0) -> None:
-        """Somebody of this worker waits for memory."""
         self.pools.ledgers[pool, row]["ticket"] = ticket
         self.pools.waiters[pool, row // 64] |= np.uint64(1 << row % 64)
 
     def used(self) -> list[int]:
-        """Bytes out of each pool."""
         return [int(used) for used in self.pools.used()]
 
     def out(self, row: int) -> list[int]:
-        """Bytes of each pool that a worker has."""
         return [int(out) for out in self.pools.out()[:, row]]
 
     # -- watch ----------------------------------------------------------------------------------
 
     def watch_bucket(self, row: int, bucket: int) -> None:
-        """A worker watches a key of this bucket."""
         self.watch.directory[bucket, row // 64] |= np.uint64(1 << row % 64)
 
     def mark(self, row: int, bucket: int) -> None:
-        """Somebody has checked keys of this bucket."""
         self.watch.rows["dirty"][row, bucket // 16] |= np.uint64(2**64 - 2**16 | 1 << bucket % 16)
         self.watch.rows["any"][row] |= np.uint64(1 << bucket // 1024)
 
@@ -106,7 +97,6 @@ class Shared:
         self.mark(row, 700)
 
     def traces(self, row: int) -> dict[str, Any]:
-        """What there is of a worker, by what it is; nothing of it: {}."""
         ledgers = self.pools.ledgers[:, row]
         found = {
             "watched": int(self.watch.watched()[row]),

@@ -13,14 +13,12 @@ from wheeld_core.views import RegistryView
 
 
 def named(wheel: LocalWheel, row: int, name: str) -> LocalTimers:
-    """A new worker whose user chose its name."""
     timers = wheel.worker(row, name)
     wheel.row(row)["named"] = 1
     return timers
 
 
 def take(wheel: LocalWheel, with_heads: bool = True) -> Snapshot:
-    """A snapshot of a LocalWheel at this moment."""
     registry = RegistryView(wheel.registry_memory)
     heads = {row: comp_head(memory) for row, memory in wheel.worker_memories.items()}
     snapshot = collect(
@@ -56,13 +54,11 @@ class Restored(LocalWheel):
 
 
 def timer_ids(snapshot: Snapshot) -> list[int]:
-    """The ids of the timers in it, in the order of their slots."""
     timers = snapshot.timers
     return [int(t["generation"]) << 32 | int(t["slot"]) for t in timers]
 
 
 def some_timers(count: int, **values: Any) -> np.ndarray[Any, Any]:
-    """Timers in the first slots, for snapshots made by hand."""
     timers = np.zeros(count, TIMER)
     timers["slot"] = np.arange(count)
     timers["generation"] = 1
@@ -72,7 +68,6 @@ def some_timers(count: int, **values: Any) -> np.ndarray[Any, Any]:
 
 
 def snapshot_of(timers: np.ndarray[Any, Any], clocks: Clocks, **values: Any) -> Snapshot:
-    """A snapshot with these timers, all of worker "w"."""
     slabs = np.unique(timers["slot"] // 64).astype(np.uint32)
     facts: dict[str, Any] = {
         "name": "test",

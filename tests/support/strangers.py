@@ -32,13 +32,11 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be another
 
 
 def as_user(*groups: int) -> list[str]:
-    """Run what follows as nobody, in these groups."""
     in_groups = f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
     return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", in_groups]
 
 
 def run_as_stranger() -> list[str]:
-    """What runs a program as another user; skips the test where that one cannot run this Python."""
     if os.getuid() != 0:
         pytest.skip("needs root, to be another user")
     command = [*as_user(), sys.executable, "-c", "import wheeld_client"]
@@ -49,12 +47,10 @@ def run_as_stranger() -> list[str]:
 
 
 def member(uid: int, *groups: int) -> list[str]:
-    """Run what follows as that user, in the group of nobody and in these; skips as above."""
     run_as_stranger()
     in_groups = ",".join(map(str, (NOBODY, *groups)))
     return ["setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={in_groups}"]
 
 
 def group_name() -> str:
-    """A group that this process is in, but for `root` the one of nobody."""
     return grp.getgrgid(NOBODY if os.getuid() == 0 else os.getgid()).gr_name

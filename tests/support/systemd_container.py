@@ -40,7 +40,6 @@ StandardError=append:{out}/said
 
 
 def obstacle() -> str | None:
-    """Why no container can be booted here; None if nothing speaks against it."""
     if os.getuid() != 0:
         return "only root can boot a container"
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
@@ -100,7 +99,6 @@ def _overlay(base: Path) -> Path:
 
 
 def _show(source: str | Path, root: Path, name: str) -> None:
-    """Have a directory of this machine under `name`: at home the service could not see it."""
     (root / name).mkdir(parents=True)
     _run("mount", "--bind", "-o", "ro", source, root / name)
 
@@ -134,7 +132,6 @@ def _install(root: Path) -> None:
 
 
 def main(out: Path, program: str, *modules: str) -> None:
-    """In the mount namespace: install, and become the container."""
     base = out / "container"
     base.mkdir()
     root = _overlay(base)

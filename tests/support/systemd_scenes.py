@@ -39,18 +39,15 @@ LONG: Final = 60.0
 
 
 def systemctl(*arguments: str) -> int:
-    """Its exit code."""
     return subprocess.run(["systemctl", *arguments]).returncode
 
 
 def shown(name: str) -> str:
-    """A property of the unit."""
     command = ["systemctl", "show", "--value", "--property", name, UNIT]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
 def until(holds: Callable[[], Any], what: str) -> Any:
-    """Look again and again."""
     give_up = time.monotonic() + LONG
     while not (found := holds()):
         if time.monotonic() > give_up:
@@ -60,12 +57,10 @@ def until(holds: Callable[[], Any], what: str) -> Any:
 
 
 def main_pid() -> int:
-    """The supervisor's, once there is one."""
     return int(until(lambda: int(shown("MainPID") or 0), "a main process"))
 
 
 def children(pid: int) -> dict[str, int]:
-    """The names and numbers of a process's children."""
     found = {}
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         with suppress(OSError):  # it has just ended
@@ -74,7 +69,6 @@ def children(pid: int) -> dict[str, int]:
 
 
 def status() -> dict[str, Any] | None:
-    """What the daemon says, if one answers."""
     try:
         connection = Connection(DIRECTORY, 5.0)
     except OSError:
@@ -89,39 +83,32 @@ def status() -> dict[str, Any] | None:
 
 
 def other_main(than: int) -> int:
-    """The supervisor that comes after this one."""
     return int(until(lambda: (pid := main_pid()) != than and pid, "another main process"))
 
 
 def other_clock(pid: int, than: int) -> None:
-    """Wait until the supervisor `pid` has another clock than this one."""
     until(lambda: children(pid).get("wheeld-clock") not in (None, than), "another clock")
 
 
 def serving(pid: int) -> None:
-    """Wait until the supervisor `pid` says that its clock is well."""
     until(lambda: (s := status()) and s["pid"] == pid and s["clock_ok"], f"{pid} serves")
 
 
 def segments() -> list[str]:
-    """What is in /dev/shm of wheeld's."""
     return sorted(name for name in os.listdir("/dev/shm") if name.startswith("wheeld-"))
 
 
 def wheel() -> str:
-    """The name of the wheel's segment."""
     return next(name for name in segments() if name.endswith("-wheel"))
 
 
 def configure(**changed: Any) -> None:
-    """Write the daemon's options."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in {**OPTIONS, **changed}.items()]
     TOML.write_text("\n".join(lines) + "\n")
 
 
 @contextmanager
 def worker(name: str, found: dict[str, Any]) -> Iterator[None]:
-    """A worker as the service's user, for the block; its account goes to `found`."""
     process = subprocess.Popen(
         ["/opt/wheeld/bin/python", str(PROGRAMS / "systemd_worker.py"), name],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user="wheeld", group="wheeld",
@@ -141,7 +128,6 @@ def worker(name: str, found: dict[str, Any]) -> Iterator[None]:
 
 
 def start(found: dict[str, Any]) -> None:
-    """The first start, by the README."""
     found["user"] = subprocess.run(["id", "-un", "wheeld"], capture_output=True, text=True).stdout
     found["rc"] = systemctl("start", UNIT)
     found["active"], found["type"] = shown("ActiveState"), shown("Type")
@@ -156,7 +142,6 @@ def start(found: dict[str, Any]) -> None:
 
 
 def hang_up(found: dict[str, Any]) -> None:
-    """SIGHUP reads the options again."""
     pid, before = main_pid(), wheel()
     with worker("hangup", found):
         configure(keep_for="71s")
@@ -166,7 +151,6 @@ def hang_up(found: dict[str, Any]) -> None:
 
 
 def reload(found: dict[str, Any]) -> None:
-    """`systemctl reload` does so, too."""
     pid, before = main_pid(), wheel()
     with worker("reload", found):
         configure(keep_for="72s")
@@ -181,7 +165,6 @@ def _keep_for() -> float:
 
 
 def stray_signals(found: dict[str, Any]) -> None:
-    """What nobody means ends nobody."""
     pid, before = main_pid(), wheel()
     processes = {"supervisor": pid, **children(pid)}
     with worker("signals", found):
@@ -193,7 +176,6 @@ def stray_signals(found: dict[str, Any]) -> None:
 
 
 def journal(found: dict[str, Any]) -> None:
-    """What the daemon has said so far, as journald keeps it."""
     subprocess.run(["journalctl", "--sync"], check=True)
     command = ["journalctl", "--no-pager", "--output=json", "WHEELD_DAEMON=default"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -207,7 +189,6 @@ def journal(found: dict[str, Any]) -> None:
 
 
 def kills(found: dict[str, Any]) -> None:
-    """SIGKILL again and again, some as soon as there is a process: nothing may be given up."""
     before, restarts = wheel(), int(shown("NRestarts"))
     with worker("kills", found):
         last = 0
@@ -223,7 +204,6 @@ def kills(found: dict[str, Any]) -> None:
 
 
 def clock(found: dict[str, Any]) -> None:
-    """The clock is killed, then one stops: both are replaced, by the same supervisor."""
     pid = main_pid()
     with worker("clock", found):
         for number in (signal.SIGKILL, signal.SIGSTOP):
@@ -235,7 +215,6 @@ def clock(found: dict[str, Any]) -> None:
 
 
 def watchdog(found: dict[str, Any]) -> None:
-    """The supervisor stops: systemd ends it and starts another."""
     restarts, pid, before = int(shown("NRestarts")), main_pid(), wheel()
     with worker("watchdog", found):
         os.kill(pid, signal.SIGSTOP)
@@ -245,7 +224,6 @@ def watchdog(found: dict[str, Any]) -> None:
 
 
 def restarts(found: dict[str, Any]) -> None:
-    """`systemctl restart`, under the load of four web workers."""
     found["rc"] = []
 
     def restart() -> None:
@@ -258,7 +236,6 @@ def restarts(found: dict[str, Any]) -> None:
 
 
 def kills_under_load(found: dict[str, Any]) -> None:
-    """SIGKILL, and what systemd makes of it, under the same load."""
     before, earlier = wheel(), int(shown("NRestarts"))
 
     def kill() -> None:
@@ -271,7 +248,6 @@ def kills_under_load(found: dict[str, Any]) -> None:
 
 
 def stop(found: dict[str, Any]) -> None:
-    """An orderly stop leaves nothing."""
     found["rc"] = systemctl("stop", UNIT)
     found["result"], found["left"] = shown("Result"), segments()
     journal = ["journalctl", "--unit", UNIT, "--no-pager", "--output=cat"]
@@ -287,7 +263,6 @@ SCENES: Final = (
 
 
 def main() -> None:
-    """Play all of them."""
     configure()
     drop_in = Path(f"/run/systemd/system/{UNIT}.service.d/watchdog.conf")
     drop_in.parent.mkdir(parents=True)

@@ -38,7 +38,6 @@ class Account:
         self._next = 0
 
     def connected(self) -> Timers:
-        """Connect, for as long as it takes."""
         give_up = time.monotonic() + PATIENCE
         while True:
             try:
@@ -55,7 +54,6 @@ class Account:
                 return timers
 
     def arm(self, timers: Timers) -> None:
-        """Schedule a batch."""
         if len(self.sure) + len(self.perhaps) - len(self.came) > MOST_PENDING:
             return
         cookies = list(range(self._next, self._next + BATCH))
@@ -67,15 +65,12 @@ class Account:
         self.sure.update(cookies)
 
     def receive(self, timers: Timers) -> None:
-        """Take what has come."""
         self.came.update(int(event["cookie"]) for event in timers.poll(0.02))
 
     def missing(self) -> set[int]:
-        """What has to come yet."""
         return self.sure - set(self.came)
 
     def as_json(self) -> dict[str, Any]:
-        """The account."""
         known = self.sure | self.perhaps
         return {
             "scheduled": len(self.sure),
@@ -89,7 +84,6 @@ class Account:
 
 
 def main(name: str) -> None:
-    """Work until the standard input ends."""
     account = Account(name)
     timers = account.connected()
     working, give_up, silent = True, 0.0, True

@@ -32,8 +32,6 @@ class Row(NamedTuple):
 
 
 def row_of(record: Any) -> Row:
-    """One record of the ring."""
-
     def number(name: str) -> int:
         return int(record[name])
 
@@ -59,22 +57,18 @@ def row_of(record: Any) -> Row:
 
 
 def rows_of(records: npt.NDArray[Any]) -> list[Row]:
-    """All of them, in their order."""
     return [row_of(record) for record in records]
 
 
 def new_rows(wheel: LocalWheel) -> list[Row]:
-    """What was recorded since the last look."""
     return rows_of(wheel.events())
 
 
 def kinds(rows: list[Row]) -> list[str]:
-    """Only what happened."""
     return [row.kind for row in rows]
 
 
 def told(rows: list[Row]) -> Counter[str]:
-    """Events by kind that the rows tell of, those too of which they tell that they are missing."""
     found: Counter[str] = Counter()
     for row in rows:
         found[KINDS[row.id] if row.kind == "lost" else row.kind] += row.count
@@ -82,7 +76,6 @@ def told(rows: list[Row]) -> Counter[str]:
 
 
 def assert_accounted(wheel: LocalWheel, rows: list[Row]) -> None:
-    """Rows, and what no row tells of yet, are all events; and each story is told in order."""
     counts, untold, found = wheel.trace.counts(), wheel.trace.untold(), told(rows)
     assert {kind: found[kind] + untold[kind] for kind in counts} == counts
     lost = wheel.trace.lost()

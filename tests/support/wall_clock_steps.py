@@ -45,7 +45,6 @@ class WallClock:
         self._news = os.open(os.environ["STEP_FIFO"], os.O_RDWR | os.O_NONBLOCK)
 
     def step(self, real: float = 0.0, boot: float = 0.0) -> None:
-        """Move the wall clock and the boot clock by so many seconds; then the kernel says so."""
         for index, seconds in enumerate((real, boot)):
             (offset,) = struct.unpack_from("q", self._offsets, 8 * index)
             struct.pack_into("q", self._offsets, 8 * index, offset + int(seconds * 1e9))
@@ -53,19 +52,16 @@ class WallClock:
 
 
 def boot_time() -> float:
-    """The boot clock, seconds."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def comes(timers: Timers, cookie: int, now: Callable[[], float], deadline: float) -> None:
-    """It comes, alone, and not before its clock has reached `deadline`."""
     events = timers.poll(LONG)
     assert now() >= deadline - 1e-6, f"{deadline - now():.6f} s early"
     assert [int(event["cookie"]) for event in events] == [cookie]
 
 
 def forward(timers: Timers, clock: WallClock) -> None:
-    """What the step passes over is due at once."""
     deadline = time.time() + FAR
     timers.schedule_at(deadline, 1, clock="realtime")
     clock.step(2 * FAR)
@@ -73,7 +69,6 @@ def forward(timers: Timers, clock: WallClock) -> None:
 
 
 def forward_many(timers: Timers, clock: WallClock) -> None:
-    """All of them, each once."""
     for cookie in range(500):
         timers.schedule_at(time.time() + FAR + cookie / 100, cookie, clock="realtime")
     clock.step(2 * FAR)
@@ -84,7 +79,6 @@ def forward_many(timers: Timers, clock: WallClock) -> None:
 
 
 def back(timers: Timers, clock: WallClock) -> None:
-    """A timer waits for its clock."""
     deadline = time.time() + 0.2
     timers.schedule_at(deadline, 1, clock="realtime")
     clock.step(-0.3)
@@ -92,7 +86,6 @@ def back(timers: Timers, clock: WallClock) -> None:
 
 
 def there_and_back(timers: Timers, clock: WallClock) -> None:
-    """As if nothing had been."""
     deadline = time.time() + 0.2
     timers.schedule_at(deadline, 1, clock="realtime")
     for seconds in (-3600, 3600, -86400, 86400):
@@ -101,7 +94,6 @@ def there_and_back(timers: Timers, clock: WallClock) -> None:
 
 
 def moved(timers: Timers, clock: WallClock) -> None:
-    """A new deadline is on the same clock."""
     id = timers.schedule_at(time.time() + 2 * FAR, 1, clock="realtime")
     deadline = time.time() + FAR
     assert timers.reschedule(id, FAR)
@@ -110,7 +102,6 @@ def moved(timers: Timers, clock: WallClock) -> None:
 
 
 def resumed(timers: Timers, clock: WallClock) -> None:
-    """The host slept: its boot clock went on meanwhile."""
     deadline = boot_time() + FAR
     timers.schedule_at(deadline, 1, clock="boottime")
     clock.step(boot=2 * FAR)
@@ -118,7 +109,6 @@ def resumed(timers: Timers, clock: WallClock) -> None:
 
 
 def others(timers: Timers, clock: WallClock) -> None:
-    """Delays are on no clock that can be set."""
     deadline = time.monotonic() + 0.1
     timers.schedule_at(deadline, 1)
     clock.step(86400, 86400)
@@ -144,8 +134,6 @@ IDLE = (forward, forward_many, back, there_and_back, moved, resumed, others, jus
 
 
 def without_sleep(timers: Timers, clock: WallClock, wheel: WheelView) -> None:
-    """A clock process that is busy learns of the step as well: it need not sleep for that."""
-
     def await_more(counter: str, more: int) -> None:
         reached, give_up = int(wheel.header[counter]) + more, time.monotonic() + LONG
         while int(wheel.header[counter]) < reached and time.monotonic() < give_up:
@@ -167,7 +155,6 @@ def without_sleep(timers: Timers, clock: WallClock, wheel: WheelView) -> None:
 
 @contextmanager
 def flood(name: str) -> Iterator[None]:
-    """Two processes that keep the clock busy."""
     command = [sys.executable, "-c", _FLOOD, name]
     crowd = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(2)]
     try:
@@ -200,7 +187,6 @@ def play(case: Callable[[Timers, WallClock], None], name: str, say: str) -> None
 
 
 def main() -> None:
-    """All cases, in an idle clock and in a busy one."""
     with wheeld.embedded(capacity=1 << 18) as name:
         segment = json.loads((Path(name) / "daemon.json").read_text())["segments"]["wheel"]
         wheel = WheelView(segments.attach(segment, _native.KIND_WHEEL, writable=False))

@@ -15,12 +15,10 @@ FOR_EVER = 3600.0
 
 
 def daemon() -> str:
-    """Where it is."""
     return os.environ["WHEELD_TEST_DAEMON"]
 
 
 def wsgi_app() -> Any:
-    """Waits in a sleep, in a socket, or in Python code; swallows every Exception."""
     from wheeld_client.integrations.wsgi import TimeoutMiddleware
 
     def app(environ: dict[str, Any], start: Any) -> list[bytes]:
@@ -43,7 +41,6 @@ def wsgi_app() -> Any:
 
 
 def _parts() -> Any:
-    """Of a body without end."""
     yield b"first"
     while True:
         time.sleep(LIMIT / 10)
@@ -51,7 +48,6 @@ def _parts() -> Any:
 
 
 def stream_app() -> Any:
-    """Streams for ever, or answers with its process."""
     from wheeld_client.integrations.wsgi import TimeoutMiddleware
 
     def app(environ: dict[str, Any], start: Any) -> Any:
@@ -62,7 +58,6 @@ def stream_app() -> Any:
 
 
 def flask_app() -> Any:
-    """The extension by init_app."""
     from flask import Flask
 
     from wheeld_client.integrations.flask import Wheeld
@@ -84,7 +79,6 @@ def flask_app() -> Any:
 
 
 def django_app() -> Any:
-    """The middleware, by the settings."""
     import django
     from django.conf import settings
     from django.core.wsgi import get_wsgi_application

@@ -17,7 +17,6 @@ SUPPORT = Path(__file__).parent
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody has."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 
@@ -29,14 +28,12 @@ class Server:
         self.port = port
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and text of the answer."""
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)) as peer:
             peer.request("GET", path)
             answer = peer.getresponse()
             return answer.status, answer.read().decode()
 
     def serves(self) -> bool:
-        """Does somebody listen?"""
         try:
             socket.create_connection(("127.0.0.1", self.port), 1.0).close()
         except OSError:
@@ -46,7 +43,6 @@ class Server:
 
 @contextmanager
 def gunicorn(app: str, daemon: str, *options: str, log: Path) -> Iterator[Server]:
-    """Serve an application, such as `web_apps:wsgi_app()`, by gunicorn until the block ends."""
     server = Server(free_port())
     bind = f"127.0.0.1:{server.port}"
     command = [sys.executable, "-m", "gunicorn", "--bind", bind, *options, app]

@@ -39,7 +39,6 @@ class SyncService:
         return {"ok": right, "kept": 1, "pid": os.getpid(), "got": got, "mine": mine}
 
     def __call__(self, environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
-        """WSGI."""
         answer = self._serve()
         start("200 OK" if answer["ok"] else "500 Wrong", [("Content-Type", "application/json")])
         return [json.dumps(answer).encode()]
@@ -75,7 +74,6 @@ class AsyncService:
         return {"ok": not early, "kept": 1, "pid": os.getpid(), "over": over}
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """ASGI."""
         if scope["type"] != "http":
             return
         answer = await self._serve()

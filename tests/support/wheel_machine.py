@@ -33,7 +33,6 @@ class WheelMachine(RuleBasedStateMachine):
 
     @initialize(start=st.one_of(st.just(0), st.integers(0, 2**61)))
     def begin(self, start: int) -> None:
-        """A wheel that begins anywhere in time."""
         self.wheel = LocalWheel(
             1024, WORKERS, self.tick, self.bits, PAYLOAD_BYTES, start_ns=start, **self.more
         )
@@ -42,7 +41,6 @@ class WheelMachine(RuleBasedStateMachine):
         self.ever: list[int] = [0, 1, 2**64 - 1]
 
     def delay_ns(self, data: st.DataObject) -> int:
-        """A delay around one of the wheel's boundaries."""
         levels = -(-63 // self.bits)
         span = self.tick << self.bits * data.draw(st.integers(0, min(levels, 9)), "level")
         near = span * data.draw(st.integers(1, 3), "times") + data.draw(
@@ -59,17 +57,14 @@ class WheelMachine(RuleBasedStateMachine):
         return max(0, choice)
 
     def id_of_any(self, pick: int, armed: bool) -> int:
-        """An armed timer's id, or any id that ever was."""
         pool = list(self.oracle.armed) if armed and self.oracle.armed else self.ever
         return pool[pick % len(pool)]
 
     def crowded(self, more: int = 1) -> bool:
-        """Would `more` timers be too many for this test's promise of empty backlogs?"""
         unread = sum(map(len, self.oracle.unread.values()))
         return len(self.oracle.armed) + unread + more > MOST
 
     def remember(self, timer: Armed) -> None:
-        """Arm it in the oracle, and keep its id for later calls."""
         self.oracle.schedule(timer)
         self.ever.append(timer.id)
 
@@ -77,7 +72,6 @@ class WheelMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), row=rows, to=rows, cookie=cookie_values, payload=payload_values)
     def schedule(self, data: st.DataObject, row: int, to: int, cookie: int, payload: bytes) -> None:
-        """One-shot, to this worker or another."""
         assume(not self.crowded())
         delay = self.delay_ns(data) / 1e9
         target = None if to == row else f"w{to}"
@@ -87,7 +81,6 @@ class WheelMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), row=rows, count=st.integers(0, 40), cookie=cookie_values)
     def schedule_many(self, data: st.DataObject, row: int, count: int, cookie: int) -> None:
-        """A batch with one cookie for all."""
         assume(not self.crowded(count))
         base = self.delay_ns(data)
         delays = [(base + i * self.tick // 3) / 1e9 for i in range(count)]
@@ -98,7 +91,6 @@ class WheelMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), row=rows, to=rows, interval=st.integers(1, 500))
     def schedule_periodic(self, data: st.DataObject, row: int, to: int, interval: int) -> None:
-        """Periods from a thousandth of a tick up, so that ticks are missed too."""
         assume(not self.crowded() and self.oracle.shortest_interval() is None)
         delay, period = self.delay_ns(data) / 1e9, max(1, interval * self.tick // 100) / 1e9
         id = self.workers[row].schedule(delay, 5, interval=period, to=f"w{to}")
@@ -109,20 +101,17 @@ class WheelMachine(RuleBasedStateMachine):
 
     @rule(row=rows, pick=picks, armed=st.booleans())
     def cancel(self, row: int, pick: int, armed: bool) -> None:
-        """Own, others', fired and made-up ids."""
         id = self.id_of_any(pick, armed)
         assert self.workers[row].cancel(id) is self.oracle.cancel(id)
 
     @rule(row=rows, chosen=st.lists(st.tuples(picks, st.booleans()), max_size=20))
     def cancel_many(self, row: int, chosen: list[tuple[int, bool]]) -> None:
-        """The same in a batch; an id that stands there twice wins once."""
         ids = [self.id_of_any(pick, armed) for pick, armed in chosen]
         won = self.workers[row].cancel_many(np.array(ids, np.uint64))
         assert won.tolist() == [self.oracle.cancel(id) for id in ids]
 
     @rule(data=st.data(), pick=picks, armed=st.booleans())
     def reschedule(self, data: st.DataObject, pick: int, armed: bool) -> None:
-        """Earlier or later, by its owner."""
         id = self.id_of_any(pick, armed)
         timer = self.oracle.armed.get(id)
         delay = self.delay_ns(data) / 1e9
@@ -135,7 +124,6 @@ class WheelMachine(RuleBasedStateMachine):
     def reschedule_many(
         self, data: st.DataObject, row: int, chosen: list[tuple[int, bool]]
     ) -> None:
-        """A batch of own and of finished timers, some of them twice."""
         ids = [self.id_of_any(pick, armed) for pick, armed in chosen]
         ids = [id for id in ids if self.owner_of(id) in (row, None)]
         base = self.delay_ns(data)
@@ -148,13 +136,11 @@ class WheelMachine(RuleBasedStateMachine):
         assert won.tolist() == wanted
 
     def owner_of(self, id: int) -> int | None:
-        """Whose armed timer it is."""
         timer = self.oracle.armed.get(id)
         return timer.owner if timer else None
 
     @rule(pick=picks)
     def reschedule_foreign(self, pick: int) -> None:
-        """Refused, and without any effect."""
         timer = self.oracle.armed.get(self.id_of_any(pick, True))
         assume(timer is not None)
         assert timer is not None
@@ -163,7 +149,6 @@ class WheelMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def advance(self, data: st.DataObject) -> None:
-        """By nothing, by a boundary, by years; to just before and just on the next fire."""
         now, upcoming = self.oracle.now, self.oracle.next_fire()
         target = now + self.delay_ns(data)
         if upcoming is not None and data.draw(st.booleans(), "to the next fire"):
@@ -175,7 +160,6 @@ class WheelMachine(RuleBasedStateMachine):
         self.move_to(max(now, min(target, 2**62)))
 
     def move_to(self, target: int) -> None:
-        """Both clocks."""
         self.wheel.advance_to(target)
         self.oracle.advance_to(target)
         if self.crowded(MOST // 2):
@@ -184,7 +168,6 @@ class WheelMachine(RuleBasedStateMachine):
 
     @rule(row=rows, most=st.one_of(st.none(), st.integers(1, 5)))
     def poll(self, row: int, most: int | None) -> None:
-        """Some or all of what expired, in the order in which it fired."""
         events = self.workers[row].poll(0.0, most)
         texts = payloads(events)
         got: list[Event] = [
@@ -204,26 +187,22 @@ class WheelMachine(RuleBasedStateMachine):
 
     @invariant()
     def pending_is_exact(self) -> None:
-        """`pending` is what the oracle has armed, per worker, at every moment."""
         if hasattr(self, "workers"):
             for row, worker in enumerate(self.workers):
                 assert worker.pending == self.oracle.pending(row)
 
     @invariant()
     def wheel_is_whole(self) -> None:
-        """The brute-force checker finds nothing to say."""
         if hasattr(self, "wheel"):
             self.wheel.clock.check()
 
     def teardown(self) -> None:
-        """All that is unread is handed out; after a cancel of all, the wheel is empty."""
         if hasattr(self, "wheel"):
             with self.wheel:
                 if hasattr(self, "oracle"):
                     self.end()
 
     def end(self) -> None:
-        """The last look."""
         self.move_to(self.oracle.now)
         for row in range(WORKERS):
             self.poll(row, None)

@@ -12,7 +12,6 @@ Event = tuple[int, int, int, int, int, bytes]
 
 
 def seconds_to_ns(delay: float) -> int:
-    """What the client makes of a delay in seconds."""
     return int(delay * 1e9) if delay < 9.2e9 else FOREVER
 
 
@@ -34,7 +33,6 @@ class Armed:
 
     @property
     def due(self) -> int:
-        """The next due time."""
         if not self.interval or self.deadline > self.last:
             return self.deadline
         steps = (self.last - self.deadline) // self.interval + 1
@@ -51,18 +49,15 @@ class Oracle:
     unread: dict[int, list[Event]] = field(default_factory=dict)
 
     def fires_at(self, timer: Armed) -> int:
-        """The start of the tick that it is due in, or when it was asked for, if later."""
         if timer.due <= timer.asked:
             return timer.asked
         return -(-timer.due // self.tick) * self.tick
 
     def schedule(self, timer: Armed) -> None:
-        """Arm it."""
         assert timer.id not in self.armed, f"id {timer.id:#x} was given twice"
         self.armed[timer.id] = timer
 
     def cancel(self, id: int) -> bool:
-        """End it. A tick that nobody has read ends with it."""
         timer = self.armed.pop(id, None)
         if timer is None:
             return False
@@ -71,7 +66,6 @@ class Oracle:
         return True
 
     def reschedule(self, id: int, delay: int) -> bool:
-        """Move it."""
         timer = self.armed.get(id)
         if timer is None:
             return False
@@ -82,11 +76,9 @@ class Oracle:
         return True
 
     def pending(self, owner: int) -> int:
-        """How many of its timers are armed."""
         return sum(timer.owner == owner for timer in self.armed.values())
 
     def advance_to(self, target: int) -> None:
-        """Fire everything due by then, soonest first."""
         while self.armed:
             timer = min(self.armed.values(), key=self.fires_at)
             at = self.fires_at(timer)
@@ -108,9 +100,7 @@ class Oracle:
             del self.armed[timer.id]
 
     def next_fire(self) -> int | None:
-        """When the next timer fires."""
         return min(map(self.fires_at, self.armed.values()), default=None)
 
     def shortest_interval(self) -> int | None:
-        """Of all periodic timers."""
         return min((t.interval for t in self.armed.values() if t.interval), default=None)

@@ -34,7 +34,6 @@ def test_its_end_is_told(
 def test_what_is_refused_is_said(
     wheel_server: wheeld.ForkServer, runtime_dir: Path, daemon_name: str
 ) -> None:
-    """In words, and by the exit code of the command."""
     daemon = Daemon(runtime_dir, daemon_name, wheel_server, capacity=-1)
     assert "capacity" in daemon.refused()
 
@@ -42,7 +41,6 @@ def test_what_is_refused_is_said(
 def test_a_restart_goes_on_in_its_process(
     wheel_server: wheeld.ForkServer, runtime_dir: Path, daemon_name: str
 ) -> None:
-    """`wheeld restart` runs the program anew in its place, with the same words."""
     with Daemon(runtime_dir, daemon_name, wheel_server) as daemon:
         pid = daemon.start().pid
         command = [*daemon.program, "restart", "--name", daemon.name]
@@ -56,7 +54,6 @@ def test_a_restart_goes_on_in_its_process(
 
 
 def test_it_outlives_its_server(runtime_dir: Path, daemon_name: str) -> None:
-    """Its exit code is not to be had then, its end is; the server starts nothing more."""
     with wheeld.ForkServer() as server, Daemon(runtime_dir, daemon_name, server) as daemon:
         process = daemon.start().process
         assert process is not None

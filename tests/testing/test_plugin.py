@@ -47,7 +47,6 @@ def run(directory: Path, tests: str, *words: str) -> subprocess.CompletedProcess
 
 
 def test_in_another_project(tmp_path: Path) -> None:
-    """The page's examples run, by the entry point; a leak is an error of its test, by name."""
     pytest.importorskip("pytest_asyncio")
     done = run(tmp_path, TESTS, "-rA")
     assert len(EXAMPLES) == 4
@@ -66,7 +65,6 @@ def test_nothing_is_loaded():
 
 
 def test_projects_without_wheels_load_nothing(tmp_path: Path) -> None:
-    """Each run of pytest in the environment loads the plugin, and no more."""
     done = run(tmp_path, LIGHT, "-p", "no:hypothesispytest")
     assert done.returncode == 0, done.stdout
 
@@ -118,7 +116,6 @@ THEIRS = "import pytest_asyncio\n@pytest_asyncio.fixture"
     ids=["alone", "strict", "theirs", "marked", "auto", "class alone", "class auto"],
 )
 def test_async_fixtures(tmp_path: Path, tests: str, words: tuple[str, ...]) -> None:
-    """They run on the loop of their test: the wheel's, unless the test asks for another's."""
     if words is not ALONE:
         pytest.importorskip("pytest_asyncio")
     done = run(tmp_path, tests, *words)

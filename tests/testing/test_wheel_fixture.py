@@ -19,7 +19,6 @@ other = wheel_fixture(capacity=64, payload_bytes=8, pools=["p=1000"])
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_each_test_has_its_own(wheel: Wheel, number: int) -> None:
-    """Nothing of another test is there: time begins at 0, nobody is connected."""
     assert wheel.now_ns() == 0
     assert wheel.status()["workers"] == []
     timers = wheel.connect(worker="web")
@@ -32,7 +31,6 @@ def test_each_test_has_its_own(wheel: Wheel, number: int) -> None:
 
 @pytest.mark.wheel(capacity=512, tick="10ms")
 def test_options(wheel: Wheel, other: Wheel) -> None:
-    """By the fixture, and by the test's marker, which has the last word."""
     status, its = wheel.status(), other.status()
     assert (status["capacity"], status["tick_ns"]) == (512, 10_000_000)
     assert its["payload_bytes"] == 8
@@ -79,7 +77,6 @@ async def test_sleeps_of_both_kinds_share_one_time(wheel: Wheel) -> None:
 
 
 async def test_periodic_timers_and_callbacks(wheel: Wheel) -> None:
-    """A tick each time, none left out and none at the time of another."""
     ticks: list[float] = []
     loop = asyncio.get_running_loop()
     async with AsyncTimers(wheel) as timers:
@@ -99,7 +96,6 @@ async def test_periodic_timers_and_callbacks(wheel: Wheel) -> None:
 
 
 async def test_what_threads_do_takes_no_time(wheel: Wheel) -> None:
-    """The walk waits for them in real time."""
     order: list[str] = []
 
     async def work() -> None:
@@ -114,14 +110,11 @@ async def test_what_threads_do_takes_no_time(wheel: Wheel) -> None:
 
 
 async def test_two_walk_through_one_time(wheel: Wheel) -> None:
-    """Two tasks that advance side by side both come to where they said."""
     assert await asyncio.gather(wheel.advance(3), wheel.advance(5)) == [3 * SECOND, 5 * SECOND]
     assert wheel.now_ns() == 5 * SECOND
 
 
 def test_on_another_loop(wheel: Wheel) -> None:
-    """There `advance` has moved the time already; awaited, it lets the loop turn."""
-
     async def main() -> None:
         async with AsyncTimers(wheel) as timers:
             task = asyncio.create_task(timers.sleep(3))
@@ -133,8 +126,6 @@ def test_on_another_loop(wheel: Wheel) -> None:
 
 
 def test_advance_that_is_not_awaited(wheel: Wheel) -> None:
-    """It says so: without `await` no time passes on the wheel's loop."""
-
     async def main() -> None:
         wheel.advance(5)
 
@@ -145,8 +136,6 @@ def test_advance_that_is_not_awaited(wheel: Wheel) -> None:
 
 @pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
 def test_bad_steps(wheel: Wheel, seconds: float) -> None:
-    """ValueError, on the loop and elsewhere."""
-
     async def main() -> None:
         await wheel.advance(seconds)
 
@@ -158,7 +147,6 @@ def test_bad_steps(wheel: Wheel, seconds: float) -> None:
 
 @pytest.mark.wheel(virtual_clock=False)
 def test_a_wheel_on_the_real_clock(wheel: Wheel) -> None:
-    """For what is to be tested in real time; there nothing can be advanced."""
     timers = wheel.connect()
     timers.schedule(0.001, 4)
     assert timers.poll(None)["cookie"].tolist() == [4]
@@ -167,7 +155,6 @@ def test_a_wheel_on_the_real_clock(wheel: Wheel) -> None:
 
 
 def test_what_is_left_behind() -> None:
-    """A worker that nobody closed fails the test, by its name; `leaks=True` allows it."""
     left = r"forgotten \(pid \d+, 1 timers\)"
     with pytest.raises(LeftBehind, match=left), running() as wheel:  # noqa: PT012
         timers = connect(wheel, worker="forgotten", reconnect_for=0.0)
@@ -182,7 +169,6 @@ def test_what_is_left_behind() -> None:
 
 
 def test_the_tests_own_error_is_the_one_that_is_seen() -> None:
-    """No error of the leak check covers it."""
     with pytest.raises(KeyError), running() as wheel:  # noqa: PT012
         timers = connect(wheel, worker="forgotten", reconnect_for=0.0)
         raise KeyError

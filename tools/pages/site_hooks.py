@@ -52,7 +52,6 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages from outside docs/."""
     for path in _outside(config.nav):
         files.append(File.generated(config, OUTSIDE + path, abs_src_path=str(ROOT / path)))
     return files

@@ -15,7 +15,6 @@ class NativeDocstrings(griffe.Extension):
     """Copies each docstring of wheeld_core._native to its stub."""
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Called for each package that is loaded."""
         if NATIVE in pkg.members:
             self._copy(pkg[NATIVE], _native)
 

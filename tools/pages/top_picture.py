@@ -69,7 +69,6 @@ def main() -> int:
 
 
 def status(daemon: Any) -> dict[str, Any]:
-    """The daemon's status."""
     found: dict[str, Any] = ask(Path(str(daemon)), Request.STATUS)["status"]
     return found
 

@@ -39,7 +39,6 @@ def found(runtime_dir: Path | None) -> Iterator[dict[str, Any]]:
 
 
 def _may_serve(directory: Path) -> bool:
-    """Is there a control socket, or may this user not see whether there is one?"""
     return not os.access(directory, os.X_OK) or (directory / runtime.CONTROL_SOCKET).exists()
 
 

@@ -134,7 +134,6 @@ class _Process:
             self._pidfd = os.pidfd_open(pid)
 
     def has_ended(self) -> bool:
-        """Has it ended? One that cannot be seen counts as running."""
         return self._pidfd >= 0 and processes.has_ended(self._pidfd)
 
     def __enter__(self) -> _Process:

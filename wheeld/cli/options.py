@@ -37,7 +37,6 @@ def errors_to_exit() -> Iterator[None]:
 
 
 def wrap_help_once(app: typer.Typer) -> None:
-    """Let the terminal wrap the help texts of an application; Typer keeps the source's lines."""
     for each in app.registered_commands:
         paragraphs = inspect.cleandoc(getattr(each.callback, "__doc__", "") or "").split("\n\n")
         each.help = "\n\n".join(" ".join(text.split()) for text in paragraphs)

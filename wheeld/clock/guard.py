@@ -60,7 +60,6 @@ class ClockRefused(WheelError):
 
 
 def pause_before(attempt: int) -> float:
-    """How many seconds to wait before a try, the first of which is number 0."""
     return min(LEAST_PAUSE * 2 ** min(attempt - 1, 30), LONGEST_PAUSE) if attempt else 0.0
 
 
@@ -143,17 +142,14 @@ class ClockGuard:
 
     @property
     def _config(self) -> Config:
-        """As it is now: a reload changes it."""
         return self._resources.config
 
     @property
     def pid(self) -> int | None:
-        """Process id of the clock."""
         return self._link.pid
 
     @property
     def runs(self) -> bool:
-        """Is there a clock that drives the wheel?"""
         return self._running.is_set() and not self._link.ended
 
     async def start(self) -> None:
@@ -261,18 +257,15 @@ class ClockGuard:
             await asyncio.sleep(0)
 
     def tell(self, op: Order, **fields: object) -> None:
-        """Send an order once: a later clock gets the same information when it starts."""
         with contextlib.suppress(ClockGone):
             self._link.tell(op, **fields)
 
     async def attach(self, worker: Message) -> None:
-        """Make the clock serve a worker."""
         answer = await self.ask(Order.ATTACH, Notice.ATTACHED, worker["row"], **worker)
         if answer["error"]:
             raise WheelError(f"the clock cannot serve this worker: {answer['error']}")
 
     async def reap(self, row: int, leave: int) -> bool:
-        """Make the clock sweep the departed worker's timers; true if they are kept."""
         answer = await self.ask(Order.DETACH, Notice.REAPED, row, row=row, leave=leave)
         return bool(answer["kept"])
 
@@ -349,7 +342,6 @@ class ClockGuard:
     # -- progress -------------------------------------------------------------------------------
 
     def look_soon(self) -> None:
-        """Check the clock: its sleep has ended, or a worker reports that it does not wake."""
         self._look.set()
 
     def heed_alarm(self) -> None:

@@ -47,7 +47,6 @@ class ClockLink:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the clock."""
         return self._process.pid if self._process else None
 
     async def start(self, hello: Callable[[], dict[str, Any]]) -> Message:
@@ -83,7 +82,6 @@ class ClockLink:
         return await done
 
     def tell(self, op: Order, **fields: Any) -> None:
-        """Send an order that has no answer; ClockGone if there is no clock."""
         if self._process is None or not self._process.connected:
             raise ClockGone("no clock process is running")
         self._process.send(op, **fields)
@@ -114,7 +112,6 @@ class ClockLink:
             self._process.hang_up()
 
     def kill(self) -> None:
-        """SIGKILL, also for a clock that is stopped."""
         if self._process is not None:
             self._process.kill()
 

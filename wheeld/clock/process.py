@@ -152,7 +152,6 @@ class ClockProcess:
 
 
 def main() -> None:
-    """Entry point of the clock process."""
     child.run("clock", lambda channel: ClockProcess(channel).run())
 
 

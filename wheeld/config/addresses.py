@@ -26,5 +26,4 @@ def parse(text: str) -> tuple[str, int]:
 
 
 def text(host: str, port: int) -> str:
-    """The address as a URL has it."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -98,23 +98,19 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """On the command line."""
         return self.given_as or "--" + self.key.replace("_", "-")
 
     @property
     def variable(self) -> str:
-        """In the environment."""
         return f"WHEELD_{self.key.upper()}"
 
     @property
     def metavar(self) -> str | None:
-        """The name of the value in help texts; None: it takes none."""
         found = "|".join(self.choices) or _METAVARS.get(self.kind)
         return f"[{found}]" if self.bare else found
 
     @property
     def shown_default(self) -> str:
-        """The default, in words."""
         return self.unset or ("" if self.default in (None, ()) else str(self.default))
 
     # -- values ----------------------------------------------------------------------------------
@@ -186,14 +182,12 @@ class Option:
 
     @property
     def bounds(self) -> str:
-        """The range of a number in words; empty: it is not known here."""
         if self.least is None or self.kind == "size":
             return ""
         return f"from {self.least} " + (f"to {self.most}" if self.most is not None else "on")
 
 
 def _strings(value: Any) -> tuple[str, ...]:
-    """The strings of a list that are not empty."""
     if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
         raise ValueError(f"expected a list of strings, such as ['{pools.EXAMPLE}']")
     return tuple(each.strip() for each in value if each.strip())

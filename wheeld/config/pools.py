@@ -27,7 +27,6 @@ class Pool(NamedTuple):
     """Never lends more than `size`; otherwise one request may exceed it."""
 
     def text(self) -> str:
-        """The pool as `--pool` takes it."""
         flags = ",strict" if self.strict else ""
         flags += f",largest={bytes_text(self.largest)}" if self.largest != self.size else ""
         return f"{self.name}={bytes_text(self.size)}{flags}"

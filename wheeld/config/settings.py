@@ -28,84 +28,68 @@ class Config(Declared):
 
     @property
     def introduction(self) -> dict[str, str]:
-        """What each process of the daemon gets first."""
         return {"name": self.name, "log_format": self.log_format}
 
     @property
     def tick_ns(self) -> int:
-        """The tick in nanoseconds."""
         return parse_duration(self.tick)
 
     @property
     def snapshot_every_ns(self) -> int:
-        """Nanoseconds between two snapshots."""
         return parse_duration(self.snapshot_every)
 
     @property
     def keep_for_s(self) -> float:
-        """Seconds that a kept worker's timers wait."""
         return parse_duration(self.keep_for) / 1e9
 
     @property
     def hang_after_s(self) -> float:
-        """Seconds without progress after which the clock is replaced."""
         return parse_duration(self.hang_after) / 1e9
 
     @property
     def gid(self) -> int | None:
-        """Id of `group`."""
         return None if self.group is None else group_id(self.group)
 
     @property
     def admin_gid(self) -> int | None:
-        """Id of `admin_group`."""
         return None if self.admin_group is None else group_id(self.admin_group)
 
     @property
     def memory_pools(self) -> list[Pool]:
-        """What `pools` says."""
         return parse(self.pools)
 
     @property
     def trace_every_ns(self) -> int:
-        """Age of events that become a Parquet file."""
         return parse_duration(self.trace_every)
 
     @property
     def trace_keep_ns(self) -> int | None:
-        """Age of files of the trace that are removed."""
         return None if self.trace_keep is None else parse_duration(self.trace_keep)
 
     @property
     def trace_most_bytes(self) -> int | None:
-        """Bytes that the files of the trace may take."""
         return None if self.trace_bytes is None else parse_bytes(self.trace_bytes)
 
     @property
     def trace_bits(self) -> int:
-        """log2 of the trace ring's records."""
         return self.trace_ring.bit_length() - 1
 
     @property
     def wheel_bits(self) -> int:
-        """log2 of the buckets per level."""
         return max(1, (self.wheel_size - 1).bit_length())
 
     @property
     def slots(self) -> int:
-        """The capacity in whole slabs."""
         return _rounded_up(self.capacity, _native.SLAB_SLOTS)
 
     @property
     def most_per_worker(self) -> int | None:
-        """`max_per_worker` in whole slabs."""
         if self.max_per_worker is None:
             return None
         return _rounded_up(self.max_per_worker, _native.SLAB_SLOTS)
 
     @property
     def payload_room(self) -> int:
-        """The payload in whole words."""
         return _rounded_up(self.payload_bytes, 8)
 
     @property
@@ -116,12 +100,10 @@ class Config(Declared):
 
     @property
     def shared_slabs(self) -> int:
-        """Slabs that any worker may claim: all but the homes."""
         return self.slots // _native.SLAB_SLOTS
 
     @property
     def all_slots(self) -> int:
-        """The capacity in whole slabs, and the homes."""
         return self.slots + self.homes * _native.SLAB_SLOTS
 
     @property
@@ -201,7 +183,6 @@ class _Sources:
             self.add(key, value, str(path) + _line_of(key, text))
 
     def config(self) -> Config:
-        """All of it."""
         return replace(Config(), **self.values).check(self.names)
 
 
@@ -214,7 +195,6 @@ def _like(key: str) -> str:
 
 
 def _line_of(key: str, text: str) -> str:
-    """The line of a file on which a key or a table begins, if that can be found."""
     found = re.search(rf"^[ \t]*\[*[ \t]*[\"']?{re.escape(key)}\b", text, re.MULTILINE)
     return f", line {text.count(chr(10), 0, found.start()) + 1}" if found else ""
 

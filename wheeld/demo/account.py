@@ -51,17 +51,14 @@ class Log:
 
     @classmethod
     def empty(cls, numbers: npt.NDArray[np.uint64]) -> Log:
-        """Nothing has happened to these requests."""
         before, after, cancelled_at = np.zeros((3, len(numbers)), np.int64)
         won = np.full(len(numbers), -1, np.int8)
         return cls(numbers, before, after, won, cancelled_at, np.empty(0, RECEIPT))
 
     def scheduled(self, numbers: Ints, before_ns: int, after_ns: int) -> None:
-        """See `Journal`."""
         self.before[numbers], self.after[numbers] = before_ns, after_ns
 
     def completed(self, numbers: Ints, won: npt.NDArray[np.bool_], at_ns: int) -> None:
-        """See `Journal`."""
         self.won[numbers], self.cancelled_at[numbers] = won, at_ns
 
     def received(self, events: npt.NDArray[Any], intact: npt.NDArray[np.bool_], at_ns: int) -> None:
@@ -121,7 +118,6 @@ class Verdict:
     left_pending: int
 
     def faults(self) -> dict[str, int]:
-        """What breaks a promise of the daemon, by name; empty when all is well."""
         return faults_of(self)
 
 

@@ -118,12 +118,10 @@ def _watch(
 
 
 def _cpu_seconds(status: dict[str, Any]) -> dict[int, float]:
-    """CPU time of clock and supervisor, by process, all threads, in the kernel's 10 ms steps."""
     times = {pid: psutil.Process(pid).cpu_times() for pid in (status["clock_pid"], status["pid"])}
     return {pid: spent.user + spent.system for pid, spent in times.items()}
 
 
 def _status(daemon: str) -> dict[str, Any]:
-    """The daemon's own status."""
     status: dict[str, Any] = control.ask(Path(daemon), Request.STATUS)["status"]
     return status

@@ -22,7 +22,6 @@ _ROWS: Final = 1 << 16
 
 
 def batches(requests: npt.NDArray[Any]) -> Iterator[Columns]:
-    """Requests as a replay reads them."""
     for start in range(0, len(requests), _ROWS):
         part = requests[start : start + _ROWS]
         yield {name: np.ascontiguousarray(part[name]) for name in part.dtype.names or ()}

@@ -35,12 +35,10 @@ class Case:
 
     @property
     def mu(self) -> float:
-        """Mean of the logarithm of the latency in ms."""
         return math.log(self.p50_ms)
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the logarithm of the latency."""
         return math.log(self.p75_ms / self.p50_ms) / Z75
 
 
@@ -77,7 +75,6 @@ def generate(case: Case, count: int, rate: float, seed: int) -> npt.NDArray[Any]
 
 
 def offered_rate(requests: npt.NDArray[Any]) -> float:
-    """Arrivals per second that these requests ask for."""
     span = int(requests["arrival_ns"][-1]) / 1e9 if len(requests) else 0.0
     return len(requests) / span if span > 0 else math.inf
 

@@ -319,7 +319,6 @@ def stuck(v: Vitals) -> Finding:
 
 
 def doorbell(v: Vitals) -> Finding:
-    """Does the clock wake when it is rung?"""
     return doctor_bells.doorbell({str(worker): worker.unheard for worker in v.workers})
 
 

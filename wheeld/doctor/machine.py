@@ -112,7 +112,6 @@ def memory_limit(subject: Path, cgroups: Path, needed: int, lower: str = "capaci
 
 
 def soft_limit(subject: Path, name: str) -> int:
-    """A soft limit of a process, by its name in /proc/PID/limits; -1: none, or unknown."""
     match = re.search(rf"^{name} +(\d+|unlimited)", read(subject / "limits"), re.MULTILINE)
     return int(match[1]) if match and match[1] != "unlimited" else -1
 
@@ -283,6 +282,5 @@ def _no_runtime_directory(base: Path, name: str, uid: int) -> str | None:
 
 
 def worst(findings: Iterable[Finding]) -> str:
-    """The most severe status."""
     order = ("ok", "note", "warning", "failure")
     return max((finding.status for finding in findings), key=order.index, default="ok")

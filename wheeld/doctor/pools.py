@@ -40,7 +40,6 @@ class PoolVitals:
 
 
 def tickets(view: PoolsView) -> np.ndarray:
-    """The ticket that each worker waits with, 0: it does not wait; shape (pools, workers)."""
     rows = view.ledgers.shape[1] - 1
     found: np.ndarray = np.where(view.waiting()[:, :rows], view.ledgers["ticket"][:, :rows], 0)
     return found

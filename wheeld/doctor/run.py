@@ -57,11 +57,9 @@ class Diagnosis:
     findings: list[Finding]
 
     def bad(self) -> list[Finding]:
-        """Warnings and failures."""
         return [finding for finding in self.findings if finding.status in ("warning", "failure")]
 
     def title(self) -> str:
-        """One line over the table."""
         return f"{self.name}: " + (self.directory or "not running; machine checks only")
 
     def summary(self) -> str:
@@ -136,11 +134,9 @@ class _Patient:
 
     @property
     def pid(self) -> int | None:
-        """The supervisor's, in its own PID namespace."""
         return None if self.daemon.status is None else int(self.daemon.status["pid"])
 
     def is_seen(self) -> bool:
-        """Does it answer, and are its process ids valid in this PID namespace?"""
         theirs = (self.daemon.status or {}).get("pid_namespace")
         return self.pid is not None and theirs == vital_signs.own_pid_namespace()
 

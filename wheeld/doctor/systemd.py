@@ -60,7 +60,6 @@ def remove_ipc(root: Path, uid: int, user: str) -> Finding:
 
 
 def unit_of(cgroup: str) -> str | None:
-    """The systemd service that a process runs in, from its /proc/PID/cgroup."""
     match = re.search(r"/([^/\s]+\.service)(?:/|\s|$)", cgroup)
     return match[1].replace("\\x2d", "-") if match else None
 

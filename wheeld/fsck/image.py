@@ -102,12 +102,10 @@ def mix(*parts: Array | int) -> Array:
 
 
 def of_slots(slots: Array, keys: Array, text: Callable[[int], str]) -> Damage:
-    """Findings about one slot each."""
     return Damage(keys, slots.astype(np.int64), np.full(len(slots), -1), text)
 
 
 def of_texts(texts: list[str], salt: int = 0) -> Damage:
-    """Findings that are not about a slot; those with the same text are the same."""
     keys = np.array([hash(text) & MASK64 for text in texts], np.uint64) ^ np.uint64(salt)
     nothing = np.full(len(texts), -1)
     return Damage(keys, nothing, nothing, texts.__getitem__)
@@ -254,12 +252,10 @@ class WheelImage:
     # -- for checks ------------------------------------------------------------------------------
 
     def last_due(self, slots: Array) -> Array:
-        """The last due times that fired, of the grids that periodic timers are on now."""
         moved = packing.STATE_MOVED.of(self.states[slots]) != 0
         return np.where(moved, NEVER_FIRED, self.links["due"][slots])
 
     def live_summary(self) -> Array:
-        """The summary words, one per level of each lane, as they are now."""
         return np.frombuffer(
             self.memories.wheel, "u8", self.all_levels, self.geometry["summary_off"]
         )
@@ -290,7 +286,6 @@ class WheelImage:
         return mix(nodes, state, *(column.view(f"u{column.itemsize}") for column in columns))
 
     def slot_damage(self, mask: Array, salt: int, say: Callable[[int], str]) -> Damage:
-        """Findings about the slots in `mask`; `say(slot)` is what is wrong with one."""
         slots = np.flatnonzero(mask)
         keys = mix(self.node_keys(slots), salt, self.owners[slots >> SLAB_BITS])
         return of_slots(slots, keys, lambda i: self.name(int(slots[i])) + say(int(slots[i])))
@@ -331,11 +326,9 @@ class WheelImage:
         return f"the {kind} of {self.worker(row)}" if index < self.lists else f"list {index}"
 
     def waits_in_ring(self, slots: Array) -> Array:
-        """Whether a submission of these slots' generation is in some ring."""
         return np.isin(self.ids[slots], self.submitted)
 
     def attached(self) -> Iterator[int]:
-        """Rows whose rings could be read."""
         return iter(sorted(self.subs))
 
 
@@ -349,6 +342,5 @@ def _clock_offsets(virtual: bool) -> Array:
 
 
 def geometry_of(header: Array) -> dict[str, int]:
-    """Sizes and offsets that a wheel with this header must have."""
     names = ("capacity", "max_workers", "tick_ns", "wheel_bits", "payload_bytes", "virtual_clock")
     return _native.geometry(**{name: int(header[name]) for name in names})

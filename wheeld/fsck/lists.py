@@ -61,7 +61,6 @@ def _home(s: WheelImage, node: int) -> int:
 
 
 def _astray(s: WheelImage, links: Array, nodes: Array) -> Array:
-    """Nodes in a list that does not exist; sentinels that do not name their own list."""
     named = links["list"][nodes].astype(np.int64)
     return np.where(nodes < s.capacity, named >= s.lists, named != nodes - s.capacity)
 
@@ -164,7 +163,6 @@ def bitmaps(s: WheelImage) -> list[Damage]:
 
 
 def _level(s: WheelImage, index: int) -> str:
-    """Describe a level by its index among those of all lanes."""
     lane_levels = s.lane_bits - s.bits
     level, lane = index & (1 << lane_levels) - 1, index >> lane_levels
     return f"level {level}" if s.lanes == 1 else f"level {level} of lane {lane}"

@@ -101,15 +101,12 @@ class Findings:
 
     @property
     def damage(self) -> int:
-        """Number of findings of damage, over all checks."""
         return sum(check.damage for check in self.checks)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return {**asdict(self), "damage": self.damage, "summary": self.summary()}
 
     def title(self) -> str:
-        """One line over the table."""
         how = "live" if self.live else "exact: nothing writes to it"
         return f"wheel of {self.name} ({how})"
 
@@ -139,7 +136,6 @@ class _Pass:
     found: dict[str, list[Damage]]
 
     def unwell(self) -> set[str]:
-        """The checks with findings."""
         return {name for name, group in self.found.items() if any(len(d.keys) for d in group)}
 
 
@@ -219,7 +215,6 @@ def _look(source: MemorySource, live: bool, progress: Progress, wanted: Containe
 
 
 def _stayed(before: list[Damage], now: list[Damage]) -> list[Damage]:
-    """Findings of this pass that were found before, unchanged."""
     keys = np.concatenate([np.zeros(0, np.uint64), *(damage.keys for damage in before)])
     return [damage.only(np.isin(damage.keys, keys)) for damage in now]
 

@@ -95,7 +95,6 @@ def slots(s: WheelImage) -> list[Damage]:
 
 
 def _over_armed(s: WheelImage) -> Array:
-    """Already reported: armed, but recorded as ended."""
     over: Array = (s.phases == ARMED) & (s.stages >= WAIT_EXPIRE)
     return over
 

@@ -107,7 +107,6 @@ class DaemonMemory:
         return self.status is not None
 
     def racing(self) -> bool:
-        """Whether any process writes this wheel: its clock, or a live worker."""
         return self.clock_runs() or self.workers_live()
 
     def workers_live(self) -> bool:
@@ -191,7 +190,6 @@ class DaemonMemory:
         return None
 
     def trace_name(self) -> str | None:
-        """The segment of its trace, if it has one."""
         return segments.of_daemon(self.prefix, self.uid).get(segment.KIND)
 
     def _head_of_trace(self, name: str, texts: list[str]) -> Array | None:

@@ -91,7 +91,6 @@ def rings(s: WheelImage) -> list[Damage]:
 
 
 def _signed(difference: int) -> int:
-    """A difference of free-running positions."""
     return ((difference + (1 << 63)) & MASK64) - (1 << 63)
 
 
@@ -109,7 +108,6 @@ def _unread(s: WheelImage, stages: tuple[int, ...], found: dict[int, RingCopy]) 
 
 
 def _read_by_somebody(s: WheelImage, found: dict[int, RingCopy]) -> Iterator[tuple[int, RingCopy]]:
-    """Rings of workers that are not departing: what a dead one left unread is resent or dropped."""
     return ((row, ring) for row, ring in found.items() if s.rows["state"][row] != RowState.DYING)
 
 

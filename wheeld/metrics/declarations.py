@@ -143,7 +143,6 @@ def classic_buckets(metric: Metric, found: dict[str, Any]) -> list[tuple[float, 
 
 
 def table() -> str:
-    """The list in Markdown."""
     lines = ["| metric | kind | label | meaning |", "| --- | --- | --- | --- |"]
     lines += [f"| `{m.name}` | {m.kind} | {m.label} | {m.help} |" for m in METRICS]
     return "\n".join(lines) + "\n"

@@ -153,7 +153,6 @@ class ExporterGuard:
             await self._process.end(1)
 
     def _troubled(self, text: str) -> None:
-        """Log it once; a start that waits for the first exporter reports it itself."""
         if text != self._trouble and not self._awaited:
             log.warning("no metrics are served, and it is tried again: %s", text)
         self._trouble = text

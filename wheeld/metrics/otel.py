@@ -85,7 +85,6 @@ class _Reading:
             yield Observation(_scaled(found, metric), _attributes(metric, labels))
 
     def observe_up(self, options: CallbackOptions) -> Iterator[Observation]:
-        """Whether there is a daemon."""
         yield Observation(int(self.get() is not None))
 
 
@@ -122,11 +121,9 @@ class _WithHistograms(MetricExporter):
         return self.result
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        """Nothing is kept back."""
         return self._inner.force_flush(timeout_millis)
 
     def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
-        """End it."""
         self._inner.shutdown(timeout_millis=timeout_millis)
 
 

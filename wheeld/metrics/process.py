@@ -60,7 +60,6 @@ def run(channel: child.SupervisorChannel) -> None:
 
 
 def main() -> None:
-    """Entry point of the exporter process."""
     child.run("metrics", run)
 
 

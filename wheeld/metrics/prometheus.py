@@ -52,12 +52,10 @@ class DaemonCollector(Collector):
 
 
 def registry(status: dict[str, Any] | None) -> CollectorRegistry:
-    """A registry with the metrics of one daemon and nothing else."""
     made = CollectorRegistry(auto_describe=False)
     made.register(DaemonCollector(status))
     return made
 
 
 def text(known: CollectorRegistry) -> str:
-    """The metrics in Prometheus's text format."""
     return generate_latest(known).decode()

@@ -11,7 +11,6 @@ _NO_LIMIT: Final = 1 << 60
 
 
 def read(path: Path) -> str:
-    """A file's text, stripped; "" when it cannot be read."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         return path.read_text("utf-8").strip()
     return ""

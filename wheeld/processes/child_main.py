@@ -49,11 +49,9 @@ class SupervisorChannel:
         return message
 
     def send(self, message: Message) -> None:
-        """Send a message; blocks while the other end does not read."""
         self._socket.sendall(control.encode(message))
 
     def ready(self, seconds: float = 0) -> bool:
-        """Wait up to so many seconds; returns whether `receive` would not block."""
         return b"\n" in self._rest or bool(self._poll.poll(math.ceil(1000 * seconds)))
 
     def receive(self) -> Message | None:
@@ -68,7 +66,6 @@ class SupervisorChannel:
 
 
 def check_supervisor(pid: int) -> None:
-    """End the process if the supervisor died before the kernel was asked to report that."""
     if os.getppid() != pid:
         raise SystemExit(1)
 

@@ -18,12 +18,10 @@ COMMANDS = 24
 
 
 def needed(max_workers: int) -> int:
-    """The descriptors of a daemon with that many workers."""
     return 2 * max_workers + OWN + COMMANDS
 
 
 def take_all() -> None:
-    """Raise the limit to what is allowed, for this process and its children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

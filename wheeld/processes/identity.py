@@ -26,7 +26,6 @@ _OF_PIDFD: Final = 1 << 63
 
 
 def stat_fields(process: Path) -> list[str]:
-    """The fields after the name in the file `stat` of a /proc/PID: state, parent, ..."""
     return (process / "stat").read_text("utf-8").rpartition(")")[2].split()
 
 
@@ -85,7 +84,6 @@ def of_pid(pid: int, uid: int | None = None) -> int:
 
 
 def pid_namespace(pid: int) -> int:
-    """Inode of its pid namespace; 0 when that cannot be seen."""
     with contextlib.suppress(OSError):
         return os.stat(f"/proc/{pid}/ns/pid").st_ino
     return 0

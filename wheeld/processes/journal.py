@@ -41,7 +41,6 @@ def entry(**fields: str | int | None) -> bytes:
 
 
 def priority(level: int) -> int:
-    """The syslog priority for a level of Python's logging."""
     return next((found for least, found in _PRIORITIES if level >= least), _DEBUG)
 
 
@@ -61,7 +60,6 @@ def about(worker: str) -> logging.LoggerAdapter[logging.Logger]:
 
 
 def worker_of(record: logging.LogRecord) -> str | None:
-    """The worker that a message is about."""
     return getattr(record, "worker", None)
 
 
@@ -95,7 +93,6 @@ def _send_file(through: socket.socket, content: bytes, path: str) -> None:
 
 
 def say(daemon: str, level: int, text: str, path: Path = SOCKET) -> None:
-    """Send one message, without a handler: for a process that has no logging of its own."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as through:
         send(through, said_by(daemon, level, text), str(path))
 

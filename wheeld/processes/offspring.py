@@ -87,7 +87,6 @@ class Offspring:
         return self._writer is not None and not self._writer.is_closing()
 
     def send(self, op: Order, **fields: Any) -> None:
-        """Send a message; lost when it is dead or not connected."""
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(control.encode({"op": op, **fields}))
 
@@ -99,18 +98,15 @@ class Offspring:
                 yield control.decode(line)
 
     def hang_up(self) -> None:
-        """Close the channel."""
         if self._writer is not None:
             self._writer.close()
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
         return self._process.returncode
 
     def _collect(self) -> None:
@@ -132,7 +128,6 @@ class Offspring:
         await self._over.wait()
 
     def kill(self) -> None:
-        """Send SIGKILL, also if it is stopped; does nothing when it has ended."""
         if not self._over.is_set():
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)

@@ -13,18 +13,15 @@ END_SECONDS = 10.0
 
 
 def kill(pidfd: int) -> None:
-    """SIGKILL; no error when it is gone."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
 def wait_for_end(pidfd: int) -> None:
-    """Wait until it has ended, for END_SECONDS at most."""
     _await(pidfd, END_SECONDS)
 
 
 def has_ended(pidfd: int | None) -> bool:
-    """Whether it has ended; False for None."""
     return pidfd is not None and _await(pidfd, 0.0)
 
 

@@ -39,7 +39,6 @@ process."""
 
 
 def hold() -> None:
-    """Block signals until `handle`: from then on the daemon can clean up after itself."""
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
 
 
@@ -66,7 +65,6 @@ def handle(
 
 
 def leave_to_the_supervisor() -> None:
-    """For child processes, which the supervisor stops."""
     for number in HANDLED:
         signal.signal(number, signal.SIG_IGN)
 

@@ -49,7 +49,6 @@ class Forked:
         return self.returncode
 
     def kill(self) -> None:
-        """Send SIGKILL; does nothing once its end was waited for."""
         if self.returncode is None:
             os.kill(self.pid, signal.SIGKILL)
 

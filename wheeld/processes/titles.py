@@ -15,7 +15,6 @@ _COMM = Path("/proc/self/comm")
 
 
 def title(daemon: str, part: str, room: int) -> str:
-    """The title, with the daemon's name cut so that it fits into the available bytes."""
     over = len(f"wheeld[{daemon}]: {part}") - room
     return f"wheeld[{daemon[: -over - 1] + '+' if over > 0 else daemon}]: {part}"
 

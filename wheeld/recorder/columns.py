@@ -102,14 +102,12 @@ def event_table(
 
 
 def counter_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The table of rows of counters; `time` is in us."""
     added = {"full_rings": [], "run_delay_ns": 0}  # a spool of an earlier version lacks them
     whole = [{**added, **row} for row in rows]
     return pa.Table.from_pylist(whole, schema=COUNTER_SCHEMA)
 
 
 def hours(time_us: Integers) -> npt.NDArray[np.int64]:
-    """The hours, since 1970, in which times lie."""
     found: npt.NDArray[np.int64] = np.floor_divide(time_us, HOUR_US)
     return found
 
@@ -206,7 +204,6 @@ def _constant(count: int, word: str) -> pa.Array:
 
 
 def _zero_lost(values: Any, there: npt.NDArray[np.bool_] | None) -> Any:
-    """The id of a lost record is no timer's."""
     return values.copy() if there is None else np.where(there, values, np.uint64(0))
 
 

@@ -78,7 +78,6 @@ class Converter(threading.Thread):
 
     @property
     def waiting(self) -> int:
-        """Spools that are not converted yet."""
         return len(self._spools)
 
     def end(self) -> None:

@@ -87,12 +87,10 @@ class Counters:
         self.virtual = bool(self._wheel.header["virtual_clock"])
 
     def resume(self) -> None:
-        """Hand over the spools that a killed recorder of this run left."""
         for path in spools(make_again(self._directory), COUNTERS, self._facts.origin.run):
             self._full(path)
 
     def now_ns(self) -> int:
-        """Unix time; the wheel's own when that is virtual."""
         return int(self._wheel.header["virtual_now"]) if self.virtual else time.time_ns()
 
     def row(self, last: bool = False) -> dict[str, Any]:
@@ -139,11 +137,9 @@ class Counters:
         return rows
 
     def seconds_left(self) -> float:
-        """Seconds until the next row."""
         return max(0.0, self._next - time.monotonic())
 
     def keep(self) -> None:
-        """Write a row to the spool, if it is time; raises OSError if it cannot be written."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + EVERY_SECONDS
             self._append(time.time_ns(), self.row())

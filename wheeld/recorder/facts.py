@@ -35,16 +35,13 @@ class Offsets:
 
     @classmethod
     def read(cls) -> Offsets:
-        """The offsets of now."""
         return cls(_offset(time.CLOCK_MONOTONIC), _offset(time.CLOCK_BOOTTIME))
 
     def like(self, other: Offsets) -> bool:
-        """Are they the same, apart from the time that reading them takes?"""
         base, boottime = abs(self.base - other.base), abs(self.boottime - other.boottime)
         return max(base, boottime) < STEP_NS
 
     def of_clocks(self) -> tuple[int, int, int, int]:
-        """Indexed by the two bits of a record's flags that name its timer's clock."""
         return self.base, 0, self.boottime, self.base
 
 
@@ -84,7 +81,6 @@ class Names:
         return True
 
     def known(self) -> list[tuple[int, int, str, int]]:
-        """All entries, in the order of learning."""
         return [(*key, *value) for key, value in self._names.items()]
 
     def forget(self, most: int) -> None:
@@ -93,12 +89,10 @@ class Names:
             del self._names[key]
 
     def owner(self, row: int, incarnation: int) -> str:
-        """The name of an owner; a generated one if it is unknown."""
         known = self._names.get((row, incarnation))
         return known[0] if known else f"worker-{row}-{incarnation}"
 
     def arrivals(self, row: int) -> list[tuple[int, str]]:
-        """Position and name of the workers that came to a row, in their order."""
         return sorted((p, name) for (r, _), (name, p) in self._names.items() if r == row)
 
 
@@ -169,10 +163,8 @@ def _line(**values: Any) -> bytes:
 
 
 def offsets_line(position: int, offsets: Offsets) -> bytes:
-    """A line: offsets that apply from a position on."""
     return _line(position=position, **asdict(offsets))
 
 
 def name_line(row: int, incarnation: int, name: str, position: int) -> bytes:
-    """A line: a worker came to a row."""
     return _line(row=row, incarnation=incarnation, name=name, position=position)

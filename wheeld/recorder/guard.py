@@ -62,7 +62,6 @@ class RecorderGuard:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the recorder, while one runs."""
         return self._process.pid if self._connected and self._process else None
 
     # -- start ----------------------------------------------------------------------------------
@@ -118,7 +117,6 @@ class RecorderGuard:
         return self._process is not None and self._process.connected
 
     async def _end_process(self) -> None:
-        """The connection has ended on either side: wait for the process to end."""
         if self._process is not None:
             await self._process.end(1)
 

@@ -40,7 +40,6 @@ Written = Callable[[Path, int], None]
 
 
 def folder_of(dataset: Path, hour: int) -> Path:
-    """Where the rows of an hour go, in hours since 1970."""
     when = _EPOCH + timedelta(hours=hour)
     return dataset / f"date={when:%Y-%m-%d}" / f"hour={when:%H}"
 

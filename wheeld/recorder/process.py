@@ -227,7 +227,6 @@ class RecorderProcess:
         self._converter.join()
 
     def _base_now(self) -> int:
-        """The wheel's own time."""
         return self._counters.now_ns() if self._counters.virtual else _native.read_clock()
 
     # -- messages -------------------------------------------------------------------------------
@@ -302,7 +301,6 @@ def _lower(nice: int) -> None:
 
 
 def _raise(thread: int) -> None:
-    """Give a thread, and this one, the default priority, where that is allowed."""
     for each in (thread, threading.get_native_id()):
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, each, 0)
@@ -312,7 +310,6 @@ class _NoPandas:
     """Keeps pyarrow from loading pandas, which is slow, just to check for pandas types."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Finds nothing; pandas it refuses."""
         if name == "pandas":
             raise ModuleNotFoundError("the recorder must not load pandas", name=name)
 
@@ -327,7 +324,6 @@ def _die(hook: threading.ExceptHookArgs) -> None:
 
 
 def main() -> None:
-    """Entry point of the recorder process."""
     sys.meta_path.insert(0, _NoPandas())
     threading.excepthook = _die
     child.run("recorder", lambda channel: RecorderProcess(channel).run())

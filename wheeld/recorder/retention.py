@@ -30,7 +30,6 @@ class TraceFile:
 
 
 def files(trace: Path) -> list[TraceFile]:
-    """The Parquet files that recorders wrote, oldest first."""
     return sorted(found for dataset in _datasets(trace) for found in _files(dataset))
 
 

@@ -82,7 +82,6 @@ class RingReader:
 
     @property
     def origin(self) -> Origin:
-        """Whose records they are."""
         return self._facts.origin
 
     # -- the spool ------------------------------------------------------------------------------
@@ -157,7 +156,6 @@ class RingReader:
     # -- facts ----------------------------------------------------------------------------------
 
     def learn(self, row: int, incarnation: int, name: str, position: int | None = None) -> None:
-        """Record that a worker has come to a row of the worker table."""
         position = self.view.head if position is None else position
         if self._facts.names.learn(row, incarnation, name, position):
             self._unsaid.append(name_line(row, incarnation, name, position))

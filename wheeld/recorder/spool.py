@@ -47,7 +47,6 @@ class SpoolName:
 
     @classmethod
     def parse(cls, file_name: str) -> SpoolName | None:
-        """The name that a file has, or None."""
         match = _NAME.fullmatch(file_name)
         return cls(match[1], int(match[2], 16), match[3]) if match else None
 
@@ -68,7 +67,6 @@ def spools(folder: Path, suffix: str, run: str | None = None) -> list[Path]:
 
 
 def record_size() -> int:
-    """Bytes of a trace record."""
     return dtype_of("trace_record").itemsize
 
 
@@ -167,14 +165,12 @@ def _write(fd: int, data: bytes | memoryview) -> None:
 
 
 def _cut_half_line(fd: int) -> None:
-    """Remove the incomplete line that a killed recorder was writing."""
     size = os.fstat(fd).st_size
     text = os.pread(fd, size, 0)
     os.ftruncate(fd, text.rfind(b"\n") + 1)
 
 
 def remove(path: Path) -> None:
-    """Remove a spool: the records first, because facts without records are harmless."""
     path.unlink(missing_ok=True)
     path.with_suffix(FACTS).unlink(missing_ok=True)
 

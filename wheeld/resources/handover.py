@@ -64,7 +64,6 @@ class Handover:
     owned: list[int] = field(default_factory=list)
 
     def descriptors(self) -> list[int]:
-        """Those that are there."""
         known = (self.lock, self.listener, self.clock_channel, *self.owned)
         return [fd for fd in known if fd >= 0]
 
@@ -253,11 +252,9 @@ class Predecessor:
             os.waitpid(self._pid, 0)  # noqa: ASYNC222 - it has ended: at once
 
     async def gone(self) -> None:
-        """End it, and wait for that."""
         self.retire()
         if self._end is not None:
             await self._end
 
     def gap(self) -> dict[str, float]:
-        """How long no clock drove the wheel, ns; call it when the next one does."""
         return {"gap_ms": round((time.monotonic_ns() - self.ended_ns) / 1e6, 3)}

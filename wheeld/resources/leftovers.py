@@ -62,7 +62,6 @@ def _facts(directory: Path) -> control.Message:
 
 
 def _prefix_of(facts: control.Message, name: str) -> str | None:
-    """The prefix of a daemon's segments, from its daemon.json."""
     prefix = facts.get("segment_prefix")
     ours = rf"wheeld-{re.escape(name)}-[0-9a-f]{{12}}-"  # of no other daemon
     return prefix if isinstance(prefix, str) and re.fullmatch(ours, prefix) else None
@@ -308,7 +307,6 @@ _OPTIONS: Mapping[str, str] = {"tick_ns": "--tick", "wheel_bits": "--wheel-size"
 
 
 def _option(key: str, value: int) -> str:
-    """The option of `wheeld start` that corresponds to a word of the wheel's header."""
     option = _OPTIONS.get(key, "--" + key.replace("_", "-"))
     return f"{option} {_value(key, value)}"
 

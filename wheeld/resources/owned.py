@@ -271,7 +271,6 @@ class Resources(RuntimeFiles):
         return self.names[kind]
 
     def mend_worker(self, row: int) -> None:
-        """Restore the header of a worker's segment if another process has overwritten it."""
         kind = runtime.worker_segment(row)
         if (name := self.names.get(kind) or self._left.get(kind)) is not None:
             self._worker_head.mend(name)
@@ -288,13 +287,11 @@ class Resources(RuntimeFiles):
         return memory
 
     def drop_segment(self, kind: str) -> None:
-        """Unlink the segment called `kind`, if there is one."""
         for names in (self.names, self._left):
             if (name := names.pop(kind, None)) is not None:
                 segments.unlink(name)
 
     def disuse_segment(self, kind: str) -> None:
-        """Keep new clocks from attaching it; it stays until it is dropped."""
         if (name := self.names.pop(kind, None)) is not None:
             self._left[kind] = name
 
@@ -340,13 +337,11 @@ class Resources(RuntimeFiles):
                 memory[offset:end] = fixed
 
     def check_and_mend(self) -> None:
-        """Repair what workers have overwritten; WheelError if that is not possible (`damage`)."""
         if (damage := self.damage()) is not None:
             raise WheelError(damage)
         self.mend()
 
     def shared_bytes(self) -> tuple[int, int]:
-        """Bytes of shared memory: reserved now, and when all slots are needed."""
         return backing.shared_bytes(self.names.values())
 
     def leave_locked(self, to: Handover, discard: bool = False) -> None:

@@ -20,12 +20,10 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def of_snapshot(state_dir: Path, name: str) -> Path:
-    """The lock of a daemon's snapshot."""
     return state_dir / f"{name}.lock"
 
 
 def of_trace(spool: Path, name: str, host: str | None = None) -> Path:
-    """The lock of what daemons of that name record on one host."""
     return spool / f"{name}@{host or socket.gethostname()}.lock"
 
 
@@ -74,7 +72,6 @@ def take(path: Path, option: str, holder: str, inherited: Iterable[int] = ()) ->
 
 
 def is_taken(path: Path) -> bool:
-    """Does a living daemon hold that lock?"""
     with contextlib.suppress(FileNotFoundError):
         return is_locked(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
     return False

@@ -43,13 +43,11 @@ def segment_sizes(config: Config) -> Mapping[str, Sequence[int]]:
 
 
 def bytes_of_later(config: Config) -> int:
-    """Of these, bytes that are not reserved before their slots are needed."""
     parts = _native.spans(config.first_slabs, config.shared_slabs, **config.native())
     return sum(size for part in parts for _, size in part)
 
 
 def largest_option(sizes: Mapping[str, Sequence[int]]) -> str:
-    """The option that determines most of it."""
     return max(sizes, key=lambda option: sum(sizes[option]))
 
 

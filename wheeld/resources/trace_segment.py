@@ -23,7 +23,6 @@ _MASK = (1 << 64) - 1
 
 
 def size(config: Config) -> int:
-    """Bytes of the segment."""
     return _native.trace_bytes(config.all_slots, config.trace_bits)
 
 
@@ -67,7 +66,6 @@ def _field(memory: mmap.mmap, name: str) -> int:
 
 
 def _distance(head: int, tail: int) -> int:
-    """By how much the tail is ahead; positions are free-running."""
     found = tail - head & _MASK
     return found - (1 << 64) if found >> 63 else found
 

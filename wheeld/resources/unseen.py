@@ -21,7 +21,6 @@ from wheeld_core.views import RegistryView
 
 
 def note_namespace(registry: mmap.mmap) -> None:
-    """Record the PID namespace of the process ids in the worker table."""
     RegistryView(registry).header["pid_ns"] = own_pid_namespace()
 
 

@@ -34,7 +34,6 @@ class Use(Enum):
 
 
 def own_pid_namespace(proc: Path = Path("/proc")) -> int:
-    """Inode of this process's PID namespace; 0: unknown."""
     with contextlib.suppress(OSError):
         return os.stat(proc / "self/ns/pid").st_ino
     return 0
@@ -104,5 +103,4 @@ def _registry(path: Path) -> mmap.mmap:
 
 
 def _lives(pid: int, started: int) -> bool:
-    """Does the process exist? One whose /proc is hidden does."""
     return lives(pid, started, 0)

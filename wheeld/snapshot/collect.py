@@ -66,7 +66,6 @@ PATIENT_LOOKS: Final = 4
 
 
 def comp_head(worker_memory: mmap.mmap) -> npt.NDArray[Any]:
-    """The live word of a worker's segment for `collect`, shape (); it keeps the map alive."""
     head: npt.NDArray[Any] = record(worker_memory, "worker")["comp_head"]
     return head
 
@@ -119,7 +118,6 @@ class _Records:
         return _Records(*(part.take(order, axis=0) for part in vars(self).values()))
 
     def plus(self, other: _Records) -> _Records:
-        """Concatenate these slots and those of `other`."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return _Records(*(np.concatenate(pair) for pair in pairs))
 
@@ -342,6 +340,5 @@ def _periodic_due(timers: npt.NDArray[Any], last: I64, ticked: npt.NDArray[np.bo
 
 
 def _used_bytes(look: _Records) -> npt.NDArray[np.uint8]:
-    """The used bytes of the payloads, end to end."""
     used = np.arange(look.payloads.shape[1]) < look.timers["payload_size"][:, None]
     return look.payloads[used]

@@ -38,7 +38,6 @@ TO_OWNER, TO_WORKER, TO_GROUP = 0, 1, 2
 
 
 def clock_of(timers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """The clock of each timer: 0 monotonic, 1 realtime, 2 boottime."""
     return FLAGS_CLOCK.of(timers["flags"])
 
 
@@ -78,11 +77,9 @@ class Clocks:
 
     @classmethod
     def of_virtual(cls, now_ns: int) -> Clocks:
-        """A virtual clock takes the place of all three."""
         return cls(now_ns, now_ns, now_ns, "", virtual=True)
 
     def by_kind(self) -> tuple[int, int, int]:
-        """The moment on each clock, indexed by TIMER's `clock`."""
         return self.monotonic, self.realtime, self.boottime
 
 

@@ -45,7 +45,6 @@ _DIGEST_BYTES = 32
 
 
 def path_of(state_dir: str | os.PathLike[str], name: str) -> Path:
-    """The file of the daemon `name`."""
     return Path(state_dir) / f"{name}.snapshot"
 
 

@@ -49,19 +49,16 @@ class Restoration:
 
     @property
     def workers(self) -> list[str]:
-        """The names that need a row: owners, and workers that timers are for."""
         owners = np.unique(self.timers["owner"])
         targets = np.unique(self.timers["target"][self.timers["to"] == TO_WORKER])
         return [self.snapshot.names[i] for i in np.union1d(owners, targets)]
 
     def uid_of(self, name: str) -> int:
-        """Whose that name is."""
         snapshot = self.snapshot
         return snapshot.uids[snapshot.names.index(name)] if snapshot.uids else ANY_UID
 
     @property
     def groups(self) -> list[str]:
-        """The groups that timers are for."""
         used = np.unique(self.timers["target"][self.timers["to"] == TO_GROUP])
         return [self.snapshot.groups[i] for i in used]
 

@@ -35,7 +35,6 @@ class Caller(NamedTuple):
 
     @property
     def owns(self) -> bool:
-        """Is it the daemon's own user, or root?"""
         return self.uid in (os.getuid(), 0)
 
     def open_process(self) -> int:

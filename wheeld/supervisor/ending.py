@@ -88,7 +88,6 @@ class Ending:
         return None
 
     def _may_leave(self) -> bool:
-        """Are there segments that another daemon can take over, and that may hold timers?"""
         its = self._parts
         return its.resources.damage() is None and (its.served or its.resources.taken_over)
 
@@ -122,7 +121,6 @@ class Ending:
         return keep
 
     async def _say_that_it_stays(self) -> None:
-        """For the next start, which may have another layout and could not read the memory."""
         its = self._parts
         snapshot = its.config.state_dir is not None and its.failed is None
         its.resources.write_daemon_file(kept={"snapshot": snapshot})

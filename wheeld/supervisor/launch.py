@@ -27,7 +27,6 @@ EXPECTED: Final = (WheelError, PermissionError, ValueError)
 
 
 def exit_code(error: Exception) -> int:
-    """2 if the command line, the environment or the file of options is wrong, else 1."""
     return 2 if isinstance(error, configuration.ConfigError) else 1
 
 

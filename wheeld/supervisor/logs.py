@@ -63,7 +63,6 @@ def set_up(level: str, form: str, daemon: str) -> None:
 
 
 def set_level(level: str) -> None:
-    """Change the least level that is logged."""
     logging.getLogger().setLevel(level.upper())
 
 
@@ -75,11 +74,9 @@ class Formatter(logging.Formatter):
         super().__init__("wheeld: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The message, with unprintable characters escaped."""
         return _escaped(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:
-        """The traceback, line by line."""
         return "\n".join(map(_escaped, super().formatException(ei).split("\n")))
 
 
@@ -116,7 +113,6 @@ def _escaped(text: str) -> str:
 
 
 def give_back() -> None:
-    """Restore the stderr from before `set_up`: this process is about to execute another program."""
     for carrier in _carriers:
         carrier.end()
     _carriers.clear()

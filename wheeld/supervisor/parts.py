@@ -57,11 +57,9 @@ class Parts:
 
     @property
     def config(self) -> Config:
-        """What it runs with now."""
         return self.resources.config
 
     def fail(self, why: str) -> None:
-        """End with this message, or with that of an earlier error."""
         self.failed = self.failed or why
         self.stopping.set()
 

@@ -180,7 +180,6 @@ class Supervisor(Parts):
             self._facts_are_old = True
 
     def _look(self) -> None:
-        """Work that is done at each check of the clock."""
         eviction.of_offenders(self.workers, self.config.evict_after)
         if self._facts_are_old:
             self._renew_facts()
@@ -302,7 +301,6 @@ class Supervisor(Parts):
         return target
 
     def status(self) -> dict[str, Any]:
-        """What `wheeld status` shows."""
         if (damage := self.resources.damage()) is not None:
             raise WheelError(damage)  # reading it would end this process (SIGBUS)
         return status.collect(self)

@@ -56,7 +56,6 @@ class Snapshots:
 
     @property
     def _config(self) -> Config:
-        """As it is now: a reload changes it."""
         return self._resources.config
 
     def _clocks(self, restoring: bool) -> Clocks:

@@ -44,7 +44,6 @@ class OnDeath(IntEnum):
 
     @property
     def leave(self) -> int:
-        """The same for `Clock.detach`."""
         return self + 1
 
 
@@ -75,7 +74,6 @@ def _encoded(what: str, name: object, most: int) -> bytes:
 
 
 def _check_printable(what: str, name: object) -> None:
-    """Names are printed to logs and terminals: a line break could forge lines."""
     if not str(name).isprintable():
         raise ValueError(f"{what}: expected printable characters and no line breaks")
 
@@ -184,21 +182,17 @@ class Registry:
                 rows[row][name] = value
 
     def is_intact(self) -> bool:
-        """Has no other process written to the segment? Its length must be right."""
         return self._memory[:] == self._copy[:]
 
     def note_segment(self, tenant: Tenant, inode: int) -> None:
-        """Record the inode of its segment: the name could be linked to another file."""
         self._put(tenant.row, segment_ino=inode)
 
     def succeed(self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
-        """Give a kept row to its successor: same name, same incarnation; state ACTIVE."""
         tenant = self._fill(kept.row, pid, uid, on_death, groups)
         self.set_state(tenant, RowState.ACTIVE)
         return tenant
 
     def retire(self, tenant: Tenant, on_death: OnDeath) -> Tenant:
-        """Change the policy of a departed worker."""
         self._put(tenant.row, on_death=on_death)
         self.tenants[tenant.row] = replace(tenant, on_death=on_death)
         return self.tenants[tenant.row]
@@ -213,7 +207,6 @@ class Registry:
         return self.tenants[tenant.row]
 
     def find(self, name: str) -> Tenant | None:
-        """The tenant of that name, in whatever state."""
         return next((tenant for tenant in self.tenants.values() if tenant.name == name), None)
 
     @staticmethod
@@ -239,18 +232,15 @@ class Registry:
 
     @classmethod
     def check_name(cls, name: object) -> None:
-        """Raise ValueError unless a worker may have that name."""
         cls.encode_name(name)
         _check_printable(f"worker name {name!r}", name)
 
     @staticmethod
     def encode_group(name: object) -> bytes:
-        """The same as `encode_name` for the name of a group."""
         return _encoded(f"group {name!r}", name, GROUP_NAME_BYTES)
 
     @classmethod
     def check_group(cls, name: object) -> None:
-        """The same as `check_name` for the name of a group."""
         cls.encode_group(name)
         _check_printable(f"group {name!r}", name)
 
@@ -298,7 +288,6 @@ class Registry:
         return min(empty, key=words.__getitem__, default=None)
 
     def group_names(self) -> dict[int, str]:
-        """Bit number -> name of the groups."""
         return self.view.group_names()
 
     def members(self, groups: int) -> list[Tenant]:
@@ -324,11 +313,9 @@ class Registry:
         return RowState(int(self._rows["state"][tenant.row]))
 
     def arrives(self, tenant: Tenant) -> bool:
-        """Is it still arriving? It may have departed meanwhile."""
         return self.state(tenant) == RowState.ATTACHING
 
     def open_process(self, tenant: Tenant) -> int | None:
-        """A pidfd of the tenant's process, for the caller to close; None if that is dead."""
         pid_ns = int(self._rows["pid_ns"][tenant.row])
         uid = tenant.uid if tenant.uid != ANY_UID else None
         return identity.open_process(tenant.pid, tenant.identity, pid_ns, uid)

@@ -71,7 +71,6 @@ class Sharing:
                 log.info("%d bytes of a worker that is gone were returned to the pools", returned)
 
     def seat(self, row: int, incarnation: int) -> None:
-        """Let a worker in."""
         self._seated.add(row)
         self._put(row, incarnation)
 
@@ -91,7 +90,6 @@ class Sharing:
         return returned
 
     def _ring_for(self, rows: list[int]) -> None:
-        """Wake workers that sleep although something is marked for them."""
         for row in rows:
             self._ring(row)
 
@@ -130,13 +128,11 @@ def occupied(watch: WatchView, pools: PoolsView) -> npt.NDArray[np.bool_]:
 def create(
     watch: mmap.mmap, pools: mmap.mmap, workers: int, token: int, wanted: list[Pool]
 ) -> None:
-    """Fill the two new segments."""
     _native.create_watch(watch, workers, token)
     _native.create_pools(pools, workers, token, list(wanted))
 
 
 def sizes(workers: int, pools: int) -> dict[str, int]:
-    """Bytes of the two segments."""
     return {"watch": _native.watch_bytes(workers), "pools": _native.pools_bytes(workers, pools)}
 
 

@@ -68,7 +68,6 @@ def compare(first: dict[str, Any], second: dict[str, Any], seconds: float) -> di
 
 
 def ordered(workers: Iterable[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    """Workers sorted by one of `SORTS`, those with the same value by name."""
     return sorted(workers, key=lambda worker: (_KEYS[key](worker), worker["name"]))
 
 
@@ -83,7 +82,6 @@ def between(first: dict[str, Any], second: dict[str, Any], name: str) -> Histogr
 
 
 def _most(counts: Any, now: dict[str, Any]) -> int:
-    """The largest of the new values, at most an eighth too high."""
     used = np.flatnonzero(counts > 0)
     return min(int(uppers()[used[-1]]), int(now["max"])) if len(used) else 0
 

@@ -24,7 +24,6 @@ Look = tuple[float, dict[str, Any]]
 
 
 def look(read: Callable[[], dict[str, Any]]) -> Look:
-    """A status with its time."""
     found = read()
     return time.monotonic(), found
 

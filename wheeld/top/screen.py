@@ -74,7 +74,6 @@ def _line(*pieces: tuple[str, str]) -> Text:
 
 
 def _printable(text: str) -> str:
-    """Workers choose names freely: make sure that they cannot move the cursor."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
@@ -116,7 +115,6 @@ def _uptime(seconds: float) -> str:
 
 
 def _named(pairs: Any) -> list[tuple[str, str]]:
-    """Names with their values, apart."""
     return [
         piece for name, value in pairs for piece in (("dim", f"{name} "), ("bold", f"{value}  "))
     ]

@@ -73,7 +73,6 @@ class Timeout:
         self._when, self._due_ns = when, due_ns
 
     def _left(self, due_ns: int) -> float:
-        """Seconds until then."""
         return (due_ns - self._timers.timers.now_ns()) / 1e9
 
     def __repr__(self) -> str:
@@ -142,7 +141,6 @@ class Timeout:
         self._soon = self._timers._loop.call_soon(self._lose, error)
 
     def _lose(self, error: WheelError) -> None:
-        """No timer will come: the block learns it now."""
         self._error = error
         self._expire()
 

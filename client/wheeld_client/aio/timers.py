@@ -184,7 +184,6 @@ class AsyncTimers(Waits):
         self._retry_later = self._loop.call_later(pause, self._look_for_next)
 
     def _came_back(self, event: Reconnection) -> None:
-        """Called by the thread in which it became a worker of the next daemon."""
         self._loop.call_soon_threadsafe(self._begin_anew, event)
 
     def _begin_anew(self, event: Reconnection) -> None:

@@ -64,15 +64,12 @@ class Waiters:
         return self._timers
 
     def _time(self) -> float:
-        """Seconds on the clock of `loop.time()`, which uvloop reads once a turn."""
         return self._loop.time() if self._shares_clock else self.timers.now_ns() / 1e9
 
     def _due_ns(self, when: float) -> int:
-        """A time on the wheel's clock, as `seconds_of` has read it, in ns."""
         return math.ceil(max(-MOST_SECONDS, min(when, MOST_SECONDS)) * 1e9)
 
     def _check_open(self) -> None:
-        """Raise what any call does once the client, or the daemon, is gone."""
         if self._lost is not None:
             raise DaemonNotRunning(str(self._lost))
         self.timers._check()

@@ -182,7 +182,6 @@ class ConnectedWorker(_native.Worker):
     # -- called by the native half --------------------------------------------------------------
 
     def _segment(self, kind: str) -> _native.Memory:
-        """The segment "watch" or "pools", attached when it is first asked for."""
         if kind not in self._shared:
             self._shared[kind] = self._attach(kind, writable=True)
         return self._shared[kind]
@@ -279,7 +278,6 @@ class ConnectedWorker(_native.Worker):
                 self._reconnect()
 
     def _renew(self) -> Wait | None:
-        """Do the next step of moving to the next daemon; never waits. None: check again."""
         assert self._reconnector is not None
         assert self._renewal is not None
         return self._renewal.step(self._reconnector, self._current.hello())
@@ -307,7 +305,6 @@ class ConnectedWorker(_native.Worker):
         )
 
     def _leave_wheel(self) -> list[Any]:
-        """Detach everything from a wheel that has ended; returns the operations that waited."""
         return []
 
     def _return_to_wheel(self) -> None:
@@ -375,7 +372,6 @@ class ConnectedWorker(_native.Worker):
 
 
 def _tells(connection: control.Connection, events: int) -> bool:
-    """Has one of these events occurred already?"""
     poller = select.poll()
     poller.register(connection.fileno(), events)
     return bool(poller.poll(0))
@@ -386,7 +382,6 @@ def _has_hung_up(connection: control.Connection) -> bool:
 
 
 def _is_silent(connection: control.Connection) -> bool:
-    """Is it open, with nothing to read?"""
     return connection.fileno() >= 0 and not _tells(connection, select.POLLIN | select.POLLRDHUP)
 
 

@@ -223,7 +223,6 @@ class Channel(asyncio.BufferedProtocol, ABC):
                 return
 
     def _unread(self) -> int:
-        """Bytes that arrived and were not read; under TLS including its overhead."""
         fcntl.ioctl(self._fd, termios.FIONREAD, _number)
         return _number[0] if self._tls is None else _number[0] + self._tls.pending
 
@@ -278,7 +277,6 @@ class Channel(asyncio.BufferedProtocol, ABC):
             self._taken()
 
     def _to_go(self) -> int:
-        """Bytes of the answer that the kernel has not taken."""
         return len(self._unsent) + self._transport.get_write_buffer_size()
 
     # -- the end -----------------------------------------------------------------------------------

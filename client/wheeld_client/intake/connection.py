@@ -164,7 +164,6 @@ class Connection(Channel):
         super()._retire()
 
     def _finish(self) -> None:
-        """Close as soon as no request is in its handler, and no answer on its way."""
         self._last = True
         if not self._busy:
             self._retire()
@@ -199,7 +198,6 @@ class Connection(Channel):
 
     @property
     def _busy(self) -> bool:
-        """Whether a request is in its handler, or its answer not yet with the peer."""
         return self._task is not None or self._owes > 0
 
     def _advance(self) -> None:
@@ -257,7 +255,6 @@ class Connection(Channel):
         self._intake._peers.add(self._fd, self, finished=self._peer_finished, bytes_too=short)
 
     def _left(self) -> int:
-        """Bytes of the request still to arrive, or of the answer still to be sent."""
         return self._to_go() if self._buffer is None else self._size - self._have
 
     # -- handling -------------------------------------------------------------------------------
@@ -289,7 +286,6 @@ class Connection(Channel):
             self._answered()
 
     def _log_failure(self, request: InHandler, error: BaseException) -> None:
-        """Unless the handler was cancelled because nobody takes its answer."""
         cancelled = isinstance(error, CancelledError)
         if request is self._request and not (cancelled and (self._peer_gone or self.closed)):
             self._intake._handler_failed(self, error)
@@ -315,7 +311,6 @@ class Connection(Channel):
         return True
 
     def _paid(self) -> None:
-        """The answer is taken, or lost."""
         owed, self._owes = self._owes, 0
         self._intake._pace.end(self)
         self._intake._gate.owe(-owed)
@@ -385,5 +380,4 @@ class Connection(Channel):
 
     @property
     def _peer_gone(self) -> bool:
-        """Whether the peer has finished and takes no more answers."""
         return self._peer_finished and not self._intake._half_close

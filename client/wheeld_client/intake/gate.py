@@ -265,7 +265,6 @@ class Gate:
             self._schedule_turn()
 
     def _memory_back(self, error: Exception | None) -> None:
-        """Called by the helper: there may be memory, or the pool failed."""
         if error is not None:
             self._fail(error)
         self._schedule_turn()

@@ -260,7 +260,6 @@ class Intake:
         connection.close()
 
     def _is_wanted(self, connection: Connection) -> bool:
-        """Whether somebody wants what this connection holds."""
         return self._gate.is_clogged if connection._owes else self._gate.is_pressed
 
     def _bad_length(self, connection: Connection) -> None:

@@ -74,14 +74,12 @@ def _fail(request: Request, error: BaseException) -> None:
 
 
 def _cancelled(task: asyncio.Task[None]) -> None:
-    """A task has ended that was cancelled before its first step."""
     assert isinstance(task, Work)
     if not task.request._begun:
         _fail(task.request, asyncio.CancelledError())
 
 
 def _forget(task: asyncio.Task[None]) -> None:
-    """It is already logged."""
     if not task.cancelled():
         task.exception()
 

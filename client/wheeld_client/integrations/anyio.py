@@ -106,7 +106,6 @@ class AnyioTimers:
         return self
 
     async def __anext__(self) -> np.void:
-        """The next expiration of what was scheduled by `timers`."""
         while not self._events:
             await self._arrived.wait()
         return self._events.popleft()

@@ -169,7 +169,6 @@ def _completes(message: MutableMapping[str, Any], trailers: bool) -> bool:
 
 
 def _close(workers: dict[asyncio.AbstractEventLoop, AsyncTimers]) -> None:
-    """Close the workers of an application whose server sent no lifespan events."""
     for timers in workers.values():
         with suppress(WheelError):
             timers.timers.close()

@@ -285,7 +285,6 @@ class Sender(bootsteps.StartStopStep):
                     self._stopped.get(timeout=AGAIN_CONNECTED_SECONDS)
 
     def _warn(self, error: str, said: str) -> str:
-        """Say an error once, not with each try."""
         if error != said and not self._stopping:
             log.warning("delayed tasks wait until this worker is connected: %s", error)
         return error

@@ -173,5 +173,4 @@ def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
 
 
 def _greenlet() -> Any:
-    """The greenlet that runs here, where gevent has patched threads; else None."""
     return hub.current() if hub.is_patched() else None

@@ -99,13 +99,11 @@ class TimeoutMiddleware:
 
 
 def _is_whole(body: Iterable[bytes], environ: Environ) -> bool:
-    """Is it made already, or a file? Servers look at the type of such bodies."""
     wrapper = environ.get("wsgi.file_wrapper")
     return isinstance(body, (list, tuple, *((wrapper,) if isinstance(wrapper, type) else ())))
 
 
 def _close(body: Any) -> None:
-    """Whoever took the application's iterable closes it, however the request ends."""
     if hasattr(body, "close"):
         body.close()
 

@@ -186,7 +186,6 @@ class AsyncPurgatory(Purgatory):
                 self._waiters[id(op)] = op, waiter
 
     def _cancelled(self, operation: DelayedOperation) -> None:
-        """Called by the native half: `operation.cancel()`, by any thread."""
         self._fail_waiters([operation], _why_cancelled)
 
     def _fail_waiters(
@@ -241,7 +240,6 @@ class AsyncPurgatory(Purgatory):
         _raise(errors)
 
     def _wake(self, operation: DelayedOperation) -> None:
-        """Wake the task that waits for an operation: its callbacks have run. From native code."""
         _, waiter = self._waiters.pop(id(operation), (None, None))
         if waiter is not None and not waiter.done():
             waiter.set_result(not operation.is_expired)

@@ -248,7 +248,6 @@ def _units(until_ns: int) -> int:
 
 
 def _ns(word: int) -> int:
-    """The deadline in a word."""
     return word % _OVER * _UNIT_NS
 
 

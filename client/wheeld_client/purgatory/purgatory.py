@@ -56,7 +56,6 @@ class DelayedOperation(_native.Operation):
         """Runs after `on_complete`, and only if the timeout passed first."""
 
     def _report(self, operation: DelayedOperation, error: BaseException) -> None:
-        """A callback of an operation that is in no purgatory raised."""
         log.error("%r raised", operation, exc_info=error)
 
 

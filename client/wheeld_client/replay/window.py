@@ -44,7 +44,6 @@ class Window:
         self.late = self.doubled = self.strangers = 0
 
     def __len__(self) -> int:
-        """How many are scheduled and have not ended."""
         return self.scheduled - self.cancelled - self.expired
 
     def arrive(self, sizes: npt.NDArray[np.int32]) -> Ints:

@@ -71,7 +71,6 @@ class TimerHandle(_native.Handle):
     def _report(
         self, callback: Callable[..., object], args: tuple[Any, ...], error: Exception
     ) -> None:
-        """Nobody else handles what the callback raised."""
         log.error("timer callback %r raised", callback, exc_info=error)
 
 

@@ -153,7 +153,6 @@ class Connection:
         return line
 
     def _read_line(self) -> bytes:
-        """Read a line; the socket's timeout applies to each part of it."""
         while (line := self._take_line()) is None:
             self._receive()
         return line

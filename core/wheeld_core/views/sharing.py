@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def _bits(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
-    """The bits of words along the last axis, lowest first."""
     return np.unpackbits(np.ascontiguousarray(words).view("u1"), axis=-1, bitorder="little")
 
 

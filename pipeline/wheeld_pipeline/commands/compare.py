@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
     app.command(name="compare")(compare)
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    """Add `generate` and `fit` to `app`."""
     app.command()(generate)
     fit.register(app)  # its other half
 

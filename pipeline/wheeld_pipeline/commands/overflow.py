@@ -22,7 +22,6 @@ SHARDS: Final = 8
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
     app.command("overflow")(overflow)
     app.command("overflow-compact")(compact)
 

@@ -44,7 +44,6 @@ EngineName = Annotated[
 
 
 def say(text: str) -> None:
-    """Progress, for whoever watches."""
     typer.echo(f"report: {text}", err=True)
 
 
@@ -76,5 +75,4 @@ def _is_local(trace: str, engine: EngineChoice, spark: SparkOptions) -> bool:
 
 
 def settings(trace: str) -> dict[str, str]:
-    """Settings of the Spark that makes the report of a trace."""
     return _SETTINGS | (_PLANNING_ONLY if traces.is_local(trace) else {})

@@ -13,7 +13,6 @@ from wheeld_pipeline.commands.options import Json, errors_to_exit
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
     app.command()(replay)
 
 

@@ -16,7 +16,6 @@ from wheeld_pipeline.session import SparkOptions
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
     app.command(name="report")(report)
 
 

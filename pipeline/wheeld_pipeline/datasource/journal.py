@@ -132,36 +132,28 @@ class Journal:
 
     @property
     def lanes_directory(self) -> Path:
-        """Lanes of this host."""
         return self.host_directory(self.host)
 
     def host_directory(self, host: str) -> Path:
-        """Lanes of a host."""
         return self.directory / "hosts" / host
 
     def hosts(self) -> list[str]:
-        """Hosts whose tasks have opened the journal; this one is among them."""
         return sorted(path.name for path in (self.directory / "hosts").iterdir())
 
     def lane_numbers(self, host: str | None = None) -> list[int]:
-        """Lanes of a host, by default of this one, that were ever used."""
         found = self.host_directory(host or self.host).glob("lane-*")
         return sorted(int(path.name[5:]) for path in found)
 
     def lane_directory(self, number: int, host: str | None = None) -> Path:
-        """The directory of a lane, by default on this host."""
         return self.host_directory(host or self.host) / f"lane-{number:03}"
 
     def worker_name(self, prefix: str, number: int) -> str:
-        """The name of a lane's worker, which no worker of another journal has."""
         return f"{prefix}-{self.token}-{number}"
 
     def batch_directory(self, query: str, batch: int) -> Path:
-        """The directory of a batch's partitions, while they are not committed."""
         return self.directory / "batches" / query / str(batch)
 
     def committed(self, query: str) -> int:
-        """The last committed batch of a query; -1: none is."""
         facts = read_json(self.directory / "batches" / query / "committed.json")
         return -1 if facts is None else int(facts["batch"])
 

@@ -173,7 +173,6 @@ class Lane:
         return taken
 
     def _unknown(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-        """What the last holder had not written yet."""
         known = self.spool.last_ids(len(events))
         found = np.flatnonzero(known == events["timer_id"][0].astype("i8"))
         return events[len(known) - int(found[-1]) :] if len(found) else events
@@ -234,5 +233,4 @@ class Lane:
 
 
 def lane_state(directory: Path) -> dict[str, Any] | None:
-    """The contents of `lane.json`; None: the lane was never open."""
     return read_json(directory / "lane.json")

@@ -59,7 +59,6 @@ def _default_journal(name: str) -> str:
 
 
 def _plain(option: str, value: str) -> str:
-    """A string that becomes part of a file name."""
     if not value or len(value) > 100 or not all(c.isalnum() or c in "._-" for c in value):
         raise wrong(option, value, "letters, digits, '.', '_' or '-', at most 100")
     return value

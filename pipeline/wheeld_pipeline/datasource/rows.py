@@ -76,7 +76,6 @@ def check_columns(schema: StructType) -> str:
 
 
 def _kind(data_type: DataType) -> str:
-    """The name of a Spark type in this module."""
     name = data_type.typeName()
     return "day-time interval" if name == "daytimeinterval" else name
 
@@ -139,7 +138,6 @@ class Staging:
             yield from _by_target(pa.Table.from_batches(waiting))
 
     def check(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Read the rows only for the digest."""
         for batch in batches:
             self._convert(batch)
 
@@ -290,7 +288,6 @@ class StagedRows:
         self.has_payloads = bool(self.offsets[-1] > self.offsets[0])
 
     def part(self, begin: int, end: int) -> StagedRows:
-        """Some of these rows."""
         if (begin, end) == (0, self.count):
             return self
         return StagedRows(self._batch.slice(begin, end - begin))

@@ -52,7 +52,6 @@ def check_schema(schema: StructType, known: Mapping[str, str]) -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """As Spark wants it, to the letter."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
@@ -76,7 +75,6 @@ def numbers(values: npt.NDArray[Any]) -> Any:
 
 
 def timestamps(micros: npt.NDArray[Any]) -> Any:
-    """A column of points in time."""
     import pyarrow as pa
 
     return pa.array(np.ascontiguousarray(micros, np.int64)).view(pa.timestamp("us", tz="UTC"))
@@ -90,7 +88,6 @@ def nothing(count: int) -> Any:
 
 
 def constant(value: str, count: int) -> Any:
-    """A column with the same value in each row."""
     import pyarrow as pa
 
     return pa.repeat(pa.scalar(value, pa.string()), count)

@@ -121,25 +121,21 @@ class WheeldDataSource(DataSource):
         return DEFAULT_SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads what is pending."""
         from wheeld_pipeline.datasource.batch_reader import PendingReader
 
         return PendingReader(Options.parse(self.options), schema)
 
     def streamReader(self, schema: StructType) -> ExpirationReader:
-        """Reads what expires."""
         from wheeld_pipeline.datasource.stream_reader import ExpirationReader
 
         return ExpirationReader(Options.parse(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Schedules the rows of a DataFrame."""
         from wheeld_pipeline.datasource.writer import BatchWriter
 
         return BatchWriter(Options.parse(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """Schedules the rows of a stream's batches."""
         from wheeld_pipeline.datasource.writer import StreamWriter
 
         return StreamWriter(Options.parse(self.options), schema, overwrite)

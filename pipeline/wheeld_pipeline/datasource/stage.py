@@ -86,22 +86,18 @@ class StagedPartition:
 
     @property
     def seal_path(self) -> Path:
-        """Path of the seal, once there is one."""
         return self.batch / f"{self.stem}.json"
 
     def seal(self) -> Seal | None:
-        """The seal, or None."""
         facts = read_json(self.seal_path)
         return None if facts is None else Seal(**facts)
 
     @property
     def is_done(self) -> bool:
-        """Are all rows armed?"""
         return (self.batch / f"{self.stem}.done").exists()
 
     @property
     def is_aborted(self) -> bool:
-        """Was the batch given up?"""
         return (self.batch / ABORTED).exists()
 
     # -- sealing ----------------------------------------------------------------------------------
@@ -144,12 +140,10 @@ class StagedPartition:
     # -- scheduling -------------------------------------------------------------------------------
 
     def begin(self, lane_directory: Path) -> None:
-        """Record that the lane is at this stage, for its next holder."""
         write_json(lane_directory / "current.json", {"seal": str(self.seal_path)})
 
     @classmethod
     def current(cls, lane_directory: Path) -> StagedPartition | None:
-        """The stage at which the lane was last used."""
         facts = read_json(lane_directory / "current.json")
         return None if facts is None else cls.at(Path(facts["seal"]))
 
@@ -216,16 +210,13 @@ class StagedPartition:
             os.close(file)
 
     def remove(self, name: str = "") -> None:
-        """Remove it, or one of its files."""
         for path in self.batch.glob(name or f"{self.stem}*"):
             path.unlink(missing_ok=True)
 
     def finish(self, seal: Seal) -> None:
-        """Step 4."""
         write_json(self.batch / f"{self.stem}.done", {"rows": seal.rows})
         (self.batch / seal.data).unlink(missing_ok=True)
 
 
 def stage_of(journal: Journal, query: str, batch: int, partition: int) -> StagedPartition:
-    """The stage of a partition."""
     return StagedPartition(journal.batch_directory(query, batch), partition)

@@ -82,12 +82,10 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- beside the driver ------------------------------------------------------------------------
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The option `max_rows_per_trigger`."""
         most = self._options.max_rows_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def initialOffset(self) -> dict[str, Any]:
-        """The first offset: what no query has committed yet."""
         journal = self._journal()
         done = read_json(journal.directory / "reader.json") or {"lanes": {}}
         return _offset(journal, done["lanes"], Visit())

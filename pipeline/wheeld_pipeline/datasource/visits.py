@@ -54,7 +54,6 @@ class Visit:
         return cls(**offset.get("visit", {}))
 
     def as_json(self) -> dict[str, Any]:
-        """For an offset."""
         return asdict(self)
 
 
@@ -99,7 +98,6 @@ def _wants(journal: Journal, number: int, options: Options, observer: Observer) 
 
 
 def _changed(lane_directory: Path) -> float:
-    """When a lane was last opened or closed, seconds since 1970."""
     return (lane_directory / "lane.json").stat().st_mtime
 
 

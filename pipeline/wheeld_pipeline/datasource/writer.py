@@ -121,7 +121,6 @@ class PartitionWriter:
         return stage.seal()
 
     def _refuse_late(self, stage: StagedPartition) -> None:
-        """An attempt that slept through the batch's end must not begin it anew."""
         if self.journal.committed(self._query) >= self._batch:
             stage.remove()
             raise FileNotFoundError(stage.seal_path)
@@ -239,18 +238,15 @@ class BatchWriter(DataSourceArrowWriter):
         self._query = f"job-{options.job}" if options.job else f"write-{secrets.token_hex(8)}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Schedule one partition."""
         writer = PartitionWriter(self._options, self._clock, self._query, 0)
         return writer.write(_context().partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All partitions are scheduled."""
         journal = Journal(self._options.journal)
         journal.commit(self._query, 0)
         journal.forget_old()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task failed for good: with a `job`, all stays as begun; else it is taken back."""
         if self._options.job is None:
             take_back(Journal(self._options.journal), self._query, 0, self._options)
 
@@ -275,7 +271,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return writer.write(context.partitionId(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All partitions are scheduled: the batch is never looked at again."""
         journal = Journal(self._options.journal)
         for query in {message.query for message in messages if isinstance(message, Written)}:
             journal.commit(query, batchId)

@@ -65,7 +65,6 @@ def partitions(client: Any, topics: list[str], options: KafkaOptions) -> dict[st
 
 
 def exists(client: Any, topic: str, options: KafkaOptions) -> bool:
-    """Does the broker have that topic?"""
     error = client.list_topics(topic, timeout=options.timeout).topics[topic].error
     return error is None or error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART
 

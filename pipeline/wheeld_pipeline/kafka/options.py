@@ -77,7 +77,6 @@ class KafkaOptions:
 
     @property
     def topics(self) -> list[str]:
-        """Those to read."""
         return sorted(self.assign if self.assign is not None else self.subscribe)
 
 
@@ -115,7 +114,6 @@ def _offsets(option: str, value: str) -> int | Offsets:
 
 
 def read_offsets(content: dict[str, dict[str, int]]) -> Offsets:
-    """Offsets as in JSON: with strings for partitions."""
     return {
         topic: {int(part): int(at) for part, at in own.items()} for topic, own in content.items()
     }

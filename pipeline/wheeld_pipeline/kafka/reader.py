@@ -104,12 +104,10 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target: Offsets | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """The option `maxOffsetsPerTrigger`."""
         most = self._options.most
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def initialOffset(self) -> dict[str, Any]:
-        """The starting offsets."""
         first, after = self._bounds()
         wanted = LATEST if self._options.starting is None else self._options.starting
         return write_offsets(client.resolve(wanted, first, after, "startingOffsets"))
@@ -131,11 +129,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return write_offsets(begin | end)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """For a trigger that ends: read what is there by now."""
         self._target = self._bounds()[1]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """A task's range for each partition with records."""
         first, _ = self._bounds()
         return self._pieces(read_offsets(start), read_offsets(end), first)
 

@@ -83,25 +83,21 @@ class KafkaDataSource(DataSource):
         return ", ".join(f"{name} {kind}" for name, kind in SCHEMA.items())
 
     def reader(self, schema: StructType) -> BatchReader:
-        """Reads what is there."""
         from wheeld_pipeline.kafka.reader import BatchReader
 
         return BatchReader(KafkaOptions.parse(self.options).for_reading(), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        """Reads what comes."""
         from wheeld_pipeline.kafka.reader import StreamReader
 
         return StreamReader(KafkaOptions.parse(self.options).for_reading(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """Produces the rows of a DataFrame."""
         from wheeld_pipeline.kafka.writer import BatchWriter
 
         return BatchWriter(KafkaOptions.parse(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """Produces the rows of a stream's batches."""
         from wheeld_pipeline.kafka.writer import StreamWriter
 
         return StreamWriter(KafkaOptions.parse(self.options), schema, overwrite)

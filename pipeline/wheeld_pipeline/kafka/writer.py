@@ -180,7 +180,6 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Produced:
-        """Produce one partition."""
         topics, count = _produce(self._options, iterator, None)
         return Produced("", sorted(topics), count)
 

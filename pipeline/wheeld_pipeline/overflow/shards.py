@@ -34,12 +34,10 @@ class ShardMap(NamedTuple):
 
     @property
     def shards(self) -> int:
-        """How many there are."""
         return len(self.daemons)
 
     @classmethod
     def uniform(cls, shards: int, daemon: Daemon) -> ShardMap:
-        """The same daemon (on each host) for all."""
         if not 1 <= shards <= MOST_SHARDS:
             raise UsageError(f"{shards} shards: expected 1 to {MOST_SHARDS}")
         return cls((daemon,) * shards)

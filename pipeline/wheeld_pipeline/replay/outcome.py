@@ -74,7 +74,6 @@ class Outcome:
 
     @property
     def faults(self) -> dict[str, int]:
-        """What breaks a promise of the daemon; empty when all is well."""
         return faults_of(self)
 
     @property
@@ -86,7 +85,6 @@ class Outcome:
         return self.reached_per_s >= KEPT_UP_SHARE * self.asked_per_s and behind <= KEPT_UP_MS
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         return {**asdict(self), "faults": self.faults, "kept_up": self.kept_up}
 
     def text(self) -> str:

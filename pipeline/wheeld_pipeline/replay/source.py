@@ -39,22 +39,18 @@ class Source:
 
     @property
     def rows(self) -> int:
-        """Requests."""
         return sum(part.rows for part in self.parts)
 
     @property
     def lasts_ns(self) -> int:
-        """From the start to the last arrival."""
         return self.parts[-1].last_ns
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest payload."""
         return max(part.largest for part in self.parts)
 
     @property
     def longest_ns(self) -> int:
-        """The longest timeout."""
         return max(part.longest_ns for part in self.parts)
 
 

@@ -87,13 +87,11 @@ class Comparison:
         return table.astype({"first": float, "second": float, "ratio": float})
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON-able values."""
         rows: list[dict[str, Any]] = plain(self.table().to_dict("records"))
         return {"first": self.names[0], "second": self.names[1], "figures": rows}
 
 
 def compare(first: Report, second: Report, names: tuple[str, str] = ("A", "B")) -> Comparison:
-    """Put two reports side by side; `names` is what they are called on the page."""
     return Comparison(first, second, names)
 
 

@@ -11,7 +11,6 @@ NOTHING: Final = "–"  # noqa: RUF001 - a dash is what a table shows for "none"
 
 
 def missing(value: float | None) -> bool:
-    """Is there no number?"""
     return value is None or math.isnan(value)
 
 
@@ -45,12 +44,10 @@ def number(value: float | None) -> str:
 
 
 def whole(value: float | None) -> str:
-    """A count with all its digits."""
     return NOTHING if value is None or math.isnan(value) else f"{value:,.0f}"
 
 
 def percent(share: float | None) -> str:
-    """A share of one."""
     return NOTHING if share is None or math.isnan(share) else f"{short(share * 100)} %"
 
 

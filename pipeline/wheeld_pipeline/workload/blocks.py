@@ -34,14 +34,12 @@ _GAPS, _LATENCIES, _TIMEOUTS, _SIZES = range(4)
 
 
 def gaps(seed: int, block: int, count: int = BLOCK) -> Ints:
-    """Distances between arrivals at rate 1 per 2**24 units: exponential, shape (count,)."""
     drawn = -exact.log(_uniform(seed, block, _GAPS, count))
     whole: Ints = np.floor(drawn * _UNIT).astype(np.int64)
     return whole
 
 
 def total(seed: int, block: int) -> int:
-    """The sum of a whole block's distances."""
     return int(gaps(seed, block).sum())
 
 
@@ -90,7 +88,6 @@ class Timeline:
         return ns
 
     def lasts_ns(self, rows: int) -> float:
-        """About how long so many arrivals take."""
         if not len(self.edges):
             return rows * _UNIT * float(self.ns_per_unit[0])
         return rows * _UNIT / float(self.edges[-1]) * float(self.edges_ns[-1])
@@ -160,7 +157,6 @@ class Maker:
 
     @property
     def blocks(self) -> int:
-        """How many blocks; the last one may be shorter."""
         return -(-self.rows // BLOCK)
 
     def block(self, number: int, before: int) -> dict[str, npt.NDArray[Any]]:
@@ -209,6 +205,5 @@ def _raw(seed: int, block: int, purpose: int, count: int) -> npt.NDArray[np.uint
 
 
 def _uniform(seed: int, block: int, purpose: int, count: int) -> npt.NDArray[np.float64]:
-    """Multiples of 2**-53, above 0 and up to 1."""
     whole = (_raw(seed, block, purpose, count) >> np.uint64(11)) + np.uint64(1)
     return whole.astype(np.float64) * 2.0**-53

@@ -117,5 +117,4 @@ def distance(seen: Seen, mu: float, sigma: float) -> float:
 
 
 def normal_share(z: float) -> float:
-    """Share of the standard normal below z."""
     return math.erfc(-z / math.sqrt(2)) / 2

@@ -94,7 +94,6 @@ class _Span:
 
     @property
     def lasts_s(self) -> float:
-        """From the first arrival to where the next one would be expected."""
         return (self.last_us - self.first_us) / 1e6 * self.count / (self.count - 1)
 
 

@@ -37,7 +37,6 @@ def timeouts(counts: dict[int, int], late_ns: float = 0.0) -> Folded:
 
 
 def sizes(counts: dict[int, int]) -> Folded:
-    """Payloads in bytes."""
     return _most_frequent(counts, counts)
 
 

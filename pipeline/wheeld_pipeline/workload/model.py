@@ -81,7 +81,6 @@ class Latency:
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of the logarithm."""
         return math.log(self.p75_ms / self.p50_ms) / Z75
 
     @classmethod
@@ -193,7 +192,6 @@ class Model:
         self.payload_bytes.check("payload in bytes", MAX_PAYLOAD)
 
     def save(self, path: Path) -> None:
-        """Write the model as JSON."""
         content = {"format": FORMAT, "version": VERSION, **asdict(self)}
         path.write_text(json.dumps(content, indent=1) + "\n")
 

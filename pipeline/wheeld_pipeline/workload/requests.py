@@ -71,14 +71,12 @@ def generate(
 
 
 def check(rows: int, model: Model, seed: int = 1, partitions: int | None = None) -> None:
-    """Raise what `generate` would raise, before there is a session."""
     blocks.Maker.of(model, rows, seed)
     if partitions is not None and partitions < 1:
         raise PipelineError(f"partitions: got {partitions}, expected 1 or more")
 
 
 def partitions_of(rows: int, partitions: int | None = None) -> int:
-    """Into how many partitions `generate` cuts so many rows."""
     count = -(-rows // blocks.BLOCK)
     return min(partitions or -(-count // BLOCKS_PER_PARTITION), count)
 

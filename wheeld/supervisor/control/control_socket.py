@@ -73,18 +73,15 @@ class ControlSocket:
         self._deaf = callers.Callers()
 
     async def listen(self, **where: Any) -> asyncio.Server:
-        """Accept connections; `where` as for `asyncio.start_unix_server`."""
         return await asyncio.start_unix_server(
             self._serve, **where, limit=LONGEST_REQUEST, backlog=BACKLOG
         )
 
     def drop_workers(self) -> None:
-        """End the connections of workers, which then reconnect and open their FIFOs again."""
         for task in self._tenants:
             task.cancel()
 
     async def drop_connections(self) -> None:
-        """End all of them."""
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections)

@@ -29,7 +29,6 @@ class Unheard:
         self._connections: Counter[tuple[int, int]] = Counter()
 
     def hear(self, tenant: Tenant) -> None:
-        """A connection belongs to this worker, which is back now if it was away."""
         self._connections[tenant.row, tenant.incarnation] += 1
         self.discard(tenant.row)
 
@@ -43,15 +42,12 @@ class Unheard:
         return True
 
     def add(self, row: int) -> None:
-        """Add a worker that outlived the supervisor."""
         self._rows.add(row)
 
     def discard(self, row: int) -> None:
-        """Remove a worker that is back, or has gone."""
         self._rows.discard(row)
 
     async def heed(self, look: Callable[[], None]) -> None:
-        """Make the clock check at intervals, until there are none."""
         while self._rows:
             look()
             await asyncio.sleep(LOOK_SECONDS)

@@ -42,22 +42,18 @@ class Fences:
         asyncio.get_running_loop().call_later(NOTICE_SECONDS, self._tell, tenant, lifted)
 
     def lift(self, row: int) -> None:
-        """Remove the fence of the worker in that row, as it departs."""
         if row in self._fenced:
             self._fenced.pop(row)[1].set()
 
     def holds(self, tenant: Tenant) -> bool:
-        """Is it fenced?"""
         return tenant.row in self._fenced and self._fenced[tenant.row][0] is tenant
 
     async def await_end(self, tenant: Tenant) -> None:
-        """If it is fenced, wait a moment: most processes that close their connection are dying."""
         if self.holds(tenant):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._fenced[tenant.row][1].wait(), NOTICE_SECONDS)
 
     def left(self) -> list[Tenant]:
-        """Fenced workers that have said good-bye since."""
         return [tenant for tenant, _ in self._fenced.values() if self.said_goodbye(tenant)]
 
     def close(self) -> None:
@@ -66,11 +62,9 @@ class Fences:
             self.lift(row)
 
     def said_goodbye(self, tenant: Tenant) -> bool:
-        """True if no client uses this worker, either no longer or not yet."""
         return self._is_set(tenant, "goodbye")
 
     def receives(self, tenant: Tenant) -> bool:
-        """Has it begun to receive? Only then it gets timers of its groups."""
         return self._is_set(tenant, "receives")
 
     def await_client(self, tenant: Tenant) -> None:

@@ -35,7 +35,6 @@ def policy_of(message: Message, registry: Registry, resources: Resources) -> tup
 
 
 def with_number(name: str, number: int) -> str:
-    """The name of a forked child: its parent's, truncated if necessary, and a number."""
     suffix = f"-{number}"
     stem = name.encode()[: runtime.WORKER_NAME_BYTES - len(suffix)]
     return stem.decode(errors="ignore") + suffix

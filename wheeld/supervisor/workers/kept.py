@@ -50,7 +50,6 @@ class Kept:
         self._offer(tenant)
 
     def release(self, row: int) -> None:
-        """Stop keeping it: it has a successor, or is dropped."""
         for timers in (self._expiries, self._offers):
             if (timer := timers.pop(row, None)) is not None:
                 timer.cancel()
@@ -61,12 +60,10 @@ class Kept:
             self.release(row)
 
     def offer_all(self) -> None:
-        """A worker has arrived: perhaps a member that kept rows wait for."""
         for tenant in list(self._registry.tenants.values()):
             self._offer(tenant)
 
     def has_heir(self, groups: int) -> bool:
-        """Is there an active worker in any of `groups` that receives?"""
         return any(self._fences.receives(member) for member in self._registry.members(groups))
 
     def _expire(self, tenant: Tenant) -> None:

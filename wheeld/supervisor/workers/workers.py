@@ -59,7 +59,6 @@ class Workers:
 
     @property
     def _config(self) -> Config:
-        """As it is now: a reload changes it."""
         return self._resources.config
 
     # -- for a new clock ------------------------------------------------------------------------
@@ -144,7 +143,6 @@ class Workers:
                 os.close(pidfd)
 
     def look_for_goodbyes(self) -> None:
-        """Start the departure of workers that closed while no supervisor ran."""
         for tenant in list(self.registry.tenants.values()):
             if self.registry.state(tenant) == RowState.ACTIVE and self.fences.said_goodbye(tenant):
                 self._depart(tenant, "left while there was no supervisor")
@@ -169,7 +167,6 @@ class Workers:
             self._fence(tenant)
 
     def _fence(self, tenant: Tenant) -> None:
-        """Fence it: refuse its calls; its departure starts when its process ends."""
         self.registry.set_state(tenant, RowState.DYING)
         self.clock.tell(Order.PRESENCE, row=tenant.row, present=False, groups=tenant.groups)
         self.fences.put(tenant)
@@ -297,13 +294,11 @@ class Workers:
         return tenant, back_of(tenant)
 
     def _is_of(self, tenant: Tenant, caller: Caller) -> bool:
-        """Is the caller the tenant's process? Both are alive, so one number is one process."""
         os.close(caller.open_process())
         alive = tenant.row in self._pidfds and not has_ended(self._pidfds[tenant.row])
         return alive and tenant.pid == caller.pid
 
     def _may_resume(self, tenant: Tenant) -> bool:
-        """A fenced worker may reconnect only to leave."""
         if self.fences.holds(tenant):
             return self.fences.said_goodbye(tenant)
         return self.registry.state(tenant) == RowState.ACTIVE
@@ -385,15 +380,12 @@ class Workers:
         self.registry.set_state(tenant, RowState.FREE)
 
     def offences(self, tenant: Tenant) -> int:
-        """How many submissions it has made that no correct client makes."""
         return int(self._resources.wheel.lines["offences"][tenant.row])
 
     def pidfd(self, tenant: Tenant) -> int | None:
-        """The pidfd of its process, if it is watched."""
         return self._pidfds.get(tenant.row)
 
     def give_up(self, kept: Tenant, why: str) -> None:
-        """Drop the timers of a kept worker."""
         self._depart(self.registry.retire(kept, OnDeath.DROP), why)
 
     async def close(self) -> None:

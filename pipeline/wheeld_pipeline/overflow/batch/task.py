@@ -95,17 +95,14 @@ class Result(NamedTuple):
     """When a key is due next; None: never."""
 
     def has_work(self, now_ms: int) -> bool:
-        """Does the shard have work in a batch without commands?"""
         return self.in_wheel > 0 or (self.wakes_ms is not None and self.wakes_ms <= now_ms)
 
     def idle(self) -> Result:
-        """The result of a batch in which the shard had nothing to do."""
         none = dict.fromkeys(COUNTS, 0)
         return self._replace(staged={}, counts=none, brought=None, late_us=None, seconds={})
 
 
 def tend(errand: Errand, batches: Sequence[pa.RecordBatch]) -> Result:
-    """One attempt at one batch of one shard."""
     return Attempt(errand).run(batches)
 
 

@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 
 
 def located(path: str) -> str:
-    """A path of this process as Spark's JVM, which may be in another directory, finds it."""
     return path if ":" in path else os.path.abspath(path)
 
 
 def files(spark: SparkSession, base: str) -> Files:
-    """A folder by its path or URL."""
     local = re.fullmatch(r"file:/*(/.*)|(/.*)", base)
     return LocalFiles(local[1] or local[2]) if local else HadoopFiles(spark, base)
 
@@ -74,7 +72,6 @@ class LocalFiles(Files):
         self.base = str(base)
 
     def exists(self, name: str) -> bool:
-        """Is it there?"""
         return os.path.exists(self.at(name))
 
     def names(self, name: str = "") -> list[str]:
@@ -85,7 +82,6 @@ class LocalFiles(Files):
             return []
 
     def make(self, name: str = "") -> None:
-        """Make a folder, and those above."""
         os.makedirs(self.at(name), exist_ok=True)
 
     def remove(self, name: str) -> None:
@@ -108,7 +104,6 @@ class LocalFiles(Files):
         return True
 
     def read_text(self, name: str) -> str:
-        """The text of a small file."""
         return Path(self.at(name)).read_text()
 
     def put_new(self, text: str, name: str) -> bool:
@@ -157,7 +152,6 @@ class HadoopFiles(Files):
         self._manager = _checkpoint_manager(jvm).create(root, conf)
 
     def exists(self, name: str) -> bool:
-        """Is it there?"""
         return bool(self._system.exists(self._path(self.at(name))))
 
     def names(self, name: str = "") -> list[str]:
@@ -168,11 +162,9 @@ class HadoopFiles(Files):
         return [one.getPath().getName() for one in found]
 
     def make(self, name: str = "") -> None:
-        """Make a folder, and those above."""
         self._system.mkdirs(self._path(self.at(name)))
 
     def remove(self, name: str) -> None:
-        """Remove something, and all that is below; nothing if it is not there."""
         self._system.delete(self._path(self.at(name)), True)
 
     def rename(self, old: str, new: str) -> bool:
@@ -210,7 +202,6 @@ class HadoopFiles(Files):
         return True
 
     def locked(self, name: str) -> AbstractContextManager[object]:
-        """Without effect: here only the driver moves folders."""
         return nullcontext()
 
 

@@ -61,17 +61,14 @@ def bring(store: Store, log: Place, position: Position) -> str | None:
 
 
 def redo(store: Store, log: Place, name: Name) -> None:
-    """Apply one delta."""
     store.apply(_joined(log.read(delta_name(name))), *name)
 
 
 def delta_name(name: Name) -> str:
-    """Of a delta's file."""
     return f"{name[0]:09d}-{name[1]:016x}.arrow"
 
 
 def segment_name(number: int, name: Name) -> str:
-    """Of a snapshot's file."""
     return f"segment-{number}-{delta_name(name)}"
 
 

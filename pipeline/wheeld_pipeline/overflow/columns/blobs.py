@@ -38,12 +38,10 @@ class Blobs:
 
     @property
     def columns(self) -> tuple[Mapped, Mapped]:
-        """Its files."""
         return self._data, self._ends
 
     @property
     def fits(self) -> bool:
-        """Does the last element end where the header says?"""
         counts = self._head[0]
         return bool(self._ends.array[counts["elements"]] == counts["bytes"])
 

@@ -101,14 +101,12 @@ def schema() -> pa.Schema:
 
 
 def of_changes(changes: Changes) -> pa.RecordBatch:
-    """Rows of the store, kind 0."""
     records = _of_records(changes.records)
     said = {"row": changes.rows, "wake_ms": changes.wake_ms, "blob": changes.blobs}
     return _batch(ROW, len(changes.rows), records | said)
 
 
 def of_expirations(expired: Expirations) -> pa.RecordBatch:
-    """Kind 1."""
     records = _of_records(expired.records)
     said = {"fired_us": expired.fired_us, "blob": expired.blobs}
     return _batch(EXPIRED_ROW, len(expired.fired_us), records | said)

@@ -29,7 +29,6 @@ class Mapped:
 
     @property
     def size(self) -> int:
-        """Elements that fit."""
         return len(self.array)
 
     @property
@@ -48,7 +47,6 @@ class Mapped:
             self._open(max(count, 2 * self.size))
 
     def renew(self, count: int) -> npt.NDArray[Any]:
-        """Start over with an array of zeros."""
         self._path.unlink()
         self._open(count)
         return self.array

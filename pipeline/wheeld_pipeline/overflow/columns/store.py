@@ -103,7 +103,6 @@ class Store:
 
     @property
     def rows(self) -> int:
-        """How many were ever used."""
         return int(self.head["rows"][0])
 
     def keys(self, *phases: int) -> int:
@@ -117,20 +116,16 @@ class Store:
 
     @property
     def remembered(self) -> int:
-        """Keys that have ended and are still remembered."""
         return self.keys(ENDED)
 
     def find(self, a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> Rows:
-        """Rows of digests; -1: none."""
         return self._index.find(a, b)
 
     def due(self, now_ms: int) -> Rows:
-        """Rows whose wake-up is due, rising."""
         found: Rows = np.flatnonzero(self.wake.array[: self.rows] <= now_ms)
         return found
 
     def next_ms(self) -> int | None:
-        """When a key is due next; None: never."""
         found = int(self.wake.array[: self.rows].min(initial=FREE_WAKE))
         return None if found == FREE_WAKE else found
 
@@ -144,7 +139,6 @@ class Store:
         return np.concatenate([free, np.arange(self.rows, self.rows + count - len(free))])
 
     def blobs_of(self, records: npt.NDArray[Any]) -> pa.LargeBinaryArray:
-        """Keys and payloads."""
         return self._blobs.take(records["blob"])
 
     # -- changes --------------------------------------------------------------------------------
@@ -177,7 +171,6 @@ class Store:
         self.head["busy"] = was
 
     def forget_wheel(self, token: int) -> None:
-        """Discard ids if they are of another wheel."""
         if self.head["wheel"][0] != token:
             self.wheel.array[:] = 0
             self.head["wheel"] = token
@@ -296,5 +289,4 @@ def _boot() -> bytes:
 
 
 def new_token() -> int:
-    """Identifies an attempt at a batch."""
     return secrets.randbits(63) | 1

@@ -93,7 +93,6 @@ def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> 
 
 
 def understood(rows: DataFrame) -> DataFrame:
-    """COLUMNS of rows that `read` gave."""
     return parse(rows) if "value" in rows.columns else check(rows)
 
 
@@ -152,7 +151,6 @@ def check(rows: DataFrame) -> DataFrame:
 
 
 def place() -> Column:
-    """The expression that determines a command's shard: the bytes of its key."""
     from pyspark.sql import functions as F
 
     return F.expr("substring(blob, 1, greatest(key_bytes, 0))")

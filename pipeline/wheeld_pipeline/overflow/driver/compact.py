@@ -179,7 +179,6 @@ def _gathered(files: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
 
 
 def _link(shown: Path, draft: Path, merged: set[str]) -> None:
-    """What stays is in the draft, too."""
     for path in shown.iterdir():
         if path.name not in merged and not (draft / path.name).exists():
             shutil.copytree(path, draft / path.name, copy_function=os.link)

@@ -32,14 +32,12 @@ class Manifest(NamedTuple):
     """Of each shard, in their order."""
 
     def text(self) -> str:
-        """As JSON."""
         results = [result._asdict() | {"position": result.position._asdict()}
                    for result in self.results]  # fmt: skip
         return json.dumps({"batch": self.batch, "results": results})
 
     @classmethod
     def of_text(cls, text: str) -> Manifest:
-        """What `text` gave."""
         said = json.loads(text)
         return cls(said["batch"], tuple(result_of(one) for one in said["results"]))
 
@@ -162,6 +160,5 @@ def _name(batch: int) -> str:
 
 
 def _batch_of(name: str) -> int:
-    """Of a delta or a segment."""
     digits = name.rsplit("-", 2)[-2]
     return int(digits) if digits.isdigit() else 0

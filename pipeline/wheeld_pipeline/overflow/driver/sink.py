@@ -91,12 +91,10 @@ def check(sink: Files, decided: int) -> None:
 
 
 def batch_of(name: str) -> int:
-    """Of a folder; of one that was compacted, the last in it."""
     return int(name.removeprefix("batch="))
 
 
 def sweep(sink: Files) -> None:
-    """Remove what attempts left that did not count; when no batch is under way."""
     for name in sink.names(STAGING):
         sink.remove(f"{STAGING}/{name}")
 
@@ -111,7 +109,6 @@ def read(spark: SparkSession, sink: str, kind: str = EXPIRED) -> DataFrame:
 
 
 def local(sink: str) -> Path | None:
-    """The sink's path on this host; None: it is elsewhere."""
     found = re.fullmatch(r"file:/*(/.*)|([^:]*)", sink)
     return Path(found[1] or found[2]) if found else None
 

@@ -38,7 +38,6 @@ class Tasks:
         self._numbers = lru_cache(_numbers_of(session))
 
     def with_rows(self, rows: DataFrame, errands: list[Errand]) -> list[Result]:
-        """Of all shards, each with its commands out of `rows`; errands by shard."""
         spread = commands.understood(rows).repartition(self._shards, commands.place())
         said = spread.mapInArrow(_with_commands(errands), "result string").collect()
         return [result_of(json.loads(row[0])) for row in said]

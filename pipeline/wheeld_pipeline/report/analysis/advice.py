@@ -126,14 +126,12 @@ def choose(options: Any, short: float, pending_max: int) -> dict[str, Any]:
 
 
 def pick_size(rows: Any) -> Any:
-    """The smallest wheel whose work is near the least."""
     ordered = rows.sort_values("wheel_size")
     near = ordered["cpu_percent"] <= ordered["cpu_percent"].min() * _ENOUGH
     return ordered[near].iloc[0]
 
 
 def round_up(count: float) -> int:
-    """A count rounded up to two digits, at least 1000."""
     count = max(count, 1000.0)
     unit = 10 ** (math.floor(math.log10(count)) - 1)
     return int(math.ceil(count / unit) * unit)

@@ -71,7 +71,6 @@ def _silent(_: str) -> None:
 
 
 def step_seconds(seconds: float) -> int:
-    """How long a step of time is in a report about so many seconds."""
     return next((step for limit, step in _STEPS if seconds <= limit), _LONGEST_STEP)
 
 
@@ -166,7 +165,6 @@ class _Analysis:
             )
 
     def _period(self) -> tuple[int, int]:
-        """First and last microsecond, about: it chooses the steps of time."""
         if self.settings is not None:
             return int(self.settings["began_us"].min()), int(self.settings["ended_us"].max())
         return self.engine.period()

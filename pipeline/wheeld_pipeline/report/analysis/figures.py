@@ -64,14 +64,12 @@ def _wide(counts: Any, key: str | list[str]) -> Any:
 
 
 def _rates(table: Any) -> None:
-    """Add the shares of one-shot timers that expired and that were cancelled."""
     ended = table["expired"] + table["cancelled"]
     for name, column in (("timeout_rate", "expired"), ("cancel_rate", "cancelled")):
         table[name] = (table[column] / ended.where(ended > 0)).astype(float)
 
 
 def lateness_of(frame: Any) -> list[float | None]:
-    """p50, p90, p99, p99.9 and the maximum of counted lateness, ns."""
     largest = float(frame["late_max"].max()) if len(frame) else 0.0
     found = bins.percentiles(frame["late"].to_numpy(), frame["n"].to_numpy(), largest)
     return [*found, largest if len(frame) else None]
@@ -169,7 +167,6 @@ def by_delay(counted: Counted) -> Any:
 
 
 def totals(counted: Counted) -> dict[str, int]:
-    """Events by kind: sums of `count`."""
     sums = counted.counts.groupby("event")["events"].sum()
     return {name: int(sums.get(name, 0)) for name in _COUNTS}
 

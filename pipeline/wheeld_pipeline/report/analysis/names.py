@@ -41,7 +41,6 @@ def of_workers(frame: Any, among: Any = None) -> list[str | None]:
 
 
 def _digits(runs: Any) -> int:
-    """How many digits tell these runs apart."""
     longest = max(map(len, runs), default=_RUN_DIGITS)
     enough = (n for n in range(_RUN_DIGITS, longest) if len({run[:n] for run in runs}) == len(runs))
     return next(enough, longest)

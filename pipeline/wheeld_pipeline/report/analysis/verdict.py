@@ -73,7 +73,6 @@ def verdict(facts: dict[str, Any], tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def expected_ns(facts: dict[str, Any]) -> float:
-    """The lateness that p99 may have on a machine that is well, ns."""
     return max(float(EXPECTED_TICKS * facts["wheel"]["tick_ns"]), LEAST_NS)
 
 

@@ -40,25 +40,21 @@ DELAY_NAMES: Final = (
 
 
 def delay_bounds(delay_class: int) -> tuple[float, float]:
-    """Lower and upper end of a delay class, ns; the first begins at 100 us."""
     return 10.0 ** (_FIRST_POWER + delay_class), 10.0 ** (_FIRST_POWER + 1 + delay_class)
 
 
 def delay_class(delay_ns: Any) -> Any:
-    """The class of each delay."""
     edges = [10 ** (_FIRST_POWER + 1 + number) for number in range(_CLASSES)]
     return np.searchsorted(edges, delay_ns, "right")
 
 
 def lateness_bucket(lateness_ns: Any) -> Any:
-    """The bucket of each lateness."""
     lateness = np.maximum(np.asarray(lateness_ns, np.float64), 1)
     inside = 1 + np.floor(np.log2(lateness / 1000) * PARTS + _EDGE)
     return np.where(lateness < 1000, 0, inside).astype(np.int64)
 
 
 def middle_ns(bucket: Any) -> Any:
-    """The lateness that stands for a bucket, ns."""
     bucket = np.asarray(bucket, np.float64)
     return np.where(bucket <= 0, 500.0, 1000 * 2 ** ((bucket - 0.5) / PARTS))
 

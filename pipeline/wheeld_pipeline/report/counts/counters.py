@@ -76,7 +76,6 @@ class RowWindow(NamedTuple):
     """Runs whose beginning the trace no longer has."""
 
     def inside(self, time: Array) -> Array:
-        """Which of these times count."""
         low = -(2**63) if self.since_us is None else self.since_us
         high = 2**63 - 1 if self.until_us is None else self.until_us
         return (time >= low) & (time < high)
@@ -138,11 +137,9 @@ class _Rows:
         self.whole = not len(time) or table["run"][0].as_py() not in window.cut
 
     def column(self, name: str) -> Array:
-        """All values, in order."""
         return self._table[name].to_numpy()[self._order]
 
     def growth(self, name: str) -> Array:
-        """By what a counter grew with each row that counts."""
         return _growth(self.column(name), self.whole)[self.own]
 
     def full_rings(self) -> dict[str, int]:
@@ -153,7 +150,6 @@ class _Rows:
         return dict(Counter(name for names in lists for name in names or ()))
 
     def seconds(self) -> Array:
-        """Seconds since the previous row, for each row that counts; for the very first: NaN."""
         passed = np.diff(self.time, prepend=self.time[:1]) / _SECOND_US
         passed[:1] = np.nan
         return passed[self.own]
@@ -203,7 +199,6 @@ def _pools(table: Any, window: RowWindow, step_seconds: int) -> Any:
 
 
 def _micros(column: Any) -> Array:
-    """Times as microseconds since 1970."""
     import pyarrow as pa
 
     return column.cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64()).to_numpy()
@@ -221,7 +216,6 @@ def _table(columns: dict[str, Any], types: dict[str, str]) -> Any:
 
 
 def wakes(lines: Any) -> Any:
-    """The growth of the counters in each step of time, over all wheels: `step` and GROWING."""
     own = lines[lines["kind"] == WAKES]
     sums = own.groupby("step", as_index=False)[list(GROWING)].sum()
     return sums[["step", *GROWING]].astype("int64")
@@ -236,7 +230,6 @@ def pools(lines: Any) -> Any:
 
 
 def peaks(lines: Any) -> dict[str, float]:
-    """The most that was scheduled and that expired in one second, over all wheels."""
     seconds = lines[lines["kind"] == PEAK].groupby("step")[["scheduled_rate", "expired_rate"]].sum()
     names = ("scheduled", "expired")
     return {n: float(seconds[f"{n}_rate"].max()) if len(seconds) else 0.0 for n in names}

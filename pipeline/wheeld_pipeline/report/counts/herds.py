@@ -108,7 +108,6 @@ def _lines(rows: Any, end: Array, scheduled: Array) -> Any:
 
 
 def together(lines: Any) -> Any:
-    """Lines of several batches as one for each tick and owner."""
     how = dict.fromkeys(SUMS, "sum") | dict.fromkeys(LOWS, "min") | dict.fromkeys(TOPS, "max")
     return lines.groupby(list(_KEY), dropna=False, as_index=False).agg(how)
 

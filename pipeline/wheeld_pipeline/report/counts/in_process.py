@@ -91,11 +91,9 @@ class LocalEngine:
         return lines
 
     def growth(self) -> Any:
-        """`counters.growth_of` of each wheel; None: no counters."""
         return self._growth
 
     def counted(self) -> dict[str, Any]:
-        """The tables of the scan, by the names of tally.KINDS."""
         return scan.tables(self._tables)
 
     def replayed(self) -> Any:
@@ -126,7 +124,6 @@ class LocalEngine:
 def scan_task(
     task: int, files: TraceFiles, step_seconds: int, tried: wheels.Candidates
 ) -> list[Any]:
-    """The lines of one task."""
     batches = trace_files.batches(files, task, list(COLUMNS))
     return list(scan.count(batches, step_seconds, tried))
 
@@ -148,7 +145,6 @@ def each_of(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
 
 
 def _ignore_interrupts() -> None:
-    """Ctrl-C goes to the parent, which ends this process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

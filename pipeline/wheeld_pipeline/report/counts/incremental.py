@@ -95,7 +95,6 @@ def _hour_of(file: Path) -> str:
 
 
 def _sign(files: list[Path], step_seconds: int, tried: wheels.Candidates) -> str:
-    """A digest of everything that the counts of an hour depend on."""
     facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
     content = [FORMAT, step_seconds, list(tried), facts, list(scan.SCHEMA)]
     return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()

@@ -111,7 +111,6 @@ class SparkEngine:
         return collected(lines.agg(*sums, *tops))
 
     def growth(self) -> Any:
-        """`counters.growth_of`, over all wheels; None: no counters."""
         return None if self._asked is None else self._asked.result()
 
     def counted(self) -> dict[str, Any]:

@@ -188,7 +188,6 @@ def _coded(column: Any) -> tuple[list[Any], Array]:
 
 
 def _codes(column: Any) -> Array:
-    """A column of events as 1, 2, ...; 0: something else."""
     values, index = _coded(column)
     return np.array([EVENT_CODES.get(name, 0) for name in values], np.int64)[index]
 
@@ -205,7 +204,6 @@ def _numbers(column: Any) -> Array:
 
 
 def _known(column: Any) -> Array:
-    """Where a column is not null."""
     if not column.null_count:
         return np.ones(len(column), bool)
     return column.is_valid().to_numpy(zero_copy_only=False)

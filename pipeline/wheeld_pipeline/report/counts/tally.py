@@ -55,7 +55,6 @@ _KEPT: Final = 64
 
 
 def together(kind: Kind, frames: list[Any]) -> Any:
-    """Several tables of one kind as one."""
     whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
     how = dict.fromkeys(kind.sums, "sum") | dict.fromkeys(kind.tops, "max")
     return whole.groupby(list(kind.keys), dropna=False, as_index=False, sort=False).agg(how)
@@ -77,7 +76,6 @@ class Tally:
                 kept[:] = [together(KINDS[name], kept)]
 
     def tables(self) -> dict[str, Any]:
-        """All counts, by the names of KINDS; nothing was added: empty."""
         return {
             name: together(KINDS[name], frames) for name, frames in self._kept.items() if frames
         }
@@ -181,7 +179,6 @@ class _Counts:
 
 
 def _named(columns: tuple[str, ...], names: list[tuple[Any, ...]], index: Array) -> dict[str, Any]:
-    """Indices into names as columns."""
     return {column: [names[each][i] for each in index.tolist()] for i, column in enumerate(columns)}
 
 
@@ -193,7 +190,6 @@ def _both(which: Array, count: Array, groups: int) -> dict[str, Any]:
 
 
 def _sums(which: Array, values: Array, groups: int) -> Array:
-    """Sums by group; doubles add whole numbers below 2**53 exactly."""
     if groups == 1:
         return np.array([values.sum()], np.int64)
     return np.bincount(which, values, groups).astype(np.int64)

@@ -56,7 +56,6 @@ class Candidates(NamedTuple):
 
     @property
     def lowest(self) -> int:
-        """The shortest stretch whose beginning may matter."""
         return min(self.ticks) + min(self.bits)
 
 
@@ -123,7 +122,6 @@ def _in_stretch(
 def _at_its_end(
     m: int, s: Array, d: Array, e: Array, gap: Array, near: Array
 ) -> tuple[Array, Array]:
-    """Timers that longer ticks make due at the beginning of the next stretch."""
     begins = ((d >> m) + 1) << m
     met = near & (begins <= e) & (s < begins)
     return m + _KINDS * (_FROM + _exponents(gap[met])), begins[met]
@@ -145,7 +143,6 @@ def _by_stretch(m: int, kind: Array, at: Array) -> Counts:
 
 
 def _exponents(gap: Array) -> Array:
-    """How many of 1, 2, 4, ... are at most `gap`."""
     return np.frexp(gap.astype(np.float64))[1].astype(np.int64)
 
 

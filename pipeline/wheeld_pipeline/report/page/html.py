@@ -23,7 +23,6 @@ _PIECES: Final = _ENVIRONMENT.get_template("pieces.html")
 
 
 def piece(name: str, *values: Any) -> str:
-    """One of the templates' macros as HTML."""
     return str(getattr(_PIECES.module, name)(*values))
 
 
@@ -33,30 +32,25 @@ def page(title: str, body: str) -> str:
 
 
 def section(anchor: str, title: str, finding: str, *content: str) -> str:
-    """A part of the page: heading, what it finds (HTML), and its figures."""
     return piece("section", anchor, title, finding, content)
 
 
 def figure(title: str, plot: str, caption: str, numbers: str = "", wide: bool = False) -> str:
-    """A plot with its finding as title, its definition below (HTML), and its numbers."""
     return piece("figure", title, plot, caption, numbers, wide)
 
 
 def tiles(items: Sequence[tuple[str, str]]) -> str:
-    """Single numbers: value, and what it is (HTML)."""
     return piece("tiles", items)
 
 
 def table(
     frame: Any, columns: Columns, picked: Callable[[Any], bool] | None = None, whole: bool = False
 ) -> str:
-    """The rows of a frame; a long table scrolls, unless `whole`."""
     rows = [(row, picked is not None and picked(row)) for row in frame.to_dict("records")]
     return piece("table", columns, rows, whole)
 
 
 def folded(title: str, content: str) -> str:
-    """A part that opens on a click, without a script."""
     return piece("folded", title, content)
 
 

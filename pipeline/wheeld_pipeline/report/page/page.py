@@ -56,7 +56,6 @@ def period(report: Report) -> str:
 
 
 def _some(names: list[str], most: int = 3) -> str:
-    """A few names, and how many more."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 

@@ -31,23 +31,19 @@ _RATE_COLUMNS: Final = (
 
 
 def seconds(frame: Any) -> list[float]:
-    """The column `time` as seconds since 1970."""
     return [moment.timestamp() for moment in frame["time"]]
 
 
 def per_step(report: Report) -> str:
-    """The name of a step of time."""
     step = report.facts["step_seconds"]
     return {1: "second", 60: "minute", 3600: "hour"}.get(step, texts.duration(step * 1e9))
 
 
 def numbers(frame: Any, columns: html.Columns, title: str = "Show the numbers") -> str:
-    """A plot's numbers, folded away."""
     return html.folded(title, html.table(frame, columns))
 
 
 def with_clock(frame: Any) -> Any:
-    """A frame with its times as text, in the column `clock`."""
     return frame.assign(clock=[f"{moment:%Y-%m-%d %H:%M:%S}" for moment in frame["time"]])
 
 
@@ -141,7 +137,6 @@ def _by_worker(report: Report) -> str:
 
 
 def _named(report: Report) -> Any:
-    """The workers, each under a unique name."""
     workers = report.tables["workers"]
     return workers.assign(worker=names.of_workers(workers))
 

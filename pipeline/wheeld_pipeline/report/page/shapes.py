@@ -56,13 +56,11 @@ def time_marks(first: float, last: float) -> list[tuple[float, str]]:
 
 
 def since_marks(last: float) -> list[tuple[float, str]]:
-    """Round marks for an axis of seconds from 0 on."""
     places = range(0, int(last) + 1, _step(last))
     return [(place, duration(place * 1e9) if place else "0") for place in places]
 
 
 def _step(span: float) -> int:
-    """Whole seconds between two marks."""
     days = 86400 * math.ceil(span / 86400 / _MARKS)
     return next((each for each in _STEPS if span / each <= _MARKS), days)
 

@@ -105,11 +105,9 @@ class Plot:
 
     @property
     def bottom(self) -> float:
-        """Where the x axis is."""
         return self.height - BOTTOM
 
     def add(self, part: str) -> None:
-        """Add a piece of SVG."""
         self.parts.append(part)
 
     def text(self, x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> None:
@@ -174,7 +172,6 @@ class Plot:
         self.add(f'<path class="band {colour}" d="M{"L".join(upper + lower[::-1])}Z"/>')
 
     def rule(self, y: float, name: str) -> None:
-        """A dashed line across, with its name."""
         self.add(f'<path class="rule" d="M{self.left} {y:.1f}H{WIDTH - RIGHT}"/>')
         self.text(WIDTH - RIGHT, y - 5, name, "mark", "end")
 

@@ -1,0 +1,1 @@
+"""What proves the core: models, mutations, sweeps, sanitizers, torture."""

@@ -1,0 +1,289 @@
+"""The account: what became of each timer of a round, and whether that was right.
+
+A timer ends once: a cancel said True and it was never received, or it was received once and no
+cancel said True. That is checked timer by timer, from the ledgers alone. A SIGKILL leaves calls
+without an answer; here is what may follow, and nothing else may:
+
+*Intent to schedule, no answer.* The timer exists or not. If it does, it is received at most once.
+A batch that raised DaemonNotRunning half-way is the same; any other schedule that raised left
+nothing, and what it wanted is never received.
+
+*Intent to cancel, no answer* (or a batch that raised). Cancelled or not: the timer may be received
+once or never.
+
+*Intent to move, no answer.* The deadline is the old or the new one; early is before both.
+
+*In a poll, no answer.* The dead may have taken as many events as it asked for out of its ring;
+those are delivered to the dead, and nobody gets them again. What it had not taken is not excused.
+It noted all events of a poll at once and after the call, so one that is noted was taken, and is
+never received again by anybody. A tick of a periodic timer that stood in the ring of a dead worker
+may go with it, too; a one-shot timer may not.
+
+*The owner dies*, by its policy:
+ drop     what it had armed and nobody has received is dropped: not lost, whoever it was for
+ keep     nothing changes; its successor, if it comes soon enough, receives what was for it
+ reroute  members of its group receive in its place, if one comes soon enough
+ Who was there within half of --keep-for came soon enough; later, both is right, but for a successor
+ that says itself that it did not take over.
+
+*Who may receive.* The owner (with `drop` that very life); the target, a member of the target group;
+members of the group of an owner or target that reroutes. What was for somebody who is gone goes to
+its owner. Anybody else is unexpected.
+
+*Clock and supervisor* die without any effect but lateness, which is reported and judged by nobody.
+DaemonNotRunning is right while the supervisor is away and shortly after, or when a clock was away
+for longer than a full ring waits; ValueError where the target is not connected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from proofs.torture.account import ticks
+from proofs.torture.account.allowances import taken_by_the_dead
+from proofs.torture.account.history import History
+from proofs.torture.account.outcomes import Fate, fates, lives_of
+from proofs.torture.daemon import Outage
+from proofs.torture.workers.ledger import ERRORS, SEATS, TO_GROUP, TO_SEAT, TO_SELF, Kind
+from proofs.torture.workers.roles import SEATING, members
+
+HUNG_NS: Final = 10_000_000_000
+"""Seconds after which a call counts as hung; no pause is so long."""
+GRACE_NS: Final = 2_000_000_000
+"""Seconds after an outage in which a call may still report that there is no daemon."""
+CLOCK_AWAY_NS: Final = 1_500_000_000
+"""Seconds without a clock after which a full ring may have been undrained for too long."""
+
+COUNTERS: Final = (
+    "lost",
+    "doubled",
+    "early",
+    "unexpected",
+    "leaked",
+    "hung",
+    "crashed",
+    "wrong_error",
+)
+
+
+@dataclass(frozen=True)
+class Offence:
+    """One error; with a cookie if it is about a timer."""
+
+    counter: str
+    reason: str
+    cookie: int = 0
+    detail: str = ""
+
+
+@dataclass
+class Verdict:
+    """Counts, and errors."""
+
+    timers: int = 0
+    received: int = 0
+    cancelled: int = 0
+    dropped: int = 0
+    to_the_dead: int = 0
+    undecided: int = 0
+    offences: list[Offence] = field(default_factory=list)
+    late_ns: list[npt.NDArray[np.int64]] = field(default_factory=list)
+
+    def add(
+        self, counter: str, reason: str, cookies: Iterable[int] = (0,), detail: str = ""
+    ) -> None:
+        """Count one offence per cookie."""
+        self.offences += [Offence(counter, reason, int(cookie), detail) for cookie in cookies]
+
+    def count(self, counter: str) -> int:
+        """The number of offences of a kind."""
+        return sum(offence.counter == counter for offence in self.offences)
+
+    def merge(self, other: Verdict) -> None:
+        """Add another one's counts to these."""
+        for name in ("timers", "received", "cancelled", "dropped", "to_the_dead", "undecided"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.offences += other.offences
+        self.late_ns += other.late_ns
+
+
+@cache
+def receivers(owner: int, target: int) -> tuple[bool, ...]:
+    """For each seat: may it receive a timer that `owner` scheduled for `target`?"""
+    seats = {owner}
+    if TO_SEAT <= target < TO_GROUP:
+        seats.add(target - TO_SEAT)
+    elif target >= TO_GROUP:
+        seats |= set(members(target - TO_GROUP))
+    for seat in list(seats):
+        group = SEATING[seat].group
+        if SEATING[seat].policy == "reroute" and group is not None:
+            seats |= set(members(group))
+    return tuple(seat in seats for seat in range(SEATS))
+
+
+def may_receive(timers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """For each timer and seat: may it receive? Shape (n, SEATS)."""
+    pairs = np.stack([timers["seat"].astype(np.int64), timers["target"]], axis=1)
+    unique, which = np.unique(pairs, axis=0, return_inverse=True)
+    table = np.array([receivers(*pair) for pair in unique.tolist()], bool).reshape(-1, SEATS)
+    return table[which.reshape(-1)]
+
+
+def open_timers(history: History) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which timers must be armed now, and which may be: masks over `history.timers`.
+
+    Due ones are among them: after all had time to fire, a due timer that must be armed is lost, if
+    no dead worker took it.
+    """
+    timers = history.timers
+    known = fates(history)
+    alive = (timers["won"] == 0) & ~np.isin(timers["life"], lives_of(known, Fate.DROPPED))
+    alive &= (timers["events"] == 0) | (timers["interval"] > 0)
+    sure = (timers["answered"] > 0) & (timers["error"] == 0) & ~timers["unsure"]
+    sure &= ~np.isin(timers["life"], lives_of(known, Fate.DOUBTFUL))
+    refused = (timers["error"] != 0) & ~_half_way(timers)
+    return alive & sure, alive & ~refused & ~sure
+
+
+def _half_way(timers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Batches that raised when some of them may have been armed."""
+    away = timers["error"] == ERRORS.index("DaemonNotRunning")
+    halves: npt.NDArray[np.bool_] = timers["batch"] & away
+    return halves
+
+
+def judge(history: History, outages: Sequence[Outage]) -> Verdict:
+    """The verdict on a round that is over: all timers have fired or were cancelled."""
+    verdict = Verdict()
+    timers = history.timers
+    known = fates(history)
+    gone = np.isin(timers["life"], lives_of(known, Fate.DROPPED))
+    doubt = timers["unsure"] | np.isin(timers["life"], lives_of(known, Fate.DOUBTFUL))
+    armed = (timers["answered"] > 0) & (timers["error"] == 0)
+    over = (timers["won"] > 0) | (timers["events"] > 0)
+    verdict.timers = int(armed.sum())
+    verdict.received = int((timers["events"] > 0).sum())
+    verdict.cancelled = int((timers["won"] > 0).sum())
+    verdict.dropped = int((armed & gone & ~over).sum())
+    verdict.undecided = int((armed & ~gone & ~over & doubt).sum())
+    left, _ = open_timers(history)
+    once = timers["interval"] == 0
+    missing = np.flatnonzero(left & once)
+    excused = taken_by_the_dead(timers[missing], may_receive(timers[missing]), history.deaths)
+    verdict.to_the_dead = int(excused.sum())
+    verdict.add("lost", "armed, and never received", timers["cookie"][missing[~excused]])
+    verdict.add("lost", "periodic, and nobody could cancel it", timers["cookie"][left & ~once])
+    _judge_ends(history, verdict)
+    _judge_events(history, verdict)
+    ticks.judge(history, may_receive, verdict.add)
+    _judge_calls(history, outages, verdict)
+    return verdict
+
+
+def _judge_ends(history: History, verdict: Verdict) -> None:
+    """Timers with two ends, where there may be only one."""
+    timers = history.timers
+    once = timers["interval"] == 0
+    cookies = timers["cookie"]
+    verdict.add("doubled", "received more than once", cookies[once & (timers["events"] > 1)])
+    verdict.add("doubled", "cancelled more than once", cookies[timers["won"] > 1])
+    both = once & (timers["won"] > 0) & (timers["events"] > 0)
+    verdict.add("unexpected", "cancelled, and received", cookies[both])
+    refused = (timers["error"] != 0) & ~_half_way(timers) & (timers["events"] > 0)
+    verdict.add("unexpected", "refused, and received", cookies[refused])
+    answers = history.of(Kind.CANCELLED)
+    at, known = history.find(answers["cookie"])
+    said_no = known & (answers["a"] == 0) & (answers["code"] == 0)
+    said_yes = known & (answers["a"] == 1)
+    no_at = np.full(len(timers), np.iinfo(np.int64).max)
+    np.minimum.at(no_at, at[said_no], answers["time"][said_no])
+    yes_at = np.zeros(len(timers), np.int64)
+    yes_at[at[said_yes]] = answers["began"][said_yes]
+    lied = yes_at > no_at
+    verdict.add("unexpected", "cancel said False, and later True", cookies[lied])
+
+
+def _judge_events(history: History, verdict: Verdict) -> None:
+    events, seats = history.of(Kind.EVENT), history.seats_of(Kind.EVENT)
+    at, known = history.find(events["cookie"])
+    verdict.add("unexpected", "nobody scheduled it", events["cookie"][~known])
+    events, seats, timers = events[known], seats[known], history.timers[at[known]]
+    if not len(events):
+        return
+    cookies = events["cookie"]
+    early = (events["b"] < events["a"]) | (events["time"] < events["b"])
+    once = timers["interval"] == 0
+    early |= once & (events["a"] < timers["earliest"])
+    verdict.add("early", "fired before its deadline", cookies[early])
+    late = once & (events["a"] > timers["latest"])
+    verdict.add("unexpected", "its deadline is later than anybody asked for", cookies[late])
+    damaged = events["code"] != timers["size"]
+    verdict.add("unexpected", "its payload is damaged", cookies[damaged])
+    wrong = (timers["id"] != 0) & (timers["id"] != events["id"])
+    verdict.add("unexpected", "its id is another one", cookies[wrong])
+    stranger = ~may_receive(timers)[np.arange(len(events)), seats]
+    drops = np.array([seat.policy == "drop" for seat in SEATING])[timers["seat"]]
+    stranger |= (
+        drops
+        & (seats == timers["seat"])
+        & (timers["target"] == TO_SELF)
+        & (events["life"] != timers["life"])
+    )
+    verdict.add("unexpected", "received by a stranger", cookies[stranger])
+    verdict.late_ns.append((events["time"] - events["a"])[once].astype(np.int64))
+
+
+def _judge_calls(history: History, outages: Sequence[Outage], verdict: Verdict) -> None:
+    """Calls that took too long, and unexpected errors."""
+    records = history.records
+    answers = np.isin(records["kind"], [Kind.ARMED, Kind.CANCELLED, Kind.MOVED, Kind.POLLED])
+    long = answers & (records["began"] > 0) & (records["time"] - records["began"] > HUNG_NS)
+    for record in np.unique(records[long][["kind", "began", "time", "life"]]):
+        verdict.add("hung", f"{Kind(record['kind']).name} took too long", detail=_place(record))
+    failed = (records["code"] != 0) & (answers | (records["kind"] == Kind.FAILED))
+    targets = np.zeros(len(records), np.int64)
+    at, known = history.find(records["cookie"])
+    targets[known] = history.timers["target"][at[known]]
+    for record, target in zip(records[failed], targets[failed].tolist(), strict=True):
+        if not _allowed(record, target, history, outages):
+            reason = f"{Kind(record['kind']).name} raised {ERRORS[record['code']]}"
+            verdict.add("wrong_error", reason, [record["cookie"]], _place(record))
+
+
+def _place(record: Any) -> str:
+    """Where to find a call in the workers' messages."""
+    began, ended = int(record["began"]) / 1e9, int(record["time"]) / 1e9
+    return f"life {record['life']}, from {began:.6f} to {ended:.6f} of CLOCK_MONOTONIC"
+
+
+def _allowed(record: Any, target: int, history: History, outages: Sequence[Outage]) -> bool:
+    error = ERRORS[record["code"]]
+    began, ended = int(record["began"]), int(record["time"])
+    if record["kind"] == Kind.ARMED and error == "ValueError":
+        return target != TO_SELF and not _was_there(history, target, began, ended)
+    if error != "DaemonNotRunning" or record["kind"] == Kind.FAILED:
+        return False
+    for outage in outages:
+        until = outage.until or np.iinfo(np.int64).max - GRACE_NS
+        if began > until + GRACE_NS or ended < outage.began:
+            continue
+        if outage.what == "supervisor" or until - outage.began > CLOCK_AWAY_NS:
+            return True
+    return False
+
+
+def _was_there(history: History, target: int, began: int, ended: int) -> bool:
+    """Was a worker that the target names connected for all of that time?"""
+    seats = members(target - TO_GROUP) if target >= TO_GROUP else [target - TO_SEAT]
+    killed = {death.life: death.killed for death in history.deaths}
+    return any(
+        birth.seat in seats and birth.time <= began and killed.get(birth.life, ended) >= ended
+        for birth in history.births
+    )

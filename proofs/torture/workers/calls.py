@@ -1,0 +1,312 @@
+"""The calls that a worker makes, each noted before and after.
+
+No exception ends a worker: it is noted, with its class, as the call's acknowledgement, and the
+account says whether it was allowed.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from proofs.torture.workers.ledger import (
+    BATCH,
+    ERRORS,
+    SEATS,
+    TO_GROUP,
+    TO_SEAT,
+    TO_SELF,
+    Command,
+    Kind,
+    Ledger,
+    Memory,
+    error_code,
+)
+from proofs.torture.workers.roles import GROUPS, SEATING, Seat
+from wheeld_client import Timers
+
+PAYLOAD_WORDS: Final = 3
+"""A payload is the cookie, 0 to 3 times."""
+MOST_EVENTS: Final = 64
+MOST_PERIODIC: Final = 20
+PERIODIC: Final = 1 << 31
+"""This bit of a cookie says that its timer is periodic: whoever gets a tick of it knows."""
+END_OF_FOREIGN: Final = 0.05
+"""The chance that a worker cancels a timer of another life when it ticks. Else those of dead
+members of a group, of which nobody knows the ids, would become more and more."""
+SHORT_SECONDS: Final = 0.8
+"""Longest delay of a timer that shall fire."""
+LONG_SECONDS: Final = 3600.0
+"""Delay of a timer that somebody has to cancel, or dies with its owner."""
+RETRY_SECONDS: Final = 0.01
+HERD_NS: Final = 100_000_000
+"""Herds are due when CLOCK_MONOTONIC is a multiple of this."""
+
+
+def cookie_words(cookies: npt.NDArray[np.uint64], sizes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """What the payload of each timer holds, zeros behind it; shape (n, PAYLOAD_WORDS)."""
+    used = np.arange(PAYLOAD_WORDS) * 8 < np.asarray(sizes)[:, None]
+    return np.where(used, cookies[:, None], np.uint64(0))
+
+
+class Calls:
+    """Random calls of one life in a seat; see `Worker` for the parameters."""
+
+    def __init__(self, memory: Memory, seat: Seat, life: int, seed: int) -> None:
+        self._memory, self._seat, self._life = memory, seat, life
+        self._random = random.Random(f"{seed}-{life}")
+        self._numpy = np.random.default_rng([seed, life])
+        self._ledger = Ledger(memory, seat.number, life)
+        self._serial = 0
+        self._ids: dict[int, int] = {}
+        self._periodic: set[int] = set()
+        self._timers: Timers
+        mix: list[tuple[int, Callable[[], None]]] = [
+            (30, self._schedule),
+            (6, self._schedule_many),
+            (1, self._schedule_herd),
+            (10, self._cancel),
+            (2, self._cancel_many),
+            (6, self._cancel_of_another),
+            (14, self._move),
+            (3, self._move_many),
+            (3, self._schedule_periodic),
+            (3, self._cancel_periodic),
+        ]
+        self._weights = [weight for weight, _ in mix]
+        self._mix = [call for _, call in mix]
+
+    def some_calls(self) -> None:
+        """A burst of calls, drawn from the mix."""
+        for call in self._random.choices(self._mix, self._weights, k=self._random.randint(1, 10)):
+            call()
+
+    def _report(self, error: BaseException) -> None:
+        """Write to this worker's file, for debugging."""
+        when = f"{time.monotonic():.6f} seat {self._seat.number} life {self._life}"
+        print(f"{when}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        if ERRORS[error_code(error)] in ("other", "OSError", "WheelError"):
+            traceback.print_exception(error, file=sys.stderr)
+
+    @contextmanager
+    def _noting(self, kind: int, cookies: npt.NDArray[np.uint64], **columns: Any) -> Iterator[None]:
+        """If the call in the block fails, note that: an acknowledgement of `kind`, with the
+        error."""
+        began = time.monotonic_ns()
+        try:
+            yield
+        except Exception as error:
+            self._ledger.note_all(kind, cookies, code=error_code(error), began=began, **columns)
+            self._report(error)
+            time.sleep(RETRY_SECONDS)
+
+    def _cookies(self, count: int, mark: int = 0) -> npt.NDArray[np.uint64]:
+        first = self._life << 32 | mark | self._serial
+        self._serial += count
+        return np.arange(first, first + count, dtype=np.uint64)
+
+    def _delay(self) -> float:
+        chance = self._random.random()
+        if chance < 0.1:
+            return 0.0
+        if chance < 0.9:
+            return min(self._random.expovariate(12.0), SHORT_SECONDS)
+        return LONG_SECONDS
+
+    def _target(self) -> tuple[int, str | None]:
+        chance = self._random.random()
+        if chance < 0.7:
+            return TO_SELF, None
+        if chance < 0.85:
+            seat = self._random.choice([seat for seat in SEATING if seat.named])
+            return TO_SEAT + seat.number, seat.name
+        group = self._random.randrange(len(GROUPS))
+        return TO_GROUP + group, f"group:{GROUPS[group]}"
+
+    def _schedule(self, interval: float | None = None) -> None:
+        cookie = self._cookies(1, 0 if interval is None else PERIODIC)
+        number, delay = int(cookie[0]), self._delay() if interval is None else interval
+        target, to = self._target()
+        size = 8 * self._random.randint(0, PAYLOAD_WORDS)
+        self._ledger.note(
+            Kind.SCHEDULE,
+            number,
+            code=size,
+            a=int(delay * 1e9),
+            b=int((interval or 0.0) * 1e9),
+            c=target,
+        )
+        payload = number.to_bytes(8, "little") * (size // 8)
+        with self._noting(Kind.ARMED, cookie):
+            began = time.monotonic_ns()
+            if to is None and interval is None and not size:
+                id = self._timers.schedule(delay, number)
+            else:
+                id = self._timers.schedule(delay, number, payload=payload, interval=interval, to=to)
+            self._ledger.note(Kind.ARMED, number, id, began=began)
+            if interval is None:
+                self._ids[number] = id
+            else:
+                self._periodic.add(number)
+                self._ids[number] = id
+
+    def _schedule_periodic(self) -> None:
+        if len(self._periodic) < MOST_PERIODIC:
+            self._schedule(self._random.uniform(0.01, 0.2))
+
+    def _schedule_many(self) -> None:
+        count = self._random.randint(1, 40)
+        delays = np.minimum(self._numpy.exponential(0.1, count), SHORT_SECONDS)
+        delays[self._numpy.random(count) < 0.1] = LONG_SECONDS
+        self._schedule_batch(delays)
+
+    def _schedule_herd(self) -> None:
+        """Many timers for the same moment as those of all others: the clock is busy then."""
+        ahead = HERD_NS * self._random.randint(1, 4) - time.monotonic_ns() % HERD_NS
+        self._schedule_batch(np.full(self._random.randint(30, 120), ahead / 1e9))
+
+    def _schedule_batch(self, delays: npt.NDArray[np.float64]) -> None:
+        cookies = self._cookies(len(delays))
+        target, to = self._target()
+        filled = self._random.random() < 0.5
+        self._ledger.note_all(
+            Kind.SCHEDULE,
+            cookies,
+            code=BATCH + 8 * filled,
+            a=(delays * 1e9).astype(np.int64),
+            c=target,
+        )
+        payloads = cookies.view("V8") if filled else None
+        with self._noting(Kind.ARMED, cookies):
+            began = time.monotonic_ns()
+            ids = self._timers.schedule_many(delays, cookies, payloads=payloads, to=to)
+            self._ledger.note_all(Kind.ARMED, cookies, id=ids, began=began)
+            self._ids.update(zip(cookies.tolist(), ids.tolist(), strict=True))
+
+    def _cancel_one(self, cookie: int, id: int) -> None:
+        self._ledger.note(Kind.CANCEL, cookie, id)
+        with self._noting(Kind.CANCELLED, np.array([cookie], np.uint64)):
+            began = time.monotonic_ns()
+            won = self._timers.cancel(id)
+            self._ledger.note(Kind.CANCELLED, cookie, id, began=began, a=int(won))
+            self._ids.pop(cookie, None)
+            self._periodic.discard(cookie)
+
+    def _some(self, count: int) -> list[int]:
+        """Up to `count` of this worker's one-shot timers; perhaps they are over."""
+        if not self._ids:
+            return []
+        keys = list(self._ids)
+        picked = {self._random.choice(keys) for _ in range(count)}
+        return [cookie for cookie in picked if cookie not in self._periodic]
+
+    def _cancel(self) -> None:
+        for cookie in self._some(2):
+            self._cancel_one(cookie, self._ids[cookie])
+
+    def _cancel_periodic(self) -> None:
+        if self._periodic:
+            cookie = self._random.choice(sorted(self._periodic))
+            self._cancel_one(cookie, self._ids[cookie])
+
+    def _cancel_of_another(self) -> None:
+        """One of the timers of any seat that were armed last."""
+        records = self._memory.records(self._random.randrange(SEATS))[-400:]
+        records = records[(records["kind"] == Kind.ARMED) & (records["code"] == 0)]
+        if len(records):
+            record = records[self._random.randrange(len(records))]
+            self._cancel_one(int(record["cookie"]), int(record["id"]))
+
+    def _cancel_many(self) -> None:
+        picked = self._some(25)
+        if not picked:
+            return
+        cookies = np.array(picked, np.uint64)
+        ids = np.array([self._ids[cookie] for cookie in picked], np.uint64)
+        self._ledger.note_all(Kind.CANCEL, cookies, id=ids, code=BATCH)
+        with self._noting(Kind.CANCELLED, cookies, id=ids):
+            began = time.monotonic_ns()
+            won = self._timers.cancel_many(ids)
+            self._ledger.note_all(Kind.CANCELLED, cookies, id=ids, began=began, a=won)
+            for cookie in picked:
+                self._ids.pop(cookie, None)
+
+    def _move(self) -> None:
+        for cookie in self._some(2):
+            id, delay = self._ids[cookie], self._delay()
+            wait = int(delay * 1e9)
+            began = self._ledger.note(Kind.MOVE, cookie, id, a=wait)
+            with self._noting(Kind.MOVED, np.array([cookie], np.uint64), b=wait, c=began):
+                moved = self._timers.reschedule(id, delay)
+                self._ledger.note(
+                    Kind.MOVED, cookie, id, began=began, a=int(moved), b=wait, c=began
+                )
+                if not moved:
+                    self._ids.pop(cookie, None)
+
+    def _move_many(self) -> None:
+        picked = self._some(25)
+        if not picked:
+            return
+        cookies = np.array(picked, np.uint64)
+        ids = np.array([self._ids[cookie] for cookie in picked], np.uint64)
+        delays = np.minimum(self._numpy.exponential(0.1, len(picked)), SHORT_SECONDS)
+        waits = (delays * 1e9).astype(np.int64)
+        began = self._ledger.note_all(Kind.MOVE, cookies, id=ids, a=waits, code=BATCH)
+        with self._noting(Kind.MOVED, cookies, id=ids, b=waits, c=began):
+            moved = self._timers.reschedule_many(ids, delays)
+            self._ledger.note_all(
+                Kind.MOVED, cookies, id=ids, began=began, a=moved, b=waits, c=began
+            )
+
+    def _poll(self, timeout: float) -> int:
+        """Receive and note; all events of a call enter the ledger at once."""
+        most = self._random.randint(1, MOST_EVENTS)
+        began, count = self._ledger.note(Kind.POLL, a=most), 0
+        with self._noting(Kind.POLLED, np.zeros(1, np.uint64)):
+            events = self._timers.poll(timeout, most)
+            count = len(events)
+            if count:
+                cookies = np.ascontiguousarray(events["cookie"])
+                sizes = events["payload_size"]
+                texts = np.ascontiguousarray(events["payload"]).view(np.uint64)
+                intact = (texts.reshape(count, PAYLOAD_WORDS) == cookie_words(cookies, sizes)).all(
+                    axis=1
+                )
+                self._ledger.note_all(
+                    Kind.EVENT,
+                    cookies,
+                    id=events["timer_id"],
+                    began=began,
+                    a=events["deadline"],
+                    b=events["fired"],
+                    c=events["missed"],
+                    code=np.where(intact, sizes, -1),
+                )
+                self._forget(cookies)
+            self._ledger.note(Kind.POLLED, began=began, a=count, c=most)
+        if count and self._memory.board["command"] == Command.RUN:
+            self._cancel_foreign(events)
+        return count
+
+    def _forget(self, cookies: npt.NDArray[np.uint64]) -> None:
+        for cookie in cookies.tolist():
+            if cookie not in self._periodic:
+                self._ids.pop(cookie, None)
+
+    def _cancel_foreign(self, events: npt.NDArray[np.void]) -> None:
+        """Now and then, end a periodic timer that another life began."""
+        foreign = (events["cookie"] >> np.uint64(32) != self._life) & (
+            events["cookie"] & np.uint64(PERIODIC) != 0
+        )
+        for event in events[foreign]:
+            if self._random.random() < END_OF_FOREIGN:
+                self._cancel_one(int(event["cookie"]), int(event["timer_id"]))
