@@ -2,7 +2,7 @@
 
     python -m proofs.mutants [--only TEXT ...] [--part K/N] [--jobs N] [--json] [--list]
 
-tools/mutants.txt lists the mutations, each with the test that must catch it. That test passes
+proofs/mutants.txt lists the mutations, each with the test that must catch it. That test passes
 first on the core as it is, once for all its mutations; then the mutation is made in a private copy
 of the checkout, and the test must fail there with a report of its own: an assertion, a sanitizer's
 warning, a crash, a watchdog. A mutation that does not compile, or a test that merely hangs, counts

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from local_wheel import SECOND, LocalWheel
+from proofs.torture.account import account, history
 from proofs.torture.account.account import Verdict
 from proofs.torture.account.history import NEVER, Birth, Death, History
 from proofs.torture.account.outcomes import Fate, fates
@@ -25,9 +28,6 @@ from proofs.torture.workers.ledger import (
     Memory,
 )
 from proofs.torture.workers.roles import SEATING
-
-from local_wheel import SECOND, LocalWheel
-from proofs.torture.account import account, history
 
 MS = 1_000_000
 SECOND_NS = 1_000_000_000

@@ -9,6 +9,7 @@ import random
 from pathlib import Path
 
 import pytest
+
 from proofs.torture.overflow_spark import run
 
 pytestmark = pytest.mark.timeout(900)

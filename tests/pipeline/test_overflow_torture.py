@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from proofs.torture.overflow_account import Command, offences
 
 from programs import of_checkout
+from proofs.torture.overflow_account import Command, offences
 
 ROOT = Path(__file__).parents[2]
 
