@@ -17,46 +17,37 @@ class Clock:
     """Stands in for the resources and the link of a clock whose word comes after so many beats."""
 
     def __init__(self, beats: int | None, damage: str | None = None) -> None:
+        self.ready: asyncio.Future[Message]
         self.header = np.zeros((), [("heartbeat", "i8")])
         self.wheel = self
         self.waits = 0
-        self.stopped = False
         self._beats, self._damage = beats, damage
-        self._ready = asyncio.Event()
 
     def damage(self) -> str | None:
         return self._damage
 
-    async def start(self, hello: Any) -> Message:
-        try:
-            await self._ready.wait()
-        except asyncio.CancelledError:
-            self.stopped = True
-            raise
-        return READY
-
-    async def wait(self, tasks: Any, **patience: float) -> None:
+    async def wait(self, tasks: Any, **patience: Any) -> None:
+        """As long as the guard's patience lasts."""
         assert patience["timeout"] == clock_guard.START_SECONDS + clock_guard.LOCK_SECONDS
         await asyncio.sleep(0)
         self.waits += 1
         if self._beats is None or self.waits < self._beats:
             self.header["heartbeat"] += self._beats is not None
         else:
-            self._ready.set()
-            await asyncio.gather(*tasks)
+            self.ready.set_result(READY)
 
 
 def first_word(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Message:
     guard = clock_guard.ClockGuard.__new__(clock_guard.ClockGuard)
-    guard._resources = guard._link = clock  # type: ignore[assignment]
+    guard._resources = clock  # type: ignore[assignment]
 
     async def main() -> Message:
+        loop = asyncio.get_running_loop()
+        guard._ready = clock.ready = loop.create_future()
+        life = loop.create_future()
         with monkeypatch.context() as patches:
             patches.setattr(clock_guard.asyncio, "wait", clock.wait)
-            try:
-                return await guard._first_word()
-            finally:
-                await asyncio.sleep(0)
+            return await guard._first_word(life)  # type: ignore[arg-type]
 
     return asyncio.run(main())
 
@@ -72,11 +63,9 @@ def test_one_that_does_not_get_on_is_not(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(TimeoutError):
         first_word(monkeypatch, clock)
     assert clock.waits == 1
-    assert clock.stopped
 
 
 def test_damage_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(100, damage="the segment has 0 bytes")
     with pytest.raises(WheelError, match="0 bytes"):
         first_word(monkeypatch, clock)
-    assert clock.stopped

@@ -17,7 +17,8 @@ from wheeld_client import DaemonNotRunning, connect
 SHORT_OF = """
 import errno, os, sys
 from wheeld.cli import app as cli
-from wheeld.clock import guard, link
+from wheeld.clock import guard
+from wheeld.processes import children
 from wheeld.resources import owned
 from wheeld.snapshot import file as snapshot_file
 from wheeld.supervisor.control import control_socket
@@ -30,13 +31,13 @@ def short_while_the_file_is_there(module, name, error):
         return whole(*args, **named)
     setattr(module, name, call)
 
-guard.LONGEST_PAUSE = 0.05
+guard.ClockGuard.longest_pause = 0.05
 full = OSError(errno.ENOSPC, "No space left on device")
 short_while_the_file_is_there({short})
 cli.app()
 """
-THREADS = 'link.ClockLink, "start", RuntimeError("can\'t start new thread")'
-PROCESSES = 'link.ClockLink, "start", BlockingIOError(errno.EAGAIN, "no more processes")'
+THREADS = 'children.Child, "connect", RuntimeError("can\'t start new thread")'
+PROCESSES = 'children.Child, "connect", BlockingIOError(errno.EAGAIN, "no more processes")'
 RUNTIME_DIR = 'owned.Resources, "write_daemon_file", full'
 DISK = 'snapshot_file, "write", full'
 

@@ -17,10 +17,12 @@ import os
 import termios
 import time
 from collections.abc import Callable
+from typing import Any
 
-from wheeld.clock.link import ClockGone, ClockLink
 from wheeld.config.settings import Config
+from wheeld.processes.children import ChildGuard
 from wheeld.processes.messages import Notice, Order
+from wheeld.processes.spawn import CLOCK
 from wheeld.resources.handover import Predecessor
 from wheeld.resources.leftovers import STOPPING
 from wheeld.resources.owned import Resources
@@ -33,11 +35,11 @@ log = logging.getLogger("wheeld")
 START_TRIES = 10
 """A daemon that does not serve yet gives up after so many clocks in a row have ended before they
 drove the wheel."""
-LEAST_PAUSE, LONGEST_PAUSE = 0.01, 10.0
-"""Seconds before the next try, which double with each one."""
 START_SECONDS = 20.0
 """How long a starting clock may go without a sign of life. A recovery of a hundred million slots
 takes longer than that, and shows its progress by the heartbeat."""
+STOP_SECONDS = 5.0
+"""How long a stopping clock may take to end its pass; then it is killed."""
 LOCK_SECONDS = 10.0
 """How long a new clock waits for its predecessor to be gone."""
 EVICT_LOOK_SECONDS = 1.0
@@ -59,11 +61,11 @@ class ClockRefused(WheelError):
     """The clock says that it cannot start, and why."""
 
 
-def pause_before(attempt: int) -> float:
-    return min(LEAST_PAUSE * 2 ** min(attempt - 1, 30), LONGEST_PAUSE) if attempt else 0.0
+class ClockGone(WheelError):
+    """The clock process ended before it answered, and no other one will."""
 
 
-class ClockGuard:
+class ClockGuard(ChildGuard):
     """One running clock at a time.
 
     Parameters
@@ -80,6 +82,10 @@ class ClockGuard:
         The clock that drives the wheel until the first one of this guard does.
     """
 
+    first_pause = 0.0
+    least_pause = 0.01
+    patience = 0.001
+
     def __init__(
         self,
         resources: Resources,
@@ -88,6 +94,7 @@ class ClockGuard:
         on_failure: Callable[[str], None],
         before: Predecessor | None = None,
     ) -> None:
+        super().__init__(CLOCK)
         self._resources = resources
         self._workers = workers
         self._on_skipped = on_skipped
@@ -95,16 +102,18 @@ class ClockGuard:
         self._before = before
         self.handed_over: dict[str, float] = {}
         """How the first clock took over the wheel, after a restart in place."""
-        self._link = self._new_link()
+        self._ready: asyncio.Future[Message]
+        self._answers: dict[tuple[str, int], asyncio.Future[Message]] = {}
+        """What orders wait for, by the answer's name and key."""
+        self._drove = False
+        """Did the last clock drive the wheel?"""
+        self._died: float | None = None
         self._running = asyncio.Event()
-        self._stopping = False
-        self._restarting: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._bell = self._open_bell()
         self._former: list[int] = []
         self._next_nudge = 0.0
-        self.restarts = 0
         self.trouble: str | None = None
         """Why no clock runs, when none could be started."""
         self.locked_out = False
@@ -114,31 +123,30 @@ class ClockGuard:
         self.on_start: Callable[[], None] = lambda: None
         """Called when another clock runs."""
 
-    def _new_link(self) -> ClockLink:
-        retire = self._before.retire if self._before is not None else lambda: None
-        return ClockLink(self._exited, self.look_soon, retire)
-
     def _open_bell(self) -> int:
         return os.open(self._resources.directory / runtime.CLOCK_FIFO, trust.FIFO_FLAGS)
 
     def renew_bell(self) -> None:
         """The FIFOs or the lock were made again: end the clock, and the next one opens those.
         Workers ring the former FIFO until they have reconnected."""
-        asyncio.get_running_loop().add_reader(self._bell, self._heed_former, self._bell)
+        asyncio.get_running_loop().add_reader(self._bell, self._rung_at_former, self._bell)
         self._former.append(self._bell)
         self._bell = self._open_bell()
-        self._link.kill()
+        self.kill()
 
-    def _heed_former(self, bell: int) -> None:
+    def _rung_at_former(self, bell: int) -> None:
         with contextlib.suppress(BlockingIOError):  # the ending clock reads it, too
             os.read(bell, 4096)
-        self.tell(Order.LOOK)
+        self.send(Order.LOOK)
 
     def _close_bells(self) -> None:
-        for bell in self._former:
+        while self._former:
+            bell = self._former.pop()
             asyncio.get_running_loop().remove_reader(bell)
             os.close(bell)
-        os.close(self._bell)
+        if self._bell >= 0:
+            os.close(self._bell)
+            self._bell = -1
 
     @property
     def _config(self) -> Config:
@@ -146,11 +154,13 @@ class ClockGuard:
 
     @property
     def pid(self) -> int | None:
-        return self._link.pid
+        """Process id of the clock, also of one that has died."""
+        return self._child.pid if self._child is not None else None
 
     @property
     def runs(self) -> bool:
-        return self._running.is_set() and not self._link.ended
+        """Is there a clock that drives the wheel?"""
+        return self._running.is_set() and self._connected
 
     async def start(self) -> None:
         """Start the first clock; returns when it drives the wheel.
@@ -160,57 +170,98 @@ class ClockGuard:
         WheelError
             None can be started.
         """
-        for attempt in range(START_TRIES):
-            await asyncio.sleep(pause_before(attempt))
-            try:
-                await self._begin()
-            except (DamagedMemory, ClockRefused):  # the next one would fail, too
-                raise
-            except Exception as error:
-                self._failed_to_start(error)
-            else:
-                self._watcher = asyncio.create_task(self._watch())
-                return
-        raise WheelError(f"{START_TRIES} clocks did not start, one after another: {self.trouble}")
+        self._start_keeping()
+        assert self._keeping is not None
+        running = asyncio.create_task(self._running.wait())
+        await asyncio.wait({self._keeping, running}, return_when=asyncio.FIRST_COMPLETED)
+        running.cancel()
+        if self._keeping.done():
+            self._keeping.result()
+        self._watcher = asyncio.create_task(self._watch())
 
-    def _failed_to_start(self, error: Exception) -> None:
-        self.restarts += 1
-        self.trouble = str(error) or repr(error)
-        log.warning("a clock (pid %s) did not start: %r", self._link.pid, error)
-
-    def _hello(self) -> Message:
-        """The first message to a new clock."""
+    def _greet(self) -> None:
+        # Orders from now on reach this clock; those sent before are part of this message.
         kinds = [kind for kind in CLOCK_SEGMENTS if kind in self._resources.memories]
-        return {
+        self.send(
+            Order.HELLO,
             **self._config.introduction,
-            "segments": {kind: self._resources.names[kind] for kind in kinds},
-            "bell": str(self._resources.directory / runtime.CLOCK_FIFO),
-            "lock": str(self._resources.directory / runtime.CLOCK_LOCK),
-            "lock_seconds": LOCK_SECONDS,
-            "slabs": self._config.first_slabs,
-            "pin_cpu": self._config.pin_cpu,
-            "workers": self._workers(),
-        }
+            supervisor=os.getpid(),
+            segments={kind: self._resources.names[kind] for kind in kinds},
+            bell=str(self._resources.directory / runtime.CLOCK_FIFO),
+            lock=str(self._resources.directory / runtime.CLOCK_LOCK),
+            lock_seconds=LOCK_SECONDS,
+            slabs=self._config.first_slabs,
+            pin_cpu=self._config.pin_cpu,
+            workers=self._workers(),
+        )
 
-    async def _begin(self) -> None:
-        """Start a clock; a clock that fails, in whatever way, leaves nothing behind."""
+    def _heard(self, message: Message) -> None:
+        op = message["op"]
+        if op == Notice.READY:
+            self._ready.set_result(message)
+        elif op == Notice.AWAKE:
+            self.look_soon()
+        elif op == Notice.WAITS:
+            if self._before is not None:
+                self._before.retire()
+        else:
+            key = int(message.get("row") or message.get("to") or 0)
+            answered = self._answers.pop((op, key), None)
+            if answered is not None and not answered.done():
+                answered.set_result(message)
+
+    async def _run(self) -> None:
+        """One clock; one that fails, in whatever way, leaves nothing behind."""
+        self._drove = False
         if (damage := self._resources.damage()) is not None:
             raise DamagedMemory(damage)
         self._resources.mend()
         self._resources.lost_slots = False
-        self._link = self._new_link()
+        self._ready = asyncio.get_running_loop().create_future()
+        life = asyncio.create_task(super()._run())
         try:
-            ready = await self._first_word()
-            if "failed" in ready:
-                self.locked_out = ready["locked_out"]
-                raise ClockRefused(ready["failed"])
-            if self._link.ended:  # it died before anybody watched it
-                raise ClockGone("it ended right after it started")
-            if ready["skipped"]:
-                self._on_skipped(ready["skipped"])
-        except Exception:
-            await self._link.end()
-            raise
+            await self._begin(await self._first_word(life))
+            # To the end of its messages, also when it is dead: an answer that it gave before is
+            # good, and must not be taken for its successor's.
+            await life
+        finally:
+            life.cancel()
+            await asyncio.gather(life, return_exceptions=True)
+            if not self._stopping:
+                self._running.clear()
+            answers, self._answers = self._answers, {}
+            for answer in answers.values():
+                if not answer.done():
+                    answer.set_exception(ClockGone("the clock process is gone"))
+
+    async def _first_word(self, life: asyncio.Task[None]) -> Message:
+        """The new clock's answer once it drives the wheel; TimeoutError if it makes no progress."""
+        heartbeat = self._resources.wheel.header["heartbeat"]
+        either: set[asyncio.Future[Any]] = {life, self._ready}
+        last = None
+        while last != (last := int(heartbeat)):
+            await asyncio.wait(
+                either,
+                timeout=START_SECONDS + LOCK_SECONDS,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            word = self._ready.result() if self._ready.done() else None
+            if word is not None and ("failed" in word or not life.done()):
+                return word
+            if life.done():
+                life.result()
+                raise ClockGone("the clock process is gone")
+            if (damage := self._resources.damage()) is not None:
+                raise DamagedMemory(damage)  # reading it would end this process (SIGBUS)
+        raise TimeoutError("no sign of life")
+
+    async def _begin(self, ready: Message) -> None:
+        """It drives the wheel, or says why it cannot."""
+        if "failed" in ready:
+            self.locked_out = ready["locked_out"]
+            raise ClockRefused(ready["failed"])
+        if ready["skipped"]:
+            self._on_skipped(ready["skipped"])
         self._resources.note(runtime.CLOCK_LOCK)
         log.info("clock (pid %s) drives %s timers", self.pid, ready["linked"])
         self.trouble, self.locked_out = None, False
@@ -219,24 +270,34 @@ class ClockGuard:
             self.handed_over = before.gap()
             log.info("no clock drove the wheel for %.1f ms", self.handed_over["gap_ms"])
             await before.gone()
+        self._drove = True
         self._running.set()
         self.on_start()
+        if self._died is not None:
+            log.warning("a new clock runs after %.0f ms", 1e3 * (time.monotonic() - self._died))
+            self._died = None
 
-    async def _first_word(self) -> Message:
-        """The new clock's answer once it drives the wheel; TimeoutError if it makes no progress."""
-        heartbeat = self._resources.wheel.header["heartbeat"]
-        starting = asyncio.ensure_future(self._link.start(self._hello))
-        last = None
-        try:
-            while last != (last := int(heartbeat)):
-                await asyncio.wait({starting}, timeout=START_SECONDS + LOCK_SECONDS)
-                if starting.done():
-                    return starting.result()
-                if (damage := self._resources.damage()) is not None:
-                    raise DamagedMemory(damage)  # reading it would end this process (SIGBUS)
-            raise TimeoutError("no sign of life")
-        finally:
-            starting.cancel()
+    def _was_healthy(self, ran: float) -> bool:
+        return self._drove
+
+    def _failed(self, error: Exception | None, pause: float) -> None:
+        if self._drove:
+            self._died = time.monotonic()
+            log.warning("the clock (pid %s) died; starting another", self.pid)
+            return
+        serves = self._watcher is not None
+        if isinstance(error, DamagedMemory) and serves:
+            self._on_failure(str(error))
+        if isinstance(error, DamagedMemory) or (isinstance(error, ClockRefused) and not serves):
+            raise error  # the next one would fail, too
+        self.trouble = str(error) or repr(error)
+        log.warning("a clock (pid %s) did not start: %r", self.pid, error)
+        if serves:  # the cause may be temporary: timers wait, none is lost
+            log.error("no clock is running: %s; the next try is in %.2f s", self.trouble, pause)
+        elif self.restarts >= START_TRIES:
+            raise WheelError(
+                f"{START_TRIES} clocks did not start, one after another: {self.trouble}"
+            )
 
     # -- orders ---------------------------------------------------------------------------------
 
@@ -252,13 +313,11 @@ class ClockGuard:
             await self._running.wait()
             if self._stopping:
                 raise ClockGone("the daemon stops")
+            answered: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            self._answers[answer, key] = answered
+            self.send(op, **fields)
             with contextlib.suppress(ClockGone):
-                return await self._link.ask(op, answer, key, **fields)
-            await asyncio.sleep(0)
-
-    def tell(self, op: Order, **fields: object) -> None:
-        with contextlib.suppress(ClockGone):
-            self._link.tell(op, **fields)
+                return await answered
 
     async def attach(self, worker: Message) -> None:
         answer = await self.ask(Order.ATTACH, Notice.ATTACHED, worker["row"], **worker)
@@ -273,34 +332,7 @@ class ClockGuard:
         """Move a virtual clock; returns when all timers that fell due have been delivered."""
         await self.ask(Order.ADVANCE, Notice.ADVANCED, to_ns, to=to_ns)
 
-    # -- death ----------------------------------------------------------------------------------
-
-    def _exited(self, link: ClockLink) -> None:
-        if link is not self._link or self._stopping or not self._running.is_set():
-            return
-        self._running.clear()
-        self._restarting = asyncio.create_task(self._restart(link))
-
-    async def _restart(self, dead: ClockLink) -> None:
-        began = time.monotonic()
-        self.restarts += 1
-        log.warning("the clock (pid %s) died; starting another", dead.pid)
-        await dead.end()
-        attempt = 0
-        while True:
-            try:
-                await self._begin()
-                break
-            except DamagedMemory as error:
-                self._on_failure(str(error))
-                return
-            except Exception as error:  # the cause may be temporary: timers wait, none is lost
-                self._failed_to_start(error)
-            attempt += 1
-            pause = pause_before(attempt)
-            log.error("no clock is running: %s; the next try is in %.2f s", self.trouble, pause)
-            await asyncio.sleep(pause)
-        log.warning("a new clock runs after %.0f ms", 1e3 * (time.monotonic() - began))
+    # -- stop -----------------------------------------------------------------------------------
 
     async def stop(self, for_good: bool = True) -> None:
         """Stop the clock.
@@ -311,45 +343,47 @@ class ClockGuard:
             Tell the workers that the daemon has stopped. Otherwise it ends as if killed: they
             continue in the memory, and so does the next daemon.
         """
-        self._stopping = True
-        self._running.set()  # wakes those that wait to send an order
         await self._watch_no_more()
         if self._before is not None:
             await self._before.gone()
-        if for_good:
-            await self._link.stop()
-            if not self.locked_out and self._resources.damage() is None:  # a killed one could not
-                _native.set_daemon_state(self._resources.memories["wheel"], STOPPING)
-        else:
-            await self._link.stop(keep=True)
+        if self._child is not None and self._drove:
+            self.patience = STOP_SECONDS
+            self.send(Order.STOP, keep=not for_good)
+            await self._child.end(STOP_SECONDS)
+        await self._end_keeping()
+        if for_good and not self.locked_out and self._resources.damage() is None:
+            # A killed clock could not do so.
+            _native.set_daemon_state(self._resources.memories["wheel"], STOPPING)
         self._close_bells()
 
     async def leave_running(self) -> tuple[int, int] | None:
-        """Let go of the clock: it drives the wheel until its channel closes (`ClockLink`)."""
-        self._stopping = True
-        self._running.set()
+        """Release the clock, which drives the wheel until its channel closes; returns its process
+        id and a descriptor of the channel, or None if none runs."""
         await self._watch_no_more()
-        clock = self._link.leave_running()
         self._close_bells()
-        return clock
+        if self._child is None or not self._child.connected:
+            await self._end_keeping()
+            return None
+        return self._child.pid, self._child.release()
 
     async def _watch_no_more(self) -> None:
-        tasks = [task for task in (self._watcher, self._restarting) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._stopping = True
+        self._running.set()  # wakes those that wait to send an order
+        if self._watcher is not None:
+            self._watcher.cancel()
+            await asyncio.gather(self._watcher, return_exceptions=True)
 
     # -- progress -------------------------------------------------------------------------------
 
     def look_soon(self) -> None:
         self._look.set()
 
-    def heed_alarm(self) -> None:
+    def on_alarm(self) -> None:
         """A worker rang, but the clock sleeps on: another process may have read that byte. Only the
         clock can read its socket, so tell it there, at most every NUDGE_SECONDS."""
         if (now := time.monotonic()) >= self._next_nudge:
             self._next_nudge = now + NUDGE_SECONDS
-            self.tell(Order.LOOK)
+            self.send(Order.LOOK)
         self.look_soon()
 
     def _should_move(self) -> bool:
@@ -399,7 +433,7 @@ class ClockGuard:
                 return
             self._resources.mend()
             if self._resources.lost_slots:
-                self._link.kill()  # its copies no longer hold; the next clock reads them
+                self.kill()  # its copies no longer hold; the next clock reads them
             self.on_look()
             header = self._resources.wheel.header
             now = (int(header["passes"]), int(header["sleep_seq"]), self.pid)
@@ -409,5 +443,5 @@ class ClockGuard:
             stuck += min(time.monotonic() - began, 2 * often)
             if stuck >= self._config.hang_after_s:
                 log.warning("the clock (pid %s) hung for %.1f s: killed", self.pid, stuck)
-                self._link.kill()
+                self.kill()
                 stuck = 0.0

@@ -8,10 +8,11 @@ import logging
 import os
 from typing import Any, Final
 
+from wheeld.processes.children import ChildGuard
 from wheeld.processes.messages import Notice, Order
-from wheeld.processes.offspring import Offspring, Pauses
 from wheeld.processes.spawn import EXPORTER
 from wheeld.resources.owned import Resources
+from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")
@@ -35,7 +36,7 @@ def check_installed() -> None:
         )
 
 
-class ExporterGuard:
+class ExporterGuard(ChildGuard):
     """One running exporter at a time; none without --metrics.
 
     Parameters
@@ -50,15 +51,13 @@ class ExporterGuard:
     """
 
     def __init__(self, resources: Resources) -> None:
+        super().__init__(EXPORTER)
         self._resources = resources
         self._listen = resources.config.metrics
-        self._process: Offspring | None = None
-        self._keeper: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
         self._address: str | None = None
         self._trouble: str | None = None
         self._awaited = False
-        self.restarts = 0
         if self._listen is not None:
             check_installed()
 
@@ -73,7 +72,7 @@ class ExporterGuard:
         """
         self._awaited = awaited
         if self._listen is not None:
-            self._keeper = asyncio.create_task(self._keep())
+            self._start_keeping()
 
     async def started(self) -> None:
         """Wait for the first exporter.
@@ -83,7 +82,7 @@ class ExporterGuard:
         WheelError
             Why it does not serve: nobody relies on this daemon yet.
         """
-        if self._keeper is None:
+        if self._keeping is None:
             return
         try:
             await asyncio.wait_for(self._settled.wait(), START_SECONDS)
@@ -95,62 +94,47 @@ class ExporterGuard:
 
     async def stop(self) -> None:
         """End it."""
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        self._stopping = True
+        await self._end_keeping()
 
     def status(self) -> dict[str, Any] | None:
         """What `wheeld status` shows of it; None without --metrics."""
         if self._listen is None:
             return None
-        running = self._process is not None and self._address is not None
         return {
             "address": self._address,
-            "pid": self._process.pid if running and self._process else None,
+            "pid": self.pid if self._address is not None else None,
             "restarts": self.restarts,
             "trouble": self._trouble,
         }
 
-    async def _keep(self) -> None:
-        pauses = Pauses()
-        loop = asyncio.get_running_loop()
-        while True:
-            began = loop.time()
-            try:
-                await self._run()
-            except OSError as error:  # no room for a process
-                self._troubled(f"{self._listen}: {error}")
-            self._address = None
-            self._settled.set()  # a start that waits for it may go on
-            self.restarts += 1
-            pause = pauses.after(loop.time() - began)
-            if self._trouble is None:
-                code = self._process.returncode if self._process else None
-                log.warning("the metrics' process ended (exit code %s); another starts", code)
-            await asyncio.sleep(pause)
+    def _greet(self) -> None:
+        self.send(
+            Order.HELLO,
+            **self._resources.config.introduction,
+            supervisor=os.getpid(),
+            directory=str(self._resources.directory),
+            listen=self._listen,
+        )
 
-    async def _run(self) -> None:
-        """One exporter, from its start to its end."""
-        self._process = Offspring(EXPORTER)
-        try:
-            await self._process.connect()
-            self._process.send(
-                Order.HELLO,
-                **self._resources.config.introduction,
-                supervisor=os.getpid(),
-                directory=str(self._resources.directory),
-                listen=self._listen,
+    def _heard(self, message: Message) -> None:
+        if message["op"] == Notice.READY:
+            self._address, self._trouble = message["address"], None
+            log.info("metrics on http://%s/metrics", self._address)
+        elif message["op"] == Notice.TROUBLE:
+            self._troubled(message["text"])
+        self._settled.set()
+
+    def _failed(self, error: Exception | None, pause: float) -> None:
+        if error is not None:
+            self._troubled(f"{self._listen}: {error!r}")
+        self._address = None
+        self._settled.set()  # a start that waits for it may go on
+        if self._trouble is None:
+            code = self._child.returncode if self._child else None
+            log.warning(
+                "the metrics' process ended (exit code %s); the next starts in %.1f s", code, pause
             )
-            async for message in self._process.messages():
-                if message["op"] == Notice.READY:
-                    self._address, self._trouble = message["address"], None
-                    log.info("metrics on http://%s/metrics", self._address)
-                elif message["op"] == Notice.TROUBLE:
-                    self._troubled(message["text"])
-                self._settled.set()
-        finally:
-            self._process.hang_up()
-            await self._process.end(1)
 
     def _troubled(self, text: str) -> None:
         if text != self._trouble and not self._awaited:

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from wheeld.processes import notify
+from wheeld.processes.children import ChildGuard
 from wheeld.processes.messages import Notice, Order
-from wheeld.processes.offspring import Offspring, Pauses
 from wheeld.processes.spawn import RECORDER
 from wheeld.resources.owned import RECORDER_LOCK, Resources
 from wheeld.tables.registry import Tenant
@@ -35,7 +35,7 @@ NAMES: Final = 10_000
 SEGMENTS: Final = ("wheel", "registry", "pools", "trace")
 
 
-class RecorderGuard:
+class RecorderGuard(ChildGuard):
     """One running recorder at a time; none without --trace.
 
     Parameters
@@ -45,24 +45,17 @@ class RecorderGuard:
     """
 
     def __init__(self, resources: Resources) -> None:
+        super().__init__(RECORDER)
         self._resources, self._config = resources, resources.config
         self._names: dict[tuple[int, int], tuple[str, int]] = {}
-        self._process: Offspring | None = None
-        self._keeper: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._moved = asyncio.Event()
-        self._stopping = False
         self._stopped: Message | None = None
         self._troubles: dict[str, str] = {}
-        self.restarts = 0
         self.last_file: str | None = None
         self._view: TraceView | None = None
         if "trace" in resources.memories:
             self._view = TraceView(resources.memories["trace"])
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid if self._connected and self._process else None
 
     # -- start ----------------------------------------------------------------------------------
 
@@ -71,64 +64,28 @@ class RecorderGuard:
         if self._view is not None:
             for tenant in tenants:
                 self.arrived(tenant)
-            self._keeper = asyncio.create_task(self._keep())
+            self._start_keeping()
 
     async def started(self) -> None:
         """Wait for the first recorder, up to START_SECONDS."""
-        if self._keeper is not None:
+        if self._keeping is not None:
             try:
                 await asyncio.wait_for(self._ready.wait(), START_SECONDS)
             except TimeoutError:
                 log.warning("the recorder has not started yet; the daemon runs without it")
 
-    async def _keep(self) -> None:
-        pauses = Pauses()
-        loop = asyncio.get_running_loop()
-        while True:
-            began = loop.time()
-            try:
-                await self._run()
-            except Exception as error:  # the cause may be temporary
-                log.warning("cannot start the recorder: %r", error)
-            if self._stopping:
-                return
-            self._ready.set()  # a start that waits for it may go on
-            self.restarts += 1
-            pause = pauses.after(loop.time() - began)
-            code = self._process.returncode if self._process else None
-            log.warning("the recorder ended (exit code %s); the next starts in %.1f s", code, pause)
-            await asyncio.sleep(pause)
+    def _failed(self, error: Exception | None, pause: float) -> None:
+        self._ready.set()  # a start that waits for it may go on
+        if error is not None:
+            log.warning("cannot start the recorder: %r; the next try is in %.1f s", error, pause)
+            return
+        code = self._child.returncode if self._child else None
+        log.warning("the recorder ended (exit code %s); the next starts in %.1f s", code, pause)
 
-    async def _run(self) -> None:
-        """One recorder, from its start to its end."""
-        self._process = None
-        self._process = Offspring(RECORDER)
-        try:
-            await self._process.connect()
-            self._say_hello(self._process)
-            async for message in self._process.messages():
-                self._heard(message)
-        finally:
-            self._process.hang_up()
-            await self._end_process()
-
-    @property
-    def _connected(self) -> bool:
-        return self._process is not None and self._process.connected
-
-    async def _end_process(self) -> None:
-        if self._process is not None:
-            await self._process.end(1)
-
-    def _kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-
-    def _say_hello(self, process: Offspring) -> None:
-        """Send a new recorder what it needs."""
+    def _greet(self) -> None:
         config, resources = self._config, self._resources
         token = int(record(resources.memories["wheel"], "head")["token"])
-        process.send(
+        self.send(
             Order.HELLO,
             **config.introduction,
             supervisor=os.getpid(),
@@ -144,8 +101,8 @@ class RecorderGuard:
             run=f"{token:016x}",
         )
         for key, known in self._names.items():
-            process.send(Order.WORKER, worker=[*key, *known])
-        process.send(Order.BEGIN)
+            self.send(Order.WORKER, worker=[*key, *known])
+        self.send(Order.BEGIN)
 
     # -- while it runs --------------------------------------------------------------------------
 
@@ -157,8 +114,7 @@ class RecorderGuard:
         self._names[key] = tenant.name, self._view.tail
         for old in list(self._names)[: max(0, len(self._names) - NAMES)]:
             del self._names[old]
-        if self._process is not None:
-            self._process.send(Order.WORKER, worker=[*key, *self._names[key]])
+        self.send(Order.WORKER, worker=[*key, *self._names[key]])
 
     def _heard(self, message: Message) -> None:
         self._moved.set()
@@ -210,63 +166,55 @@ class RecorderGuard:
 
         A recorder without visible progress is killed, so that the daemon's stop does not hang.
         """
-        if self._keeper is None:
+        if self._keeping is None:
             return
         self._stopping = True
         for _ in range(STOP_TRIES):
             if self._stopped is not None:
                 break
-            if self._keeper.done() or not self._connected:
+            if self._keeping.done() or not self._connected:
                 await self._restart()
             await self._ask_to_stop()
-        self._keeper.cancel()
-        await asyncio.gather(self._keeper, return_exceptions=True)
-        await self._end_process()
+        await self._end_keeping()
         self._say_what_is_left()
 
     async def leave(self) -> None:
         """End it at once: the next daemon's recorder continues with its spool and the ring."""
         self._stopping = True
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
-            await self._end_process()
+        await self._end_keeping()
 
     async def _restart(self) -> None:
         """Start another recorder, only to finish."""
-        assert self._keeper is not None
-        self._keeper.cancel()
-        await asyncio.gather(self._keeper, return_exceptions=True)
-        await self._end_process()
+        assert self._keeping is not None
+        await self._end_keeping()
         self._ready.clear()
-        self._keeper = asyncio.create_task(self._run())
+        self._keeping = asyncio.create_task(self._run())
         ready = asyncio.create_task(self._ready.wait())
         await asyncio.wait(
-            {self._keeper, ready}, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            {self._keeping, ready}, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED
         )
         ready.cancel()
 
     async def _ask_to_stop(self) -> None:
         """Ask it to stop, and wait until it has ended; kill it when it hangs."""
-        assert self._keeper is not None
-        if self._process is not None:
-            self._process.send(Order.STOP)
+        assert self._keeping is not None
+        self.send(Order.STOP)
         used = -1.0
-        while not self._keeper.done():
+        while not self._keeping.done():
             notify.notify(f"EXTEND_TIMEOUT_USEC={3 * STOP_PATIENCE * 1e6:.0f}")
             self._moved.clear()
             moved = asyncio.create_task(self._moved.wait())
             await asyncio.wait(
-                {self._keeper, moved}, timeout=STOP_PATIENCE, return_when=asyncio.FIRST_COMPLETED
+                {self._keeping, moved}, timeout=STOP_PATIENCE, return_when=asyncio.FIRST_COMPLETED
             )
             still = not moved.done() and used == (used := self._processor_time())
             moved.cancel()
-            if self._keeper.done():
+            if self._keeping.done():
                 return
             if still:
                 log.warning("the recorder (pid %s) made no progress: killed", self.pid)
                 self._stopped = {"left": 0}  # another one would hang, too
-                self._kill()
+                self.kill()
                 return
 
     def _processor_time(self) -> float:

@@ -136,7 +136,7 @@ class Supervisor(Parts):
                 asyncio.create_task(self._keep_place()),
             ]
             if self.resources.bells_removed:
-                heed = self.workers.unheard.heed(functools.partial(self.clock.tell, Order.LOOK))
+                heed = self.workers.unheard.heed(functools.partial(self.clock.send, Order.LOOK))
                 tasks.append(asyncio.create_task(heed))
             await self.stopping.wait()
         except (OSError, WheelError) as error:  # such as a file in our way
@@ -259,7 +259,7 @@ class Supervisor(Parts):
                     await asyncio.wait_for(asyncio.shield(departure), 2)
             return {"ok": True}
         if op == Request.ALARM:
-            self.clock.heed_alarm()
+            self.clock.on_alarm()
             return None
         if op == Request.STATUS:
             return {"ok": True, "status": await self._look_up_status()}

@@ -12,8 +12,7 @@ import contextlib
 import os
 from collections.abc import Callable
 
-from wheeld.clock.guard import ClockGuard
-from wheeld.clock.link import ClockGone
+from wheeld.clock.guard import ClockGone, ClockGuard
 from wheeld.config.settings import Config
 from wheeld.processes.journal import about
 from wheeld.processes.messages import Order
@@ -168,7 +167,7 @@ class Workers:
 
     def _fence(self, tenant: Tenant) -> None:
         self.registry.set_state(tenant, RowState.DYING)
-        self.clock.tell(Order.PRESENCE, row=tenant.row, present=False, groups=tenant.groups)
+        self.clock.send(Order.PRESENCE, row=tenant.row, present=False, groups=tenant.groups)
         self.fences.put(tenant)
 
     # -- arrival ----------------------------------------------------------------------------------
@@ -249,7 +248,7 @@ class Workers:
         self._resources.sharing.seat(kept.row, kept.incarnation)
         self._kept.release(kept.row)
         tenant = self.registry.succeed(kept, pid, uid, on_death, groups)
-        self.clock.tell(Order.PRESENCE, row=tenant.row, present=True, groups=groups)
+        self.clock.send(Order.PRESENCE, row=tenant.row, present=True, groups=groups)
         return tenant
 
     async def _furnish(self, tenant: Tenant) -> None:

@@ -13,12 +13,13 @@ import pytest
 
 from daemons import is_running
 from wheeld.processes import spawn
-from wheeld.processes.offspring import Offspring
+from wheeld.processes.children import Child
 from wheeld.processes.spawn import RECORDER
 
 
-def start() -> Offspring:
-    return Offspring(RECORDER)
+def start() -> Child:
+    """A recorder that waits for its hello, which never comes."""
+    return Child(RECORDER)
 
 
 def end_unseen(pid: int) -> None:
@@ -34,7 +35,7 @@ def test_a_kill_of_one_that_has_just_ended(caplog: pytest.LogCaptureFixture) -> 
         await one.end(60.0)
         one.channel.close()
         one.kill()
-        await one.wait()
+        await one.end(60.0)
         return one.returncode
 
     with caplog.at_level(logging.WARNING):
