@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import wheeld
-from wheeld.config.declarations import OPTIONS
 from wheeld.config.pools import Pool
-from wheeld.config.settings import Config, ConfigError, load
+from wheeld.config.settings import OPTIONS, Config, ConfigError, load
 from wheeld.embedding import _options
 from wheeld.processes import identity
 from wheeld_core import _native

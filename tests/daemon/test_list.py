@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 from commands import LONG, Daemon
 from common_fixtures import started_command
 from wheeld.cli.app import app
-from wheeld.config.declarations import OPTIONS
-from wheeld.config.settings import load
+from wheeld.config.settings import OPTIONS, load
 from wheeld_client import connect
 
 daemon = started_command("--virtual-clock", "--capacity", "1024")

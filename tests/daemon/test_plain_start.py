@@ -15,7 +15,7 @@ import typer
 
 from programs import of_checkout, start_program
 from wheeld.cli import plain_start, start as library
-from wheeld.config.declarations import OPTIONS
+from wheeld.config.settings import OPTIONS
 
 TEXTS = {"integer": "7", "pools": "requests=64M", "directory": "/tmp/some where", "switch": None}
 

@@ -28,7 +28,7 @@ from wheeld.cli.options import (
     wrap_help_once,
 )
 from wheeld.cli.start import app as app
-from wheeld.config.declarations import ConfigError
+from wheeld.config.settings import ConfigError
 from wheeld.demo import command as demo_command
 from wheeld_core import runtime
 from wheeld_core.control import ask

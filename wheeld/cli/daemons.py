@@ -11,7 +11,7 @@ from typing import Any, Final
 import typer
 
 from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
-from wheeld.config.declarations import OPTIONS
+from wheeld.config.settings import OPTIONS
 from wheeld_core import runtime, trust
 from wheeld_core.control import ask
 from wheeld_core.control.messages import Request

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from wheeld.config.declarations import ConfigError
+from wheeld.config.settings import ConfigError
 from wheeld.supervisor.launch import EXPECTED, exit_code
 from wheeld_core.units import parse_duration
 

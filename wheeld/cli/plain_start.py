@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from wheeld.config.declarations import OPTIONS
 from wheeld.config.options import Option
+from wheeld.config.settings import OPTIONS
 from wheeld.supervisor.launch import EXPECTED, exit_code, launch
 
 OWN: Final = (

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
-from wheeld.config.declarations import ConfigError
+from wheeld.config.settings import ConfigError
 from wheeld_client import Timers, connect
 from wheeld_core.errors import WheelError
 from wheeld_core.units import duration_text

@@ -14,8 +14,8 @@ import typer
 
 from wheeld import __version__
 from wheeld.cli.options import errors_to_exit, with_bare, wrap_help_once
-from wheeld.config.declarations import OPTIONS
 from wheeld.config.options import Option
+from wheeld.config.settings import OPTIONS
 from wheeld.supervisor.launch import launch
 
 app = typer.Typer(

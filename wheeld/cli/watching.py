@@ -14,7 +14,7 @@ import typer
 
 from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
 from wheeld.config import addresses
-from wheeld.config.declarations import ConfigError
+from wheeld.config.settings import ConfigError
 from wheeld.health import Health, examine
 from wheeld.listing import duration
 from wheeld_core import runtime

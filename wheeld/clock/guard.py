@@ -162,6 +162,20 @@ class ClockGuard(ChildGuard):
         """Is there a clock that drives the wheel?"""
         return self._running.is_set() and self._connected
 
+    def is_well(self, within: float) -> bool:
+        """Is there a clock, and has it made progress within so many seconds, if it had any to
+        make? Reads two words: a sleeping clock is not woken."""
+        if not self.runs or self._resources.damage() is not None:
+            return False
+        header, now = self._resources.wheel.header, _native.read_clock()
+        sleep_until = int(header["sleep_until"])
+        if sleep_until == _AWAKE:
+            return now - int(header["heartbeat"]) < within * 1e9
+        if header["virtual_clock"]:
+            return True
+        wakes_by = sleep_until + int(header["tick_ns"])  # a deadline may wait for its tick's end
+        return now - wakes_by < within * 1e9
+
     async def start(self) -> None:
         """Start the first clock; returns when it drives the wheel.
 

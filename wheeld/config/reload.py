@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from wheeld.config.declarations import OPTIONS
-from wheeld.config.settings import Config
+from wheeld.config.settings import OPTIONS, Config
 from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")

@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import enum
 import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from wheeld.callers import OneForAll
+from wheeld.clock.guard import ClockGuard
 from wheeld.config.reload import reloaded
 from wheeld.config.settings import Config
+from wheeld.metrics.guard import ExporterGuard
 from wheeld.processes import descriptors, identity, notify, signals
 from wheeld.processes.messages import Order
+from wheeld.recorder.guard import RecorderGuard
 from wheeld.resources import handover, leftovers
+from wheeld.resources.owned import Resources
 from wheeld.supervisor import logs, status
 from wheeld.supervisor.control.control_socket import ControlSocket
-from wheeld.supervisor.ending import Ending, Wish
-from wheeld.supervisor.parts import Parts
+from wheeld.supervisor.snapshots import Snapshots
 from wheeld.supervisor.workers import eviction
+from wheeld.supervisor.workers.workers import Workers
 from wheeld.tables.registry import Tenant
-from wheeld_core import runtime
+from wheeld_core import _native, runtime
 from wheeld_core.control.messages import Leaving, Message, Request
 from wheeld_core.errors import WheelError
 
@@ -39,7 +44,20 @@ SETTLE_SECONDS = 0.5
 """Whoever removes files of the runtime directory may take so long to remove all of them."""
 
 
-class Supervisor(Parts):
+class StopMode(enum.Enum):
+    """What the end of a daemon leaves."""
+
+    FINAL = enum.auto()
+    """Nothing: pending timers go into the last snapshot, with --state-dir."""
+    KEEP = enum.auto()
+    """The memory: workers go on, and the next start takes it over."""
+    RESTART = enum.auto()
+    """A restart in place, with the same layout: even the clock keeps running."""
+    RESTART_ANEW = enum.auto()
+    """A restart in place, with another layout: a stop for the workers."""
+
+
+class Supervisor:
     """One daemon, from start to stop.
 
     Parameters
@@ -76,20 +94,49 @@ class Supervisor(Parts):
         descriptors.claim(config.max_workers)
         # A signal that comes while the segments are made is blocked until run() can clean up.
         signals.hold()
-        super().__init__(config, fresh and before is None, before)
+        fresh = fresh and before is None
+        self.started = time.time()
+        self.restarts = before.number if before is not None else 0
+        self.resources = Resources(config, fresh, before)
+        self.workers = Workers(self.resources)
+        self.clock = ClockGuard(
+            self.resources,
+            self.workers.attachments,
+            self.workers.damaged,
+            self.fail,
+            handover.Predecessor(before) if before is not None else None,
+        )
+        self.workers.clock = self.clock
+        self.recorder = RecorderGuard(self.resources)
+        self.workers.on_arrival = self.recorder.arrived
+        self.exporter = ExporterGuard(self.resources)
+        self.snapshots = Snapshots(self.resources, self.workers, fresh)
+        self.stopping = asyncio.Event()
+        self.failed: str | None = None
+        self.served = False
         self._read_config = read_config or (lambda: self.config)
         self._before = before
         self.clock.on_look = self._look
         self._parent_pid, self._parent_known = parent_pid, parent_known
         self._parent_pidfd: int | None = None
         self._remove_base = remove_base
-        self._wish = Wish.NOTHING
+        self._mode = StopMode.FINAL
         self.successor: handover.Handover | None = None
         self._facts_are_old = False
         self._server: asyncio.Server | None = None
         self._advancing = asyncio.Lock()
         self.control = ControlSocket(self.resources, self.workers, self._answer, self.stopping)
         self._status = OneForAll(self._find_status)
+
+    @property
+    def config(self) -> Config:
+        """The configuration that is in force now."""
+        return self.resources.config
+
+    def fail(self, why: str) -> None:
+        """End with this message, or with that of an earlier error."""
+        self.failed = self.failed or why
+        self.stopping.set()
 
     async def run(self) -> None:
         """Serve until a signal, `wheeld stop`, or the parent's death; then clean up.
@@ -99,7 +146,7 @@ class Supervisor(Parts):
         WheelError
             Why it ended, if not by request. Memory that another daemon can take over is left then.
         """
-        keep = functools.partial(self.stop, Wish.MEMORY)
+        keep = functools.partial(self.stop, StopMode.KEEP)
         signals.handle(asyncio.get_running_loop(), self.stopping.set, keep, self._reload)
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -131,7 +178,7 @@ class Supervisor(Parts):
                 self.resources.directory,
             )
             tasks += [
-                asyncio.create_task(notify.feed_watchdog(self.clock_is_well)),
+                asyncio.create_task(notify.feed_watchdog(self.clock.is_well)),
                 asyncio.create_task(self.snapshots.keep_writing()),
                 asyncio.create_task(self._keep_place()),
             ]
@@ -145,7 +192,7 @@ class Supervisor(Parts):
             log.exception("the daemon ends with an internal error")
             self.fail(repr(error))
         finally:
-            restarts = self._wish in (Wish.CLOCK, Wish.SNAPSHOT)
+            restarts = self._mode in (StopMode.RESTART, StopMode.RESTART_ANEW)
             now = f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
             notify.notify(now if restarts else "STOPPING=1")
             await self._end(tasks)
@@ -153,18 +200,6 @@ class Supervisor(Parts):
                 signals.hold()
         if self.failed:
             raise WheelError(self.failed)
-
-    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Clean up, and set `successor`."""
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self.successor = await Ending(self, self.control, self._wish).run(self._server)
-        if self._parent_pidfd is not None:
-            os.close(self._parent_pidfd)
-        if self._remove_base and self.successor is None:
-            with contextlib.suppress(OSError):
-                self.resources.directory.parent.rmdir()
 
     def _write_facts(self) -> None:
         self.resources.write_daemon_file(pid=os.getpid(), clock_pid=self.clock.pid)
@@ -189,10 +224,10 @@ class Supervisor(Parts):
         logs.set_level(self.config.log_level)
         self.clock.look_soon()  # the next check may be due earlier now
 
-    def stop(self, wish: Wish = Wish.NOTHING) -> None:
+    def stop(self, mode: StopMode = StopMode.FINAL) -> None:
         """Make `run` return; the first call decides what is left."""
         if not self.stopping.is_set():
-            self._wish = wish
+            self._mode = mode
             self.stopping.set()
 
     # -- the runtime directory ------------------------------------------------------------------
@@ -268,16 +303,16 @@ class Supervisor(Parts):
         if op == Request.ADVANCE:
             return {"ok": True, "now_ns": await self._advance(message)}
         if op == Request.STOP:
-            return self._leave(Wish.MEMORY if message.get("keep") is True else Wish.NOTHING)
+            return self._leave(StopMode.KEEP if message.get("keep") is True else StopMode.FINAL)
         if op == Request.RESTART:
             await self._mend_place(self.resources.lost())
             same = await handover.keeps_memory(self.config)
-            return self._leave(Wish.CLOCK if same else Wish.SNAPSHOT)
+            return self._leave(StopMode.RESTART if same else StopMode.RESTART_ANEW)
         raise ValueError(f"unknown request {op!r}; allowed: {', '.join(Request)}")
 
-    def _leave(self, wish: Wish) -> Leaving:
+    def _leave(self, mode: StopMode) -> Leaving:
         """Begin to end; returns the answer to the request."""
-        asyncio.get_running_loop().call_soon(self.stop, wish)
+        asyncio.get_running_loop().call_soon(self.stop, mode)
         return {
             "ok": True,
             "pid": os.getpid(),
@@ -285,7 +320,7 @@ class Supervisor(Parts):
             "wheel": self.resources.names["wheel"],
             "pending": len(self.resources.slots.armed()),
             "restarts": self.restarts,
-            "keeps": wish in (Wish.MEMORY, Wish.CLOCK),
+            "keeps": mode in (StopMode.KEEP, StopMode.RESTART),
         }
 
     async def _advance(self, message: Message) -> int:
@@ -303,7 +338,15 @@ class Supervisor(Parts):
     def status(self) -> dict[str, Any]:
         if (damage := self.resources.damage()) is not None:
             raise WheelError(damage)  # reading it would end this process (SIGBUS)
-        return status.collect(self)
+        return status.collect(
+            self.resources,
+            self.workers,
+            self.clock,
+            started=self.started,
+            restarts=self.restarts,
+            trace=self.recorder.status(),
+            metrics=self.exporter.status(),
+        )
 
     async def _find_status(self) -> dict[str, Any]:
         return self.status()
@@ -316,3 +359,99 @@ class Supervisor(Parts):
                 # Only then: to fail drops all connections, also those that wait for this answer.
                 asyncio.get_running_loop().call_soon(self.fail, damage)
             raise
+
+    # -- the end --------------------------------------------------------------------------------
+
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Clean up, and set `successor`."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.successor = await self._leave_or_remove()
+        if self._parent_pidfd is not None:
+            os.close(self._parent_pidfd)
+        if self._remove_base and self.successor is None:
+            with contextlib.suppress(OSError):
+                self.resources.directory.parent.rmdir()
+
+    async def _leave_or_remove(self) -> handover.Handover | None:
+        """Clean up; if one step fails, the others are still carried out.
+
+        Returns
+        -------
+        Handover or None
+            For the program that this process executes next.
+        """
+        listener = -1
+        if (server := self._server) is not None:
+            if self._mode in (StopMode.RESTART, StopMode.RESTART_ANEW):
+                listener = os.dup(server.sockets[0].fileno())
+            server.close()
+        await self._step(self.control.drop_connections())
+        await self._step(self.workers.close())
+        await self._step(self.exporter.stop())
+        if listener >= 0:
+            log.info("restarts in place")
+        next_one = handover.Handover(os.getpid(), self.restarts + 1, listener=listener)
+        if (
+            self._mode is StopMode.RESTART
+            and self._may_leave()
+            and await self._step(self._hand(next_one))
+        ):
+            return next_one
+        kept = await self._stop_clock()
+        if self._mode is StopMode.RESTART_ANEW and not kept:
+            next_one.ended_ns = time.monotonic_ns()
+            self.resources.leave_locked(next_one, discard=True)
+            return next_one
+        if listener >= 0:
+            os.close(listener)
+        self.resources.close(discard=not (kept or self.clock.locked_out))
+        return None
+
+    def _may_leave(self) -> bool:
+        """Are there segments that another daemon can take over, and that may hold timers?"""
+        return self.resources.damage() is None and (self.served or self.resources.taken_over)
+
+    async def _hand(self, next_one: handover.Handover) -> None:
+        await self.recorder.leave()
+        if (clock := await self.clock.leave_running()) is not None:
+            next_one.clock_pid, next_one.clock_channel = clock
+        next_one.ended_ns = time.monotonic_ns()
+        self.resources.leave_locked(next_one)
+
+    async def _stop_clock(self) -> bool:
+        """End the clock and the processes that depend on it; returns whether the memory is left."""
+        wanted = self._mode in (StopMode.KEEP, StopMode.RESTART)
+        sound = self.resources.damage() is None
+        keep = (wanted or self.failed is not None) and self._may_leave()
+        await self._step(self.clock.stop(for_good=not keep))
+        await self._step(self.recorder.stop())
+        if sound and not await self._step(self.snapshots.write_last()) and not keep:
+            keep = True
+            _native.set_daemon_state(self.resources.memories["wheel"], leftovers.RUNNING)
+        if keep and wanted:
+            await self._step(self._say_that_it_stays())
+        if keep and not self.clock.locked_out:
+            log.log(
+                logging.INFO if wanted and self.failed is None else logging.ERROR,
+                "the memory stays, with %d timers: `wheeld start` continues with it",
+                len(self.resources.slots.armed()),
+            )
+        return keep
+
+    async def _say_that_it_stays(self) -> None:
+        """For the next start, which may have another layout and could not read the memory."""
+        snapshot = self.config.state_dir is not None and self.failed is None
+        self.resources.write_daemon_file(kept={"snapshot": snapshot})
+
+    async def _step(self, step: Coroutine[Any, Any, None]) -> bool:
+        """Run one step; false if it failed, which the daemon's exit code shows."""
+        try:
+            await step
+        except Exception as error:
+            if not isinstance(error, OSError | WheelError):
+                log.exception("an internal error while the daemon was ending")
+            self.fail(str(error) or repr(error))
+            return False
+        return True

@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld import health
-from wheeld.config.declarations import OPTIONS
+from wheeld.clock.guard import ClockGuard
+from wheeld.config.settings import OPTIONS
 from wheeld.processes.identity import stat_fields
+from wheeld.resources.owned import Resources
 from wheeld.resources.vital_signs import own_pid_namespace
-from wheeld.supervisor.parts import Parts
+from wheeld.supervisor.workers.workers import Workers
 from wheeld.tables import worker_figures
 from wheeld.tables.registry import Tenant
 from wheeld.tables.sharing import Sharing
@@ -23,19 +25,28 @@ from wheeld_core import _native, histograms
 from wheeld_core.runtime import worker_segment
 
 
-def collect(daemon: Parts) -> dict[str, Any]:
+def collect(
+    resources: Resources,
+    workers: Workers,
+    clock: ClockGuard,
+    *,
+    started: float,
+    restarts: int,
+    trace: dict[str, Any] | None,
+    metrics: dict[str, Any] | None,
+) -> dict[str, Any]:
     """The status of a daemon, as JSON-able values."""
-    resources, config = daemon.resources, daemon.config
+    config = resources.config
     wheel = resources.wheel
     shared_bytes, most_bytes = resources.shared_bytes()
-    trouble = daemon.clock.trouble or _clock_trouble(daemon)
+    trouble = clock.trouble or _clock_trouble(clock)
     armed, holders = resources.slots.armed(), resources.slots.owner_rows(wheel)
     return {
         "name": config.name,
         "pid": os.getpid(),
         "pid_namespace": own_pid_namespace(),
-        "clock_pid": daemon.clock.pid,
-        "uptime_s": round(time.time() - daemon.started, 3),
+        "clock_pid": clock.pid,
+        "uptime_s": round(time.time() - started, 3),
         "directory": str(resources.directory),
         "group": config.group,
         "admin_group": config.admin_group,
@@ -57,38 +68,40 @@ def collect(daemon: Parts) -> dict[str, Any]:
         "histograms": {
             name: found.whole() for name, found in histograms.of_clock(wheel.histograms).items()
         },
-        "clock_restarts": daemon.clock.restarts,
+        "clock_restarts": clock.restarts,
         "taken_over": resources.taken_over,
-        "restarts": daemon.restarts,
-        **daemon.clock.handed_over,
-        "workers": _workers(daemon, holders, armed),
-        "purgatories": _purgatories(daemon),
+        "restarts": restarts,
+        **clock.handed_over,
+        "workers": _workers(resources, workers, holders, armed),
+        "purgatories": _purgatories(resources.sharing, workers),
         "pools": _pools(resources.sharing),
         "words": {
             "used": int(resources.sharing.watch.words()[_native.WORD_LIVE]),
             "possible": _native.WORD_SETS * _native.WORD_PLACES,
         },
         "pool_bytes_returned": resources.sharing.returned,
-        "trace": daemon.recorder.status(),
-        "metrics": daemon.exporter.status(),
+        "trace": trace,
+        "metrics": metrics,
         "config": {key: getattr(config, key) for key in OPTIONS},
     }
 
 
-def _clock_trouble(daemon: Parts) -> str | None:
-    pid, state = daemon.clock.pid, ""
+def _clock_trouble(clock: ClockGuard) -> str | None:
+    pid, state = clock.pid, ""
     if pid is not None:
         with contextlib.suppress(OSError, IndexError):
             state = stat_fields(Path(f"/proc/{pid}"))[0]
-    return health.clock_trouble(pid, state, daemon.clock_is_well(2.0))
+    return health.clock_trouble(pid, state, clock.is_well(2.0))
 
 
 def _workers(
-    daemon: Parts, holders: npt.NDArray[np.int64], armed: npt.NDArray[np.intp]
+    resources: Resources,
+    workers: Workers,
+    holders: npt.NDArray[np.int64],
+    armed: npt.NDArray[np.intp],
 ) -> list[dict[str, Any]]:
     """One dict per worker; `holders` has a row for each slot, `armed` those with a timer."""
-    registry, wheel = daemon.workers.registry, daemon.resources.wheel
-    sharing = daemon.resources.sharing
+    registry, wheel, sharing = workers.registry, resources.wheel, resources.sharing
     groups = registry.group_names().items()
     pending, held = (
         np.bincount(rows[(rows >= 0) & (rows < wheel.max_workers)], minlength=wheel.max_workers)
@@ -101,7 +114,7 @@ def _workers(
             "name": tenant.name,
             "pid": tenant.pid,
             "uid": tenant.uid,
-            "state": _state(daemon, tenant),
+            "state": _state(workers, tenant),
             "on_death": tenant.on_death.name.lower(),
             "groups": [name for group, name in groups if tenant.groups >> group & 1],
             "pending": int(pending[row]),
@@ -114,15 +127,14 @@ def _workers(
                 name: size._asdict() for name, size in sorted(sharing.sizes.of(row).items())
             },
             "pool_bytes": {name: int(out[i, row]) for i, name in enumerate(pools)},
-            **_figures(daemon, row),
+            **_figures(resources, row),
         }
         for row, tenant in registry.tenants.items()
     ]
 
 
-def _figures(daemon: Parts, row: int) -> dict[str, Any]:
+def _figures(resources: Resources, row: int) -> dict[str, Any]:
     """A worker's own counters, and the lateness of its expirations."""
-    resources = daemon.resources
     wheel, name = resources.wheel, resources.names.get(worker_segment(row))
     figures = worker_figures.read(name, os.getuid()) or worker_figures.nothing()
     late = histograms.lateness_of(wheel.histograms, row)
@@ -138,10 +150,10 @@ def _figures(daemon: Parts, row: int) -> dict[str, Any]:
     }
 
 
-def _purgatories(daemon: Parts) -> list[dict[str, Any]]:
+def _purgatories(sharing: Sharing, workers: Workers) -> list[dict[str, Any]]:
     """One dict per name, of all workers together."""
-    sizes, sums = daemon.resources.sharing.sizes, dict[str, list[int]]()
-    for row in list(daemon.workers.registry.tenants):
+    sizes, sums = sharing.sizes, dict[str, list[int]]()
+    for row in list(workers.registry.tenants):
         for name, (delayed, watched) in sizes.of(row).items():
             known = sums.setdefault(name, [0, 0, 0])
             known[:] = known[0] + delayed, known[1] + watched, known[2] + 1
@@ -151,10 +163,10 @@ def _purgatories(daemon: Parts) -> list[dict[str, Any]]:
     ]
 
 
-def _state(daemon: Parts, tenant: Tenant) -> str:
-    if daemon.workers.fences.holds(tenant):
+def _state(workers: Workers, tenant: Tenant) -> str:
+    if workers.fences.holds(tenant):
         return "fenced"
-    return daemon.workers.registry.state(tenant).name.lower()
+    return workers.registry.state(tenant).name.lower()
 
 
 def _pools(sharing: Sharing) -> list[dict[str, Any]]:
