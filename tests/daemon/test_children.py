@@ -18,7 +18,6 @@ from wheeld.processes.spawn import RECORDER
 
 
 def start() -> Child:
-    """A recorder that waits for its hello, which never comes."""
     return Child(RECORDER)
 
 

@@ -27,7 +27,6 @@ class Clock:
         return self._damage
 
     async def wait(self, tasks: Any, **patience: Any) -> None:
-        """As long as the guard's patience lasts."""
         assert patience["timeout"] == clock_guard.START_SECONDS + clock_guard.LOCK_SECONDS
         await asyncio.sleep(0)
         self.waits += 1

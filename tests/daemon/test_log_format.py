@@ -65,7 +65,6 @@ def test_the_worker_is_no_part_of_the_text() -> None:
 
 
 def test_what_is_no_format() -> None:
-    """It is said before anything starts."""
     assert "log_format = 'xml': expected 'text' or 'json'" in badly(
         "start", "--log-format", "xml", code=2
     )

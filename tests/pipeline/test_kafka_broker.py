@@ -30,7 +30,6 @@ def broker(tmp_path: Path) -> Iterator[Run]:
 
 
 def produce(broker: Run, numbers: range) -> None:
-    """With acks=all; each is acknowledged."""
     options = {"bootstrap.servers": broker.address, "enable.idempotence": True, "log_level": 0}
     producer = Producer(options)
     for number in numbers:

@@ -114,8 +114,6 @@ def spoil(rng: np.random.Generator, ring: Rings, spoilt: set[int], ids: list[int
 
 
 class Waits(DelayedOperation):
-    """Never done."""
-
     def try_complete(self) -> bool:
         return False
 

@@ -98,8 +98,6 @@ class Peer:
 
 
 class Backwards(random.Random):
-    """Shuffles a line into its reverse, so that a test sees who was shuffled."""
-
     def randrange(self, start: int, *arguments: Any) -> int:
         return start - 1
 

@@ -154,12 +154,10 @@ class ClockGuard(ChildGuard):
 
     @property
     def pid(self) -> int | None:
-        """Process id of the clock, also of one that has died."""
         return self._child.pid if self._child is not None else None
 
     @property
     def runs(self) -> bool:
-        """Is there a clock that drives the wheel?"""
         return self._running.is_set() and self._connected
 
     def is_well(self, within: float) -> bool:

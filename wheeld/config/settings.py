@@ -333,7 +333,6 @@ OPTIONS: Final = options_of(Config)
 
 
 def wrong(key: str, value: Any, error: ValueError, source: str | None) -> ConfigError:
-    """The error for a value that is not allowed."""
     what = list(value) if isinstance(value, tuple) else value
     return ConfigError(f"{source + ': ' if source else ''}{key} = {what!r}: {error}")
 

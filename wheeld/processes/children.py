@@ -74,7 +74,6 @@ class Child:
         return self._writer is not None and not self._writer.is_closing()
 
     def send(self, op: Order, **fields: Any) -> None:
-        """Send a message; it is lost if the process is dead or not connected."""
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(control.encode({"op": op, **fields}))
 
@@ -86,18 +85,15 @@ class Child:
                 yield control.decode(line)
 
     def hang_up(self) -> None:
-        """Close the channel."""
         if self._writer is not None:
             self._writer.close()
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
         return self._process.returncode
 
     def _collect(self) -> None:
@@ -118,12 +114,10 @@ class Child:
         await self._over.wait()
 
     def release(self) -> int:
-        """Let it run on without this object; returns a descriptor of its channel."""
         self._released = True
         return os.dup(self.channel.fileno())
 
     def kill(self) -> None:
-        """Send SIGKILL, also if it is stopped; does nothing when it has ended."""
         if not self._over.is_set():
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
@@ -164,27 +158,22 @@ class ChildGuard:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the child, while it is connected."""
         return self._child.pid if self._child is not None and self._child.connected else None
 
     def send(self, op: Order, **fields: Any) -> None:
-        """Send a message; it is lost if no child is connected."""
         if self._child is not None:
             self._child.send(op, **fields)
 
     def kill(self) -> None:
-        """Kill the child, if there is one; the next one starts as after any end."""
         if self._child is not None:
             self._child.kill()
 
     # -- for subclasses -------------------------------------------------------------------------
 
     def _greet(self) -> None:
-        """Send a new child what it needs."""
         raise NotImplementedError
 
     def _heard(self, message: Message) -> None:
-        """Handle a message of the child."""
         raise NotImplementedError
 
     def _failed(self, error: Exception | None, pause: float) -> None:

@@ -179,7 +179,6 @@ class RecorderGuard(ChildGuard):
         self._say_what_is_left()
 
     async def leave(self) -> None:
-        """End it at once: the next daemon's recorder continues with its spool and the ring."""
         self._stopping = True
         await self._end_keeping()
 

@@ -267,18 +267,15 @@ class Resources:
                 os.close(before)
 
     def leads_here(self) -> bool:
-        """Is the directory of that path the one that this daemon has locked?"""
         with contextlib.suppress(OSError):
             return os.path.samestat(os.fstat(self._lock), os.stat(self.directory))
         return False
 
     def note(self, file_name: str) -> None:
-        """Remember which file this is, for `lost`."""
         status = os.lstat(self.directory / file_name)
         self._made[file_name] = status.st_dev, status.st_ino
 
     def lost(self) -> set[str]:
-        """Names of files that are gone, or lead to others than this daemon serves."""
         return {name for name, known in self._made.items() if self._is_now(name) != known}
 
     def _is_now(self, file_name: str) -> tuple[int, int] | None:
@@ -321,7 +318,6 @@ class Resources:
         return fd
 
     def _mode(self, shared: int) -> int:
-        """The mode of a file: `shared` with --group, else for the owner alone."""
         return shared if self._gid is not None else shared & 0o700
 
     def make_fifo(self, file_name: str, keep: bool = False) -> Path:
@@ -383,7 +379,6 @@ class Resources:
         return path
 
     def open_socket(self) -> None:
-        """Let those connect who may."""
         self._share(self.directory / runtime.CONTROL_SOCKET)
         self.note(runtime.CONTROL_SOCKET)
 

@@ -130,11 +130,9 @@ class Supervisor:
 
     @property
     def config(self) -> Config:
-        """The configuration that is in force now."""
         return self.resources.config
 
     def fail(self, why: str) -> None:
-        """End with this message, or with that of an earlier error."""
         self.failed = self.failed or why
         self.stopping.set()
 
@@ -410,7 +408,6 @@ class Supervisor:
         return None
 
     def _may_leave(self) -> bool:
-        """Are there segments that another daemon can take over, and that may hold timers?"""
         return self.resources.damage() is None and (self.served or self.resources.taken_over)
 
     async def _hand(self, next_one: handover.Handover) -> None:
@@ -441,7 +438,6 @@ class Supervisor:
         return keep
 
     async def _say_that_it_stays(self) -> None:
-        """For the next start, which may have another layout and could not read the memory."""
         snapshot = self.config.state_dir is not None and self.failed is None
         self.resources.write_daemon_file(kept={"snapshot": snapshot})
 
