@@ -1,8 +1,8 @@
 """Keep the documents' tables of the daemon's options up to date: they are made from the
 declarations.
 
-python tools/option_tables.py --check    exit 1 if a file differs from wheeld/config/settings.py
-python tools/option_tables.py --write    bring the files up to date
+python -m tools.option_tables --check    exit 1 if a file differs from wheeld/config/settings.py
+python -m tools.option_tables --write    bring the files up to date
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import sys
 import textwrap
 
-from generated import ROOT, settle
+from tools.generated import ROOT, settle
 from wheeld.config.options import Option
 from wheeld.config.settings import OPTIONS
 

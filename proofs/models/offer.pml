@@ -669,7 +669,7 @@ end_serving:
             row = DYING;
             detach_asked = true /* wheeld/clock/guard.py:ClockGuard.reap */
         }
-    :: atomic { clock_gone -> /* wheeld/clock/guard.py:ClockGuard._restart */
+    :: atomic { clock_gone -> /* wheeld/clock/guard.py:ClockGuard._run */
             clock_gone = false;
             detach_asked = row == DYING /* wheeld/clock/guard.py:ClockGuard.ask */
         }

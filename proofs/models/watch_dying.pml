@@ -316,7 +316,7 @@ proctype Clock()
     byte slot, g;
     goto turn;
 died:
-    atomic { /* wheeld/clock/guard.py:ClockGuard._restart */
+    atomic { /* wheeld/clock/guard.py:ClockGuard._run */
         clock_runs = false;
         clock_gone = true;
         leaving = false;
