@@ -402,7 +402,7 @@ end_serving:
             served[0] = HEIR;
             row = ACTIVE
         }
-    :: clock_gone && !reaped -> start_clock() /* wheeld/clock/link.py:ClockLink._read to its end */
+    :: clock_gone && !reaped -> start_clock() /* wheeld/clock/guard.py:ClockGuard._run to its end */
     :: !died -> /* killed; the clock follows, and the next one waits for its lock */
         died = true;
         supervisor_dies = true;
