@@ -8,11 +8,12 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from wheeld.processes import descriptors, inherited, lean, spawn
+from wheeld.processes import descriptors, inherited, spawn
 
 _EXTRA: Final = ("typer", "rich", "psutil")
 """What the extra `daemon` brings."""
-_WITHOUT_CLOCK: Final = {"--help", "--check"}
+_HELP: Final = {"-h", "--help"}
+_WITHOUT_CLOCK: Final = {*_HELP, "--check"}
 
 
 def main() -> None:
@@ -40,7 +41,6 @@ def main() -> None:
 
 def _private_daemon() -> Callable[[], None]:
     """Run an embedded daemon, which does not load the command line."""
-    lean.load_asyncio()
     from wheeld.supervisor import launch  # loads numpy
 
     return launch.main
@@ -53,15 +53,13 @@ def _command() -> Callable[[], None]:
                 f"wheeld: {name} is not installed, only the client is; for the daemon and its "
                 "commands: pip install 'wheeld[daemon]'"
             )
-    if sys.argv[1:2] == ["start"]:
-        lean.load_asyncio()
-        from wheeld.cli import plain_start  # loads numpy
+    help_only = "_WHEELD_COMPLETE" in os.environ or _HELP.intersection(sys.argv)
+    if sys.argv[1:2] == ["start"] and not help_only:
+        from wheeld.supervisor import launch  # loads numpy
 
-        if (run := plain_start.command(sys.argv[2:])) is not None:
-            return run
-        from wheeld.cli.start import app
-    else:
-        from wheeld.cli.app import app  # as well, and all commands
+        return functools.partial(launch.start, sys.argv[2:])
+    from wheeld.cli.app import app  # as well, and all commands
+
     return functools.partial(app, prog_name="wheeld")
 
 

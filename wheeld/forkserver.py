@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import functools
 import gc
 import json
 import os
@@ -22,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wheeld import embedding
-from wheeld.processes import descriptors, inherited, lean, spawn, titles
+from wheeld.processes import descriptors, inherited, spawn, titles
 from wheeld_core import trust
 from wheeld_core.errors import WheelError
 
@@ -213,8 +212,6 @@ class DaemonForker:
 
     def _fork(self, request: dict[str, Any], output: int) -> Callable[[], None] | None:
         kind = request["words"][0]
-        if kind == START and START not in self._mains:
-            self._mains[START] = _command_line()
         theirs, result = os.pipe()
         if not (pid := os.fork()):
             for fd in (theirs, result, self._parent, self._channel.detach()):
@@ -233,25 +230,11 @@ class DaemonForker:
         return None
 
 
-def _command_line() -> Callable[[], None]:
-    """`wheeld start`, with everything that it loads when it parses a command line."""
-    from typer.main import get_command
-
-    from wheeld.cli.start import app
-
-    group = get_command(app)
-    start = group.get_command(group.make_context("wheeld", [START]), START)  # type: ignore[attr-defined]
-    start.make_context(START, [])
-    gc.freeze()
-    return functools.partial(app, prog_name="wheeld")
-
-
 def main() -> None:
     """Serve until the caller is gone; in a fork, be what was forked, and end as that does."""
     inherited.set_right()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()
-    lean.load_asyncio()
     import wheeld.clock.process  # noqa: F401 - loads numpy; the clocks share it
     from wheeld.supervisor import launch
 
@@ -261,7 +244,8 @@ def main() -> None:
     # Ctrl-C is for the caller, who ends us.
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as channel:  # a fork has let go of it
-        be = DaemonForker(channel, {spawn.PRIVATE: launch.main}).serve()
+        mains = {spawn.PRIVATE: launch.main, START: lambda: launch.start(sys.argv[2:])}
+        be = DaemonForker(channel, mains).serve()
     if be is None:
         return
     signal.signal(signal.SIGINT, interrupt)

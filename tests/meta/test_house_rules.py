@@ -75,8 +75,8 @@ def test_this_checkout_keeps_the_rules() -> None:
 
 
 def test_a_start_does_not_load_what_prints() -> None:
-    others = {"rich.console", "psutil", "pyarrow", "pyspark"}
-    code = f"import sys, wheeld.cli.start; print(sorted({others!r} & set(sys.modules)))"
+    others = {"typer", "rich", "psutil", "pyarrow", "pyspark"}
+    code = f"import sys, wheeld.supervisor.launch; print(sorted({others!r} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (result.stdout, result.stderr) == ("[]\n", "")
 

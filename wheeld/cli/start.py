@@ -1,6 +1,7 @@
-"""The command `wheeld start`, and the application that all commands are added to.
+"""The application that all commands are added to, and the description of `wheeld start`.
 
-Programs wait for a start, so this module loads no other command.
+The description is for --help, the manual page and the shells' completion;
+wheeld/supervisor/launch.py parses the command line and runs the daemon.
 """
 
 from __future__ import annotations
@@ -11,17 +12,19 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from wheeld import __version__
-from wheeld.cli.options import errors_to_exit, with_bare, wrap_help_once
+from wheeld.cli.options import wrap_help_once
 from wheeld.config.options import Option
 from wheeld.config.settings import OPTIONS
-from wheeld.supervisor.launch import launch
+from wheeld.supervisor import launch
 
+HELP: Final = ("-h", "--help")
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": [*HELP]},
 )
 _TYPES: Final = {"switch": bool, "directory": Path, "pools": list[str]}
 
@@ -65,7 +68,19 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@app.command(cls=with_bare({o.flag: o.bare for o in OPTIONS.values() if o.bare}))
+class _Start(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses only a request for help, and a line that is being completed."""
+        if ctx.resilient_parsing or set(args) & set(HELP):
+            return super().parse_args(ctx, args)
+        ctx.obj = args
+        return []
+
+    def invoke(self, ctx: Any) -> None:
+        launch.start(ctx.obj)
+
+
+@app.command(cls=_Start)
 @_with_options
 def start(
     *,
@@ -76,16 +91,7 @@ def start(
         Path | None,
         typer.Option(help="TOML file.", show_default="/etc/wheeld/NAME.toml, if it exists"),
     ] = None,
-    parent_pid: Annotated[
-        int | None, typer.Option(help="Stop when this process dies.", hidden=True)
-    ] = None,
-    remove_base: Annotated[
-        bool, typer.Option("--remove-base", help="Remove the runtime dir's parent.", hidden=True)
-    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings only.")] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Only check that it could start.", hidden=True)
-    ] = False,
     **given: Any,
 ) -> None:
     """Run a daemon in the foreground until SIGTERM, Ctrl-C or `wheeld stop`.
@@ -98,18 +104,6 @@ def start(
 
     Example: wheeld start --name shop --capacity 4000000 --metrics 127.0.0.1:9464
     """
-    given["pools"] = given["pools"] or None
-    if quiet:
-        given["log_level"] = "warning"
-    with errors_to_exit():
-        launch(
-            given,
-            config,
-            parent_pid=parent_pid,
-            remove_base=remove_base,
-            fresh=fresh,
-            check=check,
-        )
 
 
 wrap_help_once(app)
