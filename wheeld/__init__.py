@@ -2,19 +2,20 @@
 
 Start a daemon with the command `wheeld start`, or a private one for this program with
 `wheeld.embedded()`; use it through `wheeld_client`. `wheeld.advance()` moves a virtual clock.
+
+A start passes through `cli` (or `embedding`, `forkserver`), reads its options (`config`), makes
+or takes over its memory (`resources`, `tables`, `snapshot`), starts its `processes` (`clock`,
+`recorder`, `metrics`) and serves (`supervisor`). `fsck`, `doctor` and `demo` are commands.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from wheeld.embedding import EmbeddedDaemon, embedded
+    from wheeld.embedding import EmbeddedDaemon, advance, embedded
     from wheeld.forkserver import ForkServer
-    from wheeld.virtual import advance
 
 __all__ = ["EmbeddedDaemon", "ForkServer", "advance", "embedded"]
 __version__ = "0.1.0"
-
-_HOMES = {"advance": "virtual", "ForkServer": "forkserver"}
 
 
 def __getattr__(name: str) -> Any:
@@ -24,4 +25,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(f"wheeld.{_HOMES.get(name, 'embedding')}"), name)
+    home = "forkserver" if name == "ForkServer" else "embedding"
+    return getattr(importlib.import_module(f"wheeld.{home}"), name)

@@ -1,4 +1,4 @@
-"""A private daemon for one program."""
+"""A private daemon for one program; and moving the virtual clock of any daemon."""
 
 from __future__ import annotations
 
@@ -14,18 +14,57 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from wheeld import virtual
 from wheeld.processes import identity
 from wheeld.processes.spawn import PRIVATE
 from wheeld_core import runtime, segments, trust
+from wheeld_core.arguments import step_ns
+from wheeld_core.control import ask
+from wheeld_core.control.messages import Request
 from wheeld_core.errors import WheelError
 
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 TRACE_STOP_SECONDS = 600.0
 """Seconds for a daemon to stop: with a trace, its last records become Parquet first."""
+ADVANCE_SECONDS = 600.0
+"""Seconds to wait: a long advance takes a while, because the clock goes from bucket to bucket."""
 MOST_SAID = 65_536
 """Bytes of the last messages of a daemon that did not start."""
+
+
+def advance(name: str, seconds: float, *, runtime_dir: str | os.PathLike[str] | None = None) -> int:
+    """Move a daemon's virtual clock, from one due time to the next.
+
+    When it returns, everything that fell due on the way can be polled without waiting: `poll(0)`
+    returns it in order until nothing is left, each event with its own time in `fired`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the daemon, or the path of its runtime directory.
+    seconds : float
+        How far, 0 or more.
+    runtime_dir : path, optional
+        Directory that holds the runtime directory; default: the usual places.
+
+    Returns
+    -------
+    int
+        The virtual time, ns, as events and `status` have it.
+
+    Raises
+    ------
+    ValueError
+        It runs on the real clock, or `seconds` is negative or not a number.
+    DaemonNotRunning
+        There is none.
+    """
+    return advance_ns(name, step_ns(seconds), runtime_dir)
+
+
+def advance_ns(name: str, step: int, runtime_dir: str | os.PathLike[str] | None = None) -> int:
+    directory = runtime.find(name, runtime_dir)
+    return int(ask(directory, Request.ADVANCE, ADVANCE_SECONDS, ns=step)["now_ns"])
 
 
 class EmbeddedDaemon(str):
@@ -35,10 +74,10 @@ class EmbeddedDaemon(str):
 
     def advance(self, seconds: float) -> int:
         """Move its virtual clock, as `wheeld.advance` does; returns the virtual time, ns."""
-        return virtual.advance(self, seconds)
+        return advance(self, seconds)
 
     def _advance_ns(self, step: int) -> int:
-        return virtual.advance_ns(self, step)
+        return advance_ns(self, step)
 
 
 @contextlib.contextmanager

@@ -86,3 +86,11 @@ def readable_bytes(size: int) -> str:
     """Format bytes in a suitable unit."""
     unit = next((unit for unit in "GMK" if abs(size) >= _BYTES[unit]), "")
     return f"{size / _BYTES[unit]:,.1f} {unit}iB" if unit else f"{size} bytes"
+
+
+def duration(ns: int) -> str:
+    """A time with three digits, in a suitable unit."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns} ns"

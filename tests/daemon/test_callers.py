@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from daemons import Daemon, until
-from wheeld.callers import HEARD_AT_ONCE, Callers, OneForAll
+from wheeld.processes.callers import HEARD_AT_ONCE, Callers, OneForAll
 from wheeld_client import connect
 
 CROWD, HONEST = 1001, 1002

@@ -18,8 +18,8 @@ import pytest
 from commands import LONG, Daemon, well, wheeld_command
 from common_fixtures import started_command
 from scrapes import ask, fetch, needs_prometheus, prometheus, value
-from wheeld.health import clock_trouble, examine
 from wheeld.metrics.declarations import METRICS, table
+from wheeld.supervisor.health import clock_trouble, examine
 from wheeld_client import connect
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +106,7 @@ def test_health(daemon: Daemon) -> None:
     gone = wheeld_command("health", "--json", *where)
     assert gone.returncode == 1
     assert json.loads(gone.stdout)["ok"] is False
-    assert wheeld_command("health", "--max-lateness", "5 apples").returncode == 1
+    assert wheeld_command("health", "--max-lateness", "5 apples").returncode == 2
 
 
 @pytest.mark.parametrize(

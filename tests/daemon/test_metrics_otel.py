@@ -169,7 +169,9 @@ def test_it_goes_on(daemon: Daemon) -> None:
 
 
 def test_what_goes_wrong(daemon: Daemon) -> None:
-    assert "expected a URL, such as http://" in badly("metrics", "--otlp", "there", *daemon.where)
+    assert "expected a URL, such as http://" in badly(
+        "metrics", "--otlp", "there", *daemon.where, code=2
+    )
     environment = {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"}
     done = wheeld_command("metrics", "--otlp", "--once", *daemon.where, **environment)
     assert (done.returncode, done.stdout) == (1, "")

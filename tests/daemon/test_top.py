@@ -19,8 +19,7 @@ from rich.console import Console
 
 from commands import LONG, badly, well
 from common_fixtures import embedded
-from wheeld.top.figures import SORTS, compare, ordered
-from wheeld.top.screen import number, screen
+from wheeld.cli.top import SORTS, compare, number, ordered, screen
 from wheeld_client import connect
 from wheeld_core.control import ask
 from wheeld_core.control.messages import Request
@@ -140,8 +139,8 @@ def test_once(daemon: Any) -> None:
         assert "requests" in text
         found = json.loads(well("top", "--json", *where, "--sort", "late"))
         assert [worker["name"] for worker in found["workers"]] == ["web-1"]
-    assert "expected one of name, pending" in badly("top", "--sort", "color", *where)
-    assert "expected 10ms to 1h" in badly("top", *where[:2], "--interval", "1ms")
+    assert "expected one of name, pending" in badly("top", "--sort", "color", *where, code=2)
+    assert "expected 10ms to 1h" in badly("top", *where[:2], "--interval", "1ms", code=2)
 
 
 def test_in_a_terminal(daemon: Any) -> None:

@@ -130,6 +130,11 @@ def test_headers() -> None:
     assert circle(rooms) == []
 
 
+def test_the_daemon_has_few_rooms() -> None:
+    inside = {path.stem for path in (ROOT / "wheeld").iterdir() if path.suffix in ("", ".py")}
+    assert len({room for room in inside if not room.startswith("_")}) <= 15
+
+
 def test_sizes() -> None:
     sizes = {
         str(room.relative_to(ROOT)): sum(

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from wheeld.service import plan
+from wheeld.cli.service import plan
 
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 TOOLS: Final = ("systemd-nspawn", "unshare", "mount", "chroot", "ldconfig", "systemd-sysusers")

@@ -18,9 +18,7 @@ from typing import Any
 from rich.console import Console
 
 import wheeld
-from wheeld.top.figures import compare
-from wheeld.top.live import look
-from wheeld.top.screen import screen
+from wheeld.cli.top import compare, look, screen
 from wheeld_client import MemoryPool, Timers, connect
 from wheeld_core.control import ask
 from wheeld_core.control.messages import Request

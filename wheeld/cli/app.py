@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from wheeld import listing, pending, virtual
 from wheeld.cli import (
     checks as checks_cli,
     daemons as daemons_cli,
     ending as ending_cli,
+    listing,
+    pending,
     service as service_cli,
     shell as shell_cli,
     watching as watching_cli,
@@ -30,6 +31,7 @@ from wheeld.cli.options import (
 from wheeld.cli.start import app as app
 from wheeld.config.settings import ConfigError
 from wheeld.demo import command as demo_command
+from wheeld.embedding import advance_ns
 from wheeld_core import runtime
 from wheeld_core.control import ask
 from wheeld_core.control.messages import Request
@@ -78,7 +80,7 @@ def advance(
     Example: wheeld advance 30s --name test
     """
     with errors_to_exit():
-        now = virtual.advance_ns(name, duration_ns(duration), runtime_dir)
+        now = advance_ns(name, duration_ns(duration), runtime_dir)
     typer.echo(json.dumps({"now_ns": now}, indent=1) if as_json else f"{now} ns")
 
 

@@ -1,20 +1,147 @@
-"""The command `wheeld install-service`."""
+"""What makes a daemon a service of systemd: the files, where they go, and the commands after that.
+
+`wheeld install-service` shows a plan, or carries it out. The files come with the package
+(`share/wheeld/systemd`); in a checkout they are in its folder `systemd/`.
+"""
 
 from __future__ import annotations
 
 import difflib
+import importlib.metadata
 import json
 import os
+import re
 import shutil
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from wheeld.cli.options import Json, errors_to_exit
-from wheeld.service import Installation, PlannedFile, plan
 from wheeld_core.errors import WheelError
+
+UNIT: Final = "wheeld@.service"
+USER_UNIT: Final = "wheeld-user@.service"
+OPTIONS_FILE: Final = "default.toml"
+ACCOUNT: Final = "wheeld.sysusers"
+_CHECKOUT: Final = Path(__file__).parents[2] / "systemd"
+_PROGRAM: Final = "/usr/local/bin/wheeld"
+"""The path in the unit files, to be replaced by the program's."""
+_HIDDEN: Final = ("home", "root", "run/user", "tmp", "var/tmp")
+"""Directories that the system's unit cannot see (ProtectHome=, PrivateTmp=)."""
+
+
+@dataclass(frozen=True)
+class PlannedFile:
+    """A file of the service."""
+
+    path: Path
+    text: str
+    is_users: bool = False
+    """Once it exists it belongs to the administrator and is never replaced."""
+
+    @property
+    def state(self) -> str:
+        """`new`, `unchanged`, `kept` (an existing file of the administrator) or `differs`."""
+        try:
+            found = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return "new"
+        return "kept" if self.is_users else "unchanged" if found == self.text else "differs"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What an installation does."""
+
+    files: tuple[PlannedFile, ...]
+    commands: tuple[str, ...]
+    """For the user to run after the files were written."""
+    notes: tuple[str, ...] = ()
+
+
+def plan(name: str, program: str, *, for_user: bool, root: Path = Path("/")) -> Installation:
+    """The plan for running the daemon `name` as a service.
+
+    Parameters
+    ----------
+    name : str
+        Of the daemon; its unit is `wheeld@NAME`.
+    program : str
+        Absolute path of the command `wheeld`.
+    for_user : bool
+        A service of the calling user, instead of a system service.
+    root : Path
+        The root directory, if not `/`, for an image or a test.
+
+    Raises
+    ------
+    WheelError
+        The name is not allowed in the name of a unit, or the unit could not see the program.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+        raise WheelError(
+            f"name {name!r}: expected letters, digits, '_', '.' and '-', as in the name of a unit"
+        )
+    return _users_plan(name, program) if for_user else _systems_plan(name, program, root)
+
+
+def _systems_plan(name: str, program: str, root: Path) -> Installation:
+    if program.startswith(tuple(f"/{folder}/" for folder in _HIDDEN)):
+        raise WheelError(
+            f"the program is {program}, which the service cannot see (ProtectHome=, PrivateTmp=): "
+            "install wheeld into a virtual environment elsewhere, such as /opt/wheeld, and run "
+            "/opt/wheeld/bin/wheeld install-service"
+        )
+    etc = root / "etc"
+    files = (
+        PlannedFile(etc / "sysusers.d/wheeld.conf", _text(ACCOUNT)),
+        PlannedFile(etc / "systemd/system" / UNIT, _unit(UNIT, program)),
+        PlannedFile(etc / f"wheeld/{name}.toml", _text(OPTIONS_FILE), is_users=True),
+    )
+    commands = (
+        "systemd-sysusers wheeld.conf",
+        "systemctl daemon-reload",
+        f"systemctl enable --now wheeld@{name}",
+    )
+    return Installation(files, commands)
+
+
+def _users_plan(name: str, program: str) -> Installation:
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    files = (
+        PlannedFile(home / "systemd/user" / UNIT, _unit(USER_UNIT, program)),
+        PlannedFile(home / f"wheeld/{name}.toml", _text(OPTIONS_FILE), is_users=True),
+    )
+    commands = ("systemctl --user daemon-reload", f"systemctl --user enable --now wheeld@{name}")
+    notes = (
+        "logind removes the shared memory of a user who has logged out from everywhere: set "
+        "RemoveIPC=no in /etc/systemd/logind.conf, or `loginctl enable-linger`.",
+    )
+    return Installation(files, commands, notes)
+
+
+def _unit(name: str, program: str) -> str:
+    return _text(name).replace(_PROGRAM, program)
+
+
+def _text(name: str) -> str:
+    for path in _places(name):
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    raise WheelError(f"this installation of wheeld has no {name}: install it again")
+
+
+def _places(name: str) -> Iterator[Path]:
+    """Where a file of the service may be; that of a checkout comes first, as it matches the
+    code."""
+    yield _CHECKOUT / name
+    for file in importlib.metadata.files("wheeld") or ():
+        if file.parts[-3:] == ("wheeld", "systemd", name):
+            yield Path(str(file.locate()))
 
 
 def install_service(

@@ -6,6 +6,7 @@ wheeld/supervisor/launch.py parses the command line and runs the daemon.
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand
 
-from wheeld import __version__
 from wheeld.cli.options import wrap_help_once
 from wheeld.config.options import Option
 from wheeld.config.settings import OPTIONS
@@ -31,7 +31,7 @@ _TYPES: Final = {"switch": bool, "directory": Path, "pools": list[str]}
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"wheeld {__version__}")
+        typer.echo(f"wheeld {importlib.metadata.version('wheeld')}")
         raise typer.Exit
 
 

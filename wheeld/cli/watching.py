@@ -15,12 +15,12 @@ import typer
 from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
 from wheeld.config import addresses
 from wheeld.config.settings import ConfigError
-from wheeld.health import Health, examine
-from wheeld.listing import duration
+from wheeld.supervisor.health import Health, examine
 from wheeld_core import runtime
 from wheeld_core.control import ask
 from wheeld_core.control.messages import Request
 from wheeld_core.errors import WheelError
+from wheeld_core.units import duration
 
 ANSWER_SECONDS = 5.0
 SHORTEST_LOOK, LONGEST_LOOK = 0.01, 3600.0
@@ -168,24 +168,22 @@ def top(
     """
     from rich.console import Console
 
-    from wheeld.top import live
-    from wheeld.top.figures import SORTS, ordered
-    from wheeld.top.screen import screen
+    from wheeld.cli import top as shown
 
     with errors_to_exit():
-        if sort not in SORTS:
-            raise ConfigError(f"--sort {sort}: expected one of {', '.join(SORTS)}")
+        if sort not in shown.SORTS:
+            raise ConfigError(f"--sort {sort}: expected one of {', '.join(shown.SORTS)}")
         seconds = duration_ns(interval, "--interval") / 1e9
         if not SHORTEST_LOOK <= seconds <= LONGEST_LOOK:
             raise ConfigError(f"--interval {interval}: expected 10ms to 1h")
         console = Console(highlight=False)
         with contextlib.suppress(KeyboardInterrupt):
             if not (once or as_json) and console.is_terminal:
-                live.watch(lambda: _status(name, runtime_dir), seconds, sort, console)
+                shown.watch(lambda: _status(name, runtime_dir), seconds, sort, console)
                 return
-            found = live.once(lambda: _status(name, runtime_dir), seconds)
-            found["workers"] = ordered(found["workers"], sort)
+            found = shown.once(lambda: _status(name, runtime_dir), seconds)
+            found["workers"] = shown.ordered(found["workers"], sort)
             if as_json:
                 typer.echo(json.dumps(found, indent=1))
             else:
-                console.print(screen(found, sort))
+                console.print(shown.screen(found, sort))

@@ -7,6 +7,7 @@ SDK.
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +30,6 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
-from wheeld import __version__
 from wheeld.metrics.declarations import METRICS, UP, Metric, values
 from wheeld.metrics.exponential import SCHEMA, rebucketed
 from wheeld_core.errors import WheelError
@@ -224,7 +224,8 @@ class Export:
         ours = {"service.name": "wheeld", "service.instance.id": daemon}
         resource = Resource.create({k: v for k, v in ours.items() if k not in known})
         self._provider = MeterProvider([self._reader], resource, shutdown_on_exit=False)
-        _add_instruments(self._provider.get_meter("wheeld", __version__), reading)
+        version = importlib.metadata.version("wheeld")
+        _add_instruments(self._provider.get_meter("wheeld", version), reading)
 
     def now(self) -> bool:
         """Export at once; whether the receiver has taken it."""

@@ -26,10 +26,10 @@ from typing import Any, Final
 
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 
-from wheeld.callers import Callers, OneForAll
 from wheeld.config import addresses
 from wheeld.metrics import protobuf
 from wheeld.metrics.prometheus import registry
+from wheeld.processes.callers import Callers, OneForAll
 from wheeld_core.errors import WheelError
 
 CONNECTION_SECONDS: Final = 20.0

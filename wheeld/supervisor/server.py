@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from wheeld.callers import OneForAll
 from wheeld.clock.guard import ClockGuard
 from wheeld.config.reload import reloaded
 from wheeld.config.settings import Config
 from wheeld.metrics.guard import ExporterGuard
 from wheeld.processes import descriptors, identity, notify, signals
+from wheeld.processes.callers import OneForAll
 from wheeld.processes.messages import Order
 from wheeld.recorder.guard import RecorderGuard
 from wheeld.resources import handover, leftovers

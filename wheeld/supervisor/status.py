@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wheeld import health
 from wheeld.clock.guard import ClockGuard
 from wheeld.config.settings import OPTIONS
 from wheeld.processes.identity import stat_fields
 from wheeld.resources.owned import Resources
 from wheeld.resources.vital_signs import own_pid_namespace
+from wheeld.supervisor import health
 from wheeld.supervisor.workers.workers import Workers
 from wheeld.tables import worker_figures
 from wheeld.tables.registry import Tenant

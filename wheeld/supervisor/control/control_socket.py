@@ -14,8 +14,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from wheeld import callers
-from wheeld.processes import descriptors
+from wheeld.processes import callers, descriptors
 from wheeld.resources.owned import Resources
 from wheeld.supervisor.access import Caller, caller_of
 from wheeld.supervisor.workers.workers import Workers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from wheeld.listing import duration
+from wheeld_core.units import duration
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wheeld_core.units import mebibytes, readable_bytes
+from wheeld_core.units import duration, mebibytes, readable_bytes
 
 
 def status_text(status: dict[str, Any]) -> str:
@@ -34,10 +34,10 @@ def status_text(status: dict[str, Any]) -> str:
         lines.append(f"  virtual now {status['virtual_now_ns']} ns")
     if status["purgatories"]:
         lines.append(f"  purgatories {len(status['purgatories'])}")
-        lines += [f"    {_purgatory_text(purgatory)}" for purgatory in status["purgatories"]]
+        lines += [f"    {purgatory_text(purgatory)}" for purgatory in status["purgatories"]]
     if status["pools"]:
         lines.append(f"  pools       {len(status['pools'])}")
-        lines += [f"    {_pool_text(pool)}" for pool in status["pools"]]
+        lines += [f"    {pool_text(pool)}" for pool in status["pools"]]
     if status["words"]["used"]:
         words = status["words"]
         lines.append(f"  words       {words['used']:,} of {words['possible']:,}")
@@ -70,14 +70,6 @@ def _percentiles(found: dict[str, Any]) -> str:
     return f"{'   '.join(shown)}   of {found['count']:,}"
 
 
-def duration(ns: int) -> str:
-    """A time with three digits, in a suitable unit."""
-    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
-        if ns >= size:
-            return f"{ns / size:.3g} {unit}"
-    return f"{ns} ns"
-
-
 def _trace_lines(trace: dict[str, Any]) -> list[str]:
     """The state of the trace, in two lines or three."""
     recorder = f"recorder pid {trace['recorder_pid']}" if trace["recorder_pid"] else "NO RECORDER"
@@ -95,7 +87,7 @@ def _metrics_text(metrics: dict[str, Any]) -> str:
     return f"http://{metrics['address']}/metrics"
 
 
-def _purgatory_text(purgatory: dict[str, Any]) -> str:
+def purgatory_text(purgatory: dict[str, Any]) -> str:
     """One name in one line; a worker may have written anything there."""
     name = "".join(c if c.isprintable() else "\ufffd" for c in purgatory["name"])
     return (
@@ -104,7 +96,7 @@ def _purgatory_text(purgatory: dict[str, Any]) -> str:
     )
 
 
-def _pool_text(pool: dict[str, Any]) -> str:
+def pool_text(pool: dict[str, Any]) -> str:
     """One pool in one line."""
     text = f"{pool['name']:<28} {readable_bytes(pool['used'])} of {readable_bytes(pool['size'])}"
     text += " strictly" if pool["strict"] else ""

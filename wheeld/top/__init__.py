@@ -1,1 +1,0 @@
-"""`wheeld top`: what a daemon does now."""
