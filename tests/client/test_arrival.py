@@ -13,7 +13,7 @@ import pytest
 
 from common_fixtures import daemon_process
 from daemons import Daemon, until
-from wheeld.fsck import source as fsck_source
+from wheeld.resources.remains import DaemonMemory
 from wheeld_client import AsyncTimers, DaemonNotRunning, Observer, WheelError, connect
 from wheeld_core import presence, segments
 
@@ -130,7 +130,7 @@ def test_another_shared_memory(
     for look in (
         lambda: connect(str(daemon.directory)),
         lambda: Observer(str(daemon.directory)),
-        lambda: fsck_source.DaemonMemory(daemon.directory).headers(),
+        lambda: DaemonMemory(daemon.directory).headers(),
     ):
         with pytest.raises(WheelError, match=r"another .* than the daemon.*--ipc=host"):
             look()

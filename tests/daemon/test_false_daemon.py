@@ -13,7 +13,7 @@ import pytest
 from fake_supervisor import StandIn
 from local_wheel import LocalWheel
 from strangers import NOBODY, as_root, as_user, run_as_stranger
-from wheeld.fsck import source as fsck_source
+from wheeld.resources import remains
 from wheeld_client import Timers, connect
 from wheeld_client.timers.observer import Observer
 from wheeld_core import _native, control, runtime, segments, trust
@@ -33,7 +33,7 @@ def place(runtime_dir: Path) -> Path:
 
 def refused(directory: Path, words: str) -> None:
     for name, base in (("default", directory.parent), (str(directory), None)):
-        for use in (connect, Observer, runtime.find, fsck_source.find):
+        for use in (connect, Observer, runtime.find, remains.find):
             with pytest.raises(PermissionError, match=words):
                 use(name, runtime_dir=base)
     with pytest.raises(PermissionError, match=words):

@@ -15,7 +15,7 @@ from daemons import Daemon, until
 from remotes import Remote
 from strangers import GROUP, OTHER, as_root, member
 from wheeld.fsck import run as fsck
-from wheeld.resources import leftovers
+from wheeld.resources import takeover
 from wheeld_client import connect
 from wheeld_client.timers.observer import Observer
 
@@ -141,7 +141,7 @@ def test_a_file_that_others_may_write_says_nothing(tmp_path: Path) -> None:
     path = tmp_path / "daemon.json"
     path.write_text('{"segment_prefix": "x"}')
     path.chmod(0o644)
-    assert leftovers._facts(tmp_path) == {"segment_prefix": "x"}
+    assert takeover._facts(tmp_path) == {"segment_prefix": "x"}
     for mode in (0o664, 0o646):
         path.chmod(mode)
-        assert leftovers._facts(tmp_path) == {}
+        assert takeover._facts(tmp_path) == {}

@@ -18,7 +18,7 @@ from daemons import Daemon, until
 from remotes import Remote, RemoteError
 from strangers import GROUP, OTHER, as_root, member, run_as_stranger
 from wheeld.config.settings import Config, ConfigError
-from wheeld.resources import leftovers
+from wheeld.resources import takeover
 from wheeld.snapshot.file import read
 from wheeld.supervisor import logs
 from wheeld.tables.registry import ANY_UID, Registry, Tenant
@@ -132,10 +132,10 @@ def test_members_hide_no_wheel(daemon: Daemon, holder: str) -> None:
                 assert locker.stdout is not None
                 assert locker.stdout.readline() == b"done\n"
                 if who:
-                    assert leftovers._stray(daemon.directory, daemon.name) == prefix
+                    assert takeover._stray(daemon.directory, daemon.name) == prefix
                 else:
                     with pytest.raises(WheelError, match=f"pid {daemon.pid}. already runs and"):
-                        leftovers._stray(daemon.directory, daemon.name)
+                        takeover._stray(daemon.directory, daemon.name)
             finally:
                 locker.kill()
         os.kill(daemon.pid, signal.SIGKILL) if not who else None

@@ -19,7 +19,7 @@ from remotes import Remote
 from strangers import AS_ITSELF, NOBODY, as_root, as_user
 from wheeld.config.settings import Config
 from wheeld.fsck import run as fsck
-from wheeld.resources import leftovers
+from wheeld.resources import takeover
 from wheeld.resources.owned import Resources
 from wheeld_client import connect
 from wheeld_core import segments
@@ -157,7 +157,7 @@ def test_a_name_that_was_foreseen(daemon: Daemon, monkeypatch: pytest.MonkeyPatc
     name, mine = segments.create_unguessable(stem, 4096)
     assert name == f"{stem}-{free}"
     tokens = iter([taken, taken, free])
-    prefix = leftovers.new_prefix(daemon.directory, daemon.name)
+    prefix = takeover.new_prefix(daemon.directory, daemon.name)
     segments.create(f"{prefix}slots", 4096)
     config = Config(daemon.name, capacity=1024, runtime_dir=str(daemon.base)).check()
     resources = Resources(config)

@@ -11,7 +11,7 @@ import pytest
 from wheeld.doctor import leftovers, machine as checks, systemd
 from wheeld.doctor.machine import Finding
 from wheeld.doctor.run import Diagnosis
-from wheeld.resources.vital_signs import INITIAL_PID_NAMESPACE
+from wheeld.resources.remains import INITIAL_PID_NAMESPACE
 from wheeld_core import _native
 from wheeld_core.views import dtype_of
 

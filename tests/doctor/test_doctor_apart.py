@@ -19,8 +19,8 @@ from daemons import Daemon, until
 from remotes import Remote
 from wheeld.doctor import leftovers
 from wheeld.doctor.machine import Finding
-from wheeld.fsck import source as fsck_source
 from wheeld.processes import identity
+from wheeld.resources.remains import DaemonMemory, Use, own_pid_namespace, workers_use
 from wheeld_client import connect
 from wheeld_core.views import RegistryView
 
@@ -82,14 +82,16 @@ def test_a_supervisor_that_does_not_answer(daemon: Daemon) -> None:
 
 
 def test_fsck_repairs_nothing_under_a_worker_that_it_cannot_see(daemon: Daemon) -> None:
-    with Remote(daemon, worker="kept", on_death="keep") as worker:
+    with Remote(daemon, worker="one", on_death="keep") as worker:
+        patient = DaemonMemory(daemon.directory)
+        patient.headers()
+        registry, own = patient.memories().registry, own_pid_namespace()
+        assert patient.workers_live()
+        assert workers_use(registry, own + 1) == Use.UNSEEN
         worker.kill()
-    until(lambda: daemon.workers()["kept"]["state"] == "kept", "kept")
-    patient = fsck_source.DaemonMemory(daemon.directory)
-    patient.headers()
+    until(lambda: daemon.workers()["one"]["state"] == "kept", "kept")
     assert not patient.workers_live()
-    patient.facts["pid_namespace"] -= 1
-    assert patient.workers_live()
+    assert workers_use(registry, own + 1) == Use.DEAD
 
 
 def test_what_is_proven_dead_may_be_removed(daemon: Daemon) -> None:
@@ -111,15 +113,18 @@ def test_what_cannot_be_seen_is_not_dead(tmp_path: Path) -> None:
     shm.mkdir()
     proc.mkdir()
 
-    def left(boot: str = "boot-1", of_the_daemon: int | None = None) -> Finding:
-        theirs = {} if of_the_daemon is None else {PREFIX: of_the_daemon}
-        return leftovers.segments(shm, proc, boot, os.getuid(), own, theirs)
+    def left(boot: str = "boot-1", of_the_daemon: int = 0) -> Finding:
+        if table is not None:
+            table.header["pid_ns"] = of_the_daemon
+        return leftovers.segments(shm, proc, boot, os.getuid(), own)
 
     segment(shm, "wheel")
+    table: RegistryView | None = None
     unknown = left()
     segment(shm, "registry")
     with (shm / f"{PREFIX}registry").open("r+b") as file:
-        rows = RegistryView(memory := mmap.mmap(file.fileno(), 0)).rows
+        table = RegistryView(memory := mmap.mmap(file.fileno(), 0))
+        rows = table.rows
         rows["pid"][0], rows["start_time"][0], rows["state"][0] = 2**22 - 1, 1, 2
         for finding in (unknown, left(), left(of_the_daemon=own + 1)):
             assert_bad(finding, "note", PREFIX, "cannot tell", "check from there")
@@ -132,7 +137,8 @@ def test_what_cannot_be_seen_is_not_dead(tmp_path: Path) -> None:
         rows["state"][0] = 0
         assert left(of_the_daemon=own + 1).status == "warning"  # nobody was left there
         del rows
+        table = None
         memory.close()
     with (shm / f"{PREFIX}wheel").open() as wheel:
         fcntl.flock(wheel, fcntl.LOCK_EX)
-        assert left(of_the_daemon=own + 1).status == "ok"
+        assert left().status == "ok"

@@ -21,7 +21,7 @@ from common_fixtures import started_command
 from fsck_wheels import FullWheel, Local, remains
 from wheeld.doctor import live, run as doctor
 from wheeld.doctor.live import Clock, ObservedWorker, ProcStat, Vitals
-from wheeld.fsck import source as fsck_source
+from wheeld.resources.remains import DaemonMemory
 from wheeld.tables.registry import RowState
 from wheeld_client import connect
 
@@ -238,7 +238,7 @@ def test_doctor_of_a_dead_daemon(daemon_name: str, runtime_dir: Path) -> None:
 
 
 def test_doctor_names_damaged_segments(daemon: Daemon) -> None:
-    patient = fsck_source.DaemonMemory(daemon.directory)
+    patient = DaemonMemory(daemon.directory)
     path = Path("/dev/shm") / f"{patient.prefix}slots"
     path.chmod(0o666)
     found = {finding.name: finding for finding in doctor.run(str(daemon.directory)).findings}

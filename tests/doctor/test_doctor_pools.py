@@ -21,12 +21,12 @@ from remotes import Remote
 from shared_words import Shared
 from wheeld.config.settings import Config
 from wheeld.doctor import (
-    leftovers as doctor_leftovers,
     live as doctor_live,
     pools as checks,
     run as doctor,
 )
 from wheeld.doctor.pools import PoolVitals
+from wheeld.resources import remains
 from wheeld.tables import sharing
 from wheeld_core import _native, segments
 
@@ -186,5 +186,5 @@ def test_what_a_start_without_room_says(
 @pytest.mark.parametrize("kind", ["watch", "pools"])
 def test_left_segments(tmp_path: Path, kind: str) -> None:
     put(tmp_path / f"wheeld-shop-0123456789ab-{kind}", "")
-    (group,) = doctor_leftovers.groups(tmp_path, os.getuid())
+    (group,) = remains.groups(tmp_path, os.getuid())
     assert (group.name, group.kinds) == ("shop", [kind])

@@ -99,7 +99,9 @@ def test_no_daemon(daemon_name: str, runtime_dir: Path) -> None:
     directory.mkdir()
     (directory / "daemon.json").write_text("{")
     assert "names no shared memory" in could_not(*where)
-    (directory / "daemon.json").write_text(json.dumps({"segment_prefix": "wheeld-none-"}))
+    (directory / "daemon.json").write_text(
+        json.dumps({"segment_prefix": "wheeld-none-0123456789ab-"})
+    )
     assert "is gone" in could_not(*where)
 
 

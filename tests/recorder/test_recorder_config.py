@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from wheeld.config.settings import Config, ConfigError, load
-from wheeld.doctor import leftovers as doctor_leftovers, trace as doctor_trace
+from wheeld.doctor import trace as doctor_trace
 from wheeld.embedding import _options
-from wheeld.fsck.source import DaemonMemory
 from wheeld.resources import trace_segment as segment
 from wheeld.resources.owned import Resources
+from wheeld.resources.remains import DaemonMemory, groups
 from wheeld_core import _native, segments
 from wheeld_core.errors import WheelError
 from wheeld_core.views import record
@@ -189,8 +189,7 @@ def test_damaged(config: Config, caplog: pytest.LogCaptureFixture, case: str) ->
     damage, why = DAMAGE[case]
     left = leave(config)
     damage(left.memories["trace"])
-    found = DaemonMemory(left.directory).headers()[0]
-    texts = [found.text(i) for i in range(len(found.keys))]
+    texts = DaemonMemory(left.directory).headers()
     assert len(texts) == 1
     assert f"{left.segment_prefix}trace" in texts[0]
     if case not in ("not ready", "another version", "another daemon's"):
@@ -205,7 +204,7 @@ def test_damaged(config: Config, caplog: pytest.LogCaptureFixture, case: str) ->
 def test_fsck_of_a_sound_one(config: Config) -> None:
     for size in (16, 64, 1024):
         left = leave(replace(config, trace_ring=size))
-        assert len(DaemonMemory(left.directory).headers()[0].keys) == 0
+        assert DaemonMemory(left.directory).headers() == []
         memory = left.memories["trace"]
         header = record(memory, "trace")
         header["rec_head"], header["rec_tail"] = 2**64 - 3, size - 3
@@ -259,8 +258,6 @@ def test_doctor(changed: dict[str, Any], statuses: tuple[str, ...], words: str) 
 def test_left_segments(config: Config) -> None:
     left = leave(config)
     group = next(
-        group
-        for group in doctor_leftovers.groups(Path("/dev/shm"), 0)
-        if group.prefix == left.segment_prefix
+        group for group in groups(Path("/dev/shm"), 0) if group.prefix == left.segment_prefix
     )
     assert "trace" in group.kinds

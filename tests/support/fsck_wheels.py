@@ -12,11 +12,10 @@ import numpy as np
 from local_wheel import MS, SECOND, LocalWheel
 from shared_words import Shared
 from wheeld.fsck import run as fsck
-from wheeld.fsck.image import Damage, Memories, of_texts
 from wheeld.fsck.run import Findings
-from wheeld.fsck.source import size_faults
+from wheeld.resources.remains import Memories, head_faults, own_pid_namespace
 from wheeld_core import segments
-from wheeld_core.views import dtype_of, record, records
+from wheeld_core.views import RegistryView, dtype_of, record, records
 
 POOLS = (("requests", 65536, 1024, False), ("small", 1000, 1000, True))
 LANE = 16 * 64
@@ -35,7 +34,7 @@ class Local:
     def racing(self) -> bool:
         return self.is_racing
 
-    def headers(self) -> list[Damage]:
+    def headers(self) -> list[str]:
         wheel = self.wheel
         base = {
             "wheel": wheel.wheel_memory,
@@ -44,10 +43,10 @@ class Local:
             "watch": wheel.shared("watch"),
             "pools": wheel.shared("pools"),
         }
-        return [of_texts(size_faults(base))]
+        return head_faults(base)
 
     def memories(self) -> Memories | None:
-        if len(self.headers()[0].keys):
+        if self.headers():
             return None
         w, workers = self.wheel, dict(self.wheel.worker_memories)
         return Memories(
@@ -194,6 +193,7 @@ class Remains:
             **{f"worker-{row}": memory for row, memory in wheel.worker_memories.items()},
         }
         self.memories = {kind: self._copy(kind, memory) for kind, memory in memories.items()}
+        RegistryView(self.memories["registry"]).header["pid_ns"] = own_pid_namespace()
         self.write_daemon_file(segment_prefix=self.prefix)
         self.where = ("--name", name, "--runtime-dir", str(runtime_dir))
 

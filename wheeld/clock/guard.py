@@ -24,11 +24,11 @@ from wheeld.processes.children import ChildGuard
 from wheeld.processes.messages import Notice, Order
 from wheeld.processes.spawn import CLOCK
 from wheeld.resources.handover import Predecessor
-from wheeld.resources.leftovers import STOPPING
 from wheeld.resources.owned import Resources
 from wheeld_core import _native, runtime, trust
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
+from wheeld_core.presence import STOPPING
 
 log = logging.getLogger("wheeld")
 

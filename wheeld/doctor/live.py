@@ -17,8 +17,9 @@ import numpy as np
 
 from wheeld.doctor import bells as doctor_bells, pools as doctor_pools
 from wheeld.doctor.machine import Finding, ok
-from wheeld.fsck.image import ARMED, EXPIRED, NEVER, OFFERED, Memories, WheelImage
+from wheeld.fsck.image import ARMED, EXPIRED, NEVER, OFFERED, WheelImage
 from wheeld.processes.identity import stat_fields
+from wheeld.resources.remains import Memories
 from wheeld.tables import sharing
 from wheeld.tables.registry import RowState
 from wheeld_core.units import KIB, mebibytes

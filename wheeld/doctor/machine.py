@@ -15,7 +15,7 @@ from pathlib import Path
 
 from wheeld.processes import descriptors
 from wheeld.processes.cgroups import chain, memory_limit as memory_limit_of, read
-from wheeld.resources.vital_signs import INITIAL_PID_NAMESPACE
+from wheeld.resources.remains import INITIAL_PID_NAMESPACE
 from wheeld_core.units import mebibytes
 
 SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit")

@@ -21,14 +21,11 @@ from wheeld.doctor import (
     trace as doctor_trace,
 )
 from wheeld.doctor.machine import Finding
-from wheeld.fsck import source as fsck_source
-from wheeld.fsck.image import Memories
 from wheeld.processes.cgroups import read
-from wheeld.resources import room as space, vital_signs
+from wheeld.resources import remains, room as space
+from wheeld.resources.remains import DaemonMemory, Memories
 from wheeld.tables import sharing
 from wheeld_core import _native, runtime, segments
-from wheeld_core.control import ask
-from wheeld_core.control.messages import Request
 from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.views import WheelView
 
@@ -128,7 +125,7 @@ def run(
 class _Patient:
     """A daemon, alive or dead, and its memory."""
 
-    daemon: fsck_source.DaemonMemory
+    daemon: DaemonMemory
     faults: list[str]
     memories: Memories | None
 
@@ -138,20 +135,19 @@ class _Patient:
 
     def is_seen(self) -> bool:
         theirs = (self.daemon.status or {}).get("pid_namespace")
-        return self.pid is not None and theirs == vital_signs.own_pid_namespace()
+        return self.pid is not None and theirs == remains.own_pid_namespace()
 
 
 def _patient(name: str, runtime_dir: Path | None) -> _Patient | None:
     """The daemon; None if there is no trace of it."""
     try:
-        daemon = fsck_source.DaemonMemory(fsck_source.find(name, runtime_dir), ANSWER_SECONDS)
+        daemon = DaemonMemory(remains.find(name, runtime_dir), ANSWER_SECONDS)
     except DaemonNotRunning:
         return None
     try:
-        damage = daemon.headers()
+        faults = daemon.headers()
     except WheelError as error:
         return _Patient(daemon, [str(error)], None)
-    faults = [found.text(i) for found in damage for i in range(len(found.keys))]
     return _Patient(daemon, faults, daemon.memories())
 
 
@@ -208,9 +204,7 @@ def preflight(config: Config, host: Host, subject: Path) -> Iterator[Finding]:
         host.proc,
         boot,
         os.getuid(),
-        None,
-        doctor_leftovers.namespaces(bases),
-        config.name,
+        wanted=config.name,
     )
     yield doctor_leftovers.directories(
         bases,
@@ -223,8 +217,8 @@ def preflight(config: Config, host: Host, subject: Path) -> Iterator[Finding]:
 def answers(directory: Path) -> bool:
     """Does a daemon answer in this runtime directory?"""
     try:
-        return bool(ask(directory, Request.STATUS, ANSWER_SECONDS)["status"])
-    except (WheelError, OSError):
+        return remains.status_of(directory, ANSWER_SECONDS) is not None
+    except OSError:
         return False
 
 

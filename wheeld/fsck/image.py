@@ -8,7 +8,6 @@ one pass to the next, a record that was changing does not.
 
 from __future__ import annotations
 
-import mmap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from wheeld.resources.remains import Memories, geometry_of
 from wheeld.tables import sharing
 from wheeld_core import _native, packing
 from wheeld_core.packing import Phase, Stage
@@ -109,17 +109,6 @@ def of_texts(texts: list[str], salt: int = 0) -> Damage:
     keys = np.array([hash(text) & MASK64 for text in texts], np.uint64) ^ np.uint64(salt)
     nothing = np.full(len(texts), -1)
     return Damage(keys, nothing, nothing, texts.__getitem__)
-
-
-class Memories(NamedTuple):
-    """The mapped segments of one daemon."""
-
-    wheel: mmap.mmap
-    slots: mmap.mmap
-    registry: mmap.mmap
-    workers: dict[int, mmap.mmap]
-    watch: mmap.mmap
-    pools: mmap.mmap
 
 
 class RingCopy(NamedTuple):
@@ -339,8 +328,3 @@ def _clock_offsets(virtual: bool) -> Array:
     now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     others = (time.CLOCK_REALTIME, time.CLOCK_BOOTTIME)
     return np.array([0, *(now - time.clock_gettime_ns(clock) for clock in others), 0], np.int64)
-
-
-def geometry_of(header: Array) -> dict[str, int]:
-    names = ("capacity", "max_workers", "tick_ns", "wheel_bits", "payload_bytes", "virtual_clock")
-    return _native.geometry(**{name: int(header[name]) for name in names})

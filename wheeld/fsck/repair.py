@@ -10,18 +10,15 @@ import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wheeld.fsck import shared as fsck_shared
 from wheeld.resources import trace_segment as segment
-from wheeld.resources.leftovers import KINDS
+from wheeld.resources.remains import KINDS, DaemonMemory
 from wheeld.tables.registry import RowState
 from wheeld_core import _native, runtime, segments
 from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView
-
-if TYPE_CHECKING:
-    from wheeld.fsck.source import DaemonMemory
 
 
 def repair(daemon: DaemonMemory) -> None:
@@ -34,7 +31,7 @@ def repair(daemon: DaemonMemory) -> None:
         be trusted.
     """
     with _no_daemon(daemon.directory):
-        faults = [damage.text(i) for damage in daemon.headers() for i in range(len(damage.keys))]
+        faults = daemon.headers()
         memories = daemon.memories()
         if memories is None:
             raise WheelError(

@@ -21,8 +21,8 @@ from wheeld.fsck import (
     slots as fsck_checks,
     tables as fsck_tables,
 )
-from wheeld.fsck.image import Array, Damage, Memories, WheelImage
-from wheeld.fsck.source import DaemonMemory, find
+from wheeld.fsck.image import Array, Damage, WheelImage, of_texts
+from wheeld.resources.remains import DaemonMemory, Memories, find
 
 PAUSES = (0.02, 0.05, 0.1, 0.2)
 """Seconds between two passes over a live wheel with findings."""
@@ -56,7 +56,7 @@ class MemorySource(Protocol):
     def racing(self) -> bool:
         """Whether anybody writes to it."""
 
-    def headers(self) -> list[Damage]:
+    def headers(self) -> list[str]:
         """What is wrong with the segments themselves."""
 
     def memories(self) -> Memories | None:
@@ -200,7 +200,7 @@ def examine(
 def _look(source: MemorySource, live: bool, progress: Progress, wanted: Container[str]) -> _Pass:
     steps = len(CHECKS) + 2
     progress("headers", 0, steps)
-    headers = source.headers()
+    headers = [of_texts(source.headers())]
     found: dict[str, list[Damage]] = {"headers": headers, **{check: [] for check in CHECKS}}
     memories = source.memories()
     if memories is None:

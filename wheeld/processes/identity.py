@@ -107,9 +107,9 @@ def open_process(pid: int, known: int, pid_ns: int, uid: int | None = None) -> i
     return None
 
 
-def lives(pid: int, known: int, pid_ns: int) -> bool:
-    """Is it there?"""
-    if (pidfd := open_process(pid, known, pid_ns)) is None:
+def lives(pid: int, known: int, pid_ns: int, uid: int | None = None) -> bool:
+    """Is it there? Arguments as for `open_process`."""
+    if (pidfd := open_process(pid, known, pid_ns, uid)) is None:
         return False
     os.close(pidfd)
     return True

@@ -42,6 +42,7 @@ from wheeld.recorder.spool import (
     spools,
 )
 from wheeld.resources import ownership
+from wheeld.resources.remains import is_locked
 from wheeld.resources.trace_directory import SPOOL_FOLDER, make_again
 from wheeld_core import _native, runtime, segments
 from wheeld_core.control import Message
@@ -284,7 +285,7 @@ def abandoned(folder: Path, ours: Origin) -> list[Path]:
                 gone = not Path(segments.SHM_DIRECTORY, facts.segment).exists()
                 its = facts.origin
                 if its.daemon != ours.daemon:  # its /dev/shm may be another one
-                    gone &= not ownership.is_taken(ownership.of_trace(folder, its.daemon, its.host))
+                    gone &= not is_locked(ownership.of_trace(folder, its.daemon, its.host))
                 if gone and its.host == ours.host:
                     remove_fresh(folder, name.run)
                     remove_orphans(folder, name.run)

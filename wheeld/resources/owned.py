@@ -20,15 +20,14 @@ from typing import Any
 from wheeld.config.settings import Config
 from wheeld.resources import (
     backing,
-    leftovers,
     ownership,
     room,
+    takeover,
     trace_directory,
     trace_segment,
-    unseen,
-    vital_signs,
 )
 from wheeld.resources.handover import Handover
+from wheeld.resources.remains import own_pid_namespace
 from wheeld.snapshot import file as snapshot_file
 from wheeld.tables import sharing
 from wheeld.tables.heads import SHARED, SharedHeads, WorkerHead
@@ -110,7 +109,7 @@ class Resources:
         self._open_directory(handover)
         try:
             self._own(handover.owned if handover is not None else [])
-            living = leftovers.take_over(
+            living = takeover.take_over(
                 self.directory,
                 config.name,
                 config.native(),
@@ -124,9 +123,9 @@ class Resources:
                 self._take(*living)
             else:
                 self._make()
-            unseen.note_namespace(self.memories["registry"])
+            RegistryView(self.memories["registry"]).header["pid_ns"] = own_pid_namespace()
             self.wheel = WheelView(self.memories["wheel"])
-            self._held = leftovers.hold(self.segment_prefix)
+            self._held = takeover.hold(self.segment_prefix)
             self._settle_trace()
             self.make_fifo(runtime.CLOCK_FIFO, keep=self.taken_over)
             self._files += [
@@ -191,7 +190,7 @@ class Resources:
         others: then all are made again under another prefix."""
         made, tries = False, 0
         while not made:
-            self.segment_prefix = leftovers.new_prefix(self.directory, self.config.name)
+            self.segment_prefix = takeover.new_prefix(self.directory, self.config.name)
             self.write_daemon_file()  # first, so that they are found if we die here
             try:
                 self._make_wheel()
@@ -221,7 +220,7 @@ class Resources:
             self.memories["wheel"],
             self.memories["slots"],
             self.memories["registry"],
-            leftovers.BOOT_ID.read_text("utf-8").strip(),
+            takeover.BOOT_ID.read_text("utf-8").strip(),
             **native,
             origin_ns=origin,
             backed=backed,
@@ -394,7 +393,6 @@ class Resources:
             "pools": [pool.text() for pool in self.pools],
             "time": time_namespace.of_this_process(),
             "shm": segments.place(),
-            "pid_namespace": vital_signs.own_pid_namespace(),
             **facts,
         }
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

@@ -13,7 +13,6 @@ import socket
 from collections.abc import Iterable
 from pathlib import Path
 
-from wheeld.resources.vital_signs import is_locked
 from wheeld_core.errors import WheelError
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -69,9 +68,3 @@ def take(path: Path, option: str, holder: str, inherited: Iterable[int] = ()) ->
                 os.pwrite(fd, f"{holder}\n".encode(), 0)
                 return fd
         os.close(fd)
-
-
-def is_taken(path: Path) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        return is_locked(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
-    return False

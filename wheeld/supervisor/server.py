@@ -1,7 +1,7 @@
 """The supervisor: what a daemon starts, watches and answers. No hot path.
 
 Everything runs on one asyncio loop. It may be killed at any moment: its clock goes with it, workers
-go on in the shared memory, and the next daemon of that name takes over (leftovers.py).
+go on in the shared memory, and the next daemon of that name takes over (takeover.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wheeld.processes import descriptors, identity, notify, signals
 from wheeld.processes.callers import OneForAll
 from wheeld.processes.messages import Order
 from wheeld.recorder.guard import RecorderGuard
-from wheeld.resources import handover, leftovers
+from wheeld.resources import handover, takeover
 from wheeld.resources.owned import Resources
 from wheeld.supervisor import logs, status
 from wheeld.supervisor.control.control_socket import ControlSocket
@@ -35,6 +35,7 @@ from wheeld.tables.registry import Tenant
 from wheeld_core import _native, runtime
 from wheeld_core.control.messages import Leaving, Message, Request
 from wheeld_core.errors import WheelError
+from wheeld_core.presence import RUNNING
 
 log = logging.getLogger("wheeld")
 
@@ -234,7 +235,7 @@ class Supervisor:
         """Look now and then whether the runtime directory leads here, and make it so again."""
         said = ""
         while True:
-            await asyncio.sleep(leftovers.LOOK_SECONDS)
+            await asyncio.sleep(takeover.LOOK_SECONDS)
             try:
                 if not self.resources.lost():
                     continue
@@ -426,7 +427,7 @@ class Supervisor:
         await self._step(self.recorder.stop())
         if sound and not await self._step(self.snapshots.write_last()) and not keep:
             keep = True
-            _native.set_daemon_state(self.resources.memories["wheel"], leftovers.RUNNING)
+            _native.set_daemon_state(self.resources.memories["wheel"], RUNNING)
         if keep and wanted:
             await self._step(self._say_that_it_stays())
         if keep and not self.clock.locked_out:

@@ -15,7 +15,7 @@ from wheeld.clock.guard import ClockGuard
 from wheeld.config.settings import OPTIONS
 from wheeld.processes.identity import stat_fields
 from wheeld.resources.owned import Resources
-from wheeld.resources.vital_signs import own_pid_namespace
+from wheeld.resources.remains import own_pid_namespace
 from wheeld.supervisor import health
 from wheeld.supervisor.workers.workers import Workers
 from wheeld.tables import worker_figures

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wheeld.resources.leftovers import KINDS
 from wheeld.resources.owned import Resources
+from wheeld.resources.remains import KINDS
 from wheeld.tables import outstanding
 from wheeld.tables.registry import OnDeath, Registry, Tenant
 from wheeld_core import runtime, segments

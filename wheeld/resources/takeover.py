@@ -1,4 +1,4 @@
-"""The segments that an earlier daemon of the same name left.
+"""A start takes over the segments that an earlier daemon of the same name left.
 
 A killed daemon leaves its shared memory, and workers that keep using it. The next daemon attaches
 to it, unless it is from another boot or version, incomplete, or not wanted.
@@ -12,7 +12,6 @@ import logging
 import mmap
 import os
 import re
-import stat
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,50 +20,27 @@ from typing import NoReturn
 import numpy as np
 
 from wheeld.config.pools import Pool, difference, parse
-from wheeld.resources import unseen
-from wheeld.resources.idle import is_idle
+from wheeld.resources import remains
+from wheeld.resources.remains import KINDS, Use
+from wheeld.snapshot.collect import collect, comp_head
+from wheeld.snapshot.contents import Clocks
 from wheeld.tables import sharing
-from wheeld.tables.heads import OPTIONS, SHARED, SharedHeads
+from wheeld.tables.heads import SHARED, SharedHeads
 from wheeld.tables.registry import RowState
 from wheeld_core import _native, control, runtime, segments
 from wheeld_core.control import time_namespace
 from wheeld_core.errors import LayoutMismatch, WheelError
-from wheeld_core.presence import RUNNING as RUNNING, STOPPING as STOPPING, segment_stem
+from wheeld_core.presence import STOPPING, segment_stem
 from wheeld_core.units import duration_text
 from wheeld_core.views import RegistryView, SlotsView, WheelView, record
 
 log = logging.getLogger("wheeld")
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-KINDS: Mapping[str, int] = {
-    name: kind
-    for name, kind in segments.KINDS.items()
-    if kind not in (_native.KIND_WORKER, _native.KIND_TRACE)
-}
-"""The segments that every daemon has."""
 _BOOT = re.compile("[0-9a-f-]{36}")
-MAX_DAEMON_FILE = 1 << 20
 _HOLD_TRIES, _HOLD_PAUSE = 5, 0.01
 LOOK_SECONDS = 5.0
 """How often a daemon looks whether its runtime directory still leads to it."""
-
-
-def _facts(directory: Path) -> control.Message:
-    """The contents of this directory's daemon.json; {} if there is none."""
-    path = directory / runtime.DAEMON_FILE
-    try:
-        return control.decode(_read(path))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        log.warning("%s does not describe an earlier daemon: %s", path, error)
-        return {}
-
-
-def _prefix_of(facts: control.Message, name: str) -> str | None:
-    prefix = facts.get("segment_prefix")
-    ours = rf"wheeld-{re.escape(name)}-[0-9a-f]{{12}}-"  # of no other daemon
-    return prefix if isinstance(prefix, str) and re.fullmatch(ours, prefix) else None
 
 
 def new_prefix(directory: Path, name: str) -> str:
@@ -87,26 +63,17 @@ def hold(prefix: str) -> int | None:
     return None
 
 
-def _supervisor_of(prefix: str) -> int | None:
-    """The process id of the supervisor that holds these segments, None: there is none. Members of
-    the group can lock the wheel, too, since they may read it: their locks do not count. A lock
-    whose holder cannot be seen counts as a supervisor's, and its id is not positive."""
-    if (held := hold(prefix)) is not None:
-        os.close(held)
-        return None
-    wheel = os.stat(f"{segments.SHM_DIRECTORY}/{prefix}wheel")
-    file = f"{os.major(wheel.st_dev):02x}:{os.minor(wheel.st_dev):02x}:{wheel.st_ino}"
-    pids = re.findall(rf": FLOCK .*? (-?\d+) {file} ", Path("/proc/locks").read_text("utf-8"))
-    return next((int(pid) for pid in pids or [0] if _is_ours(int(pid))), None)
-
-
-def _is_ours(pid: int) -> bool:
-    """Can the process belong to this user? One that /proc hides belongs to another."""
-    if pid <= 0:  # of another pid namespace
-        return True
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        return os.stat(f"/proc/{pid}").st_uid == os.getuid()
-    return False
+def _facts(directory: Path) -> control.Message:
+    """The contents of this directory's daemon.json; {} if it does not describe a daemon."""
+    try:
+        return remains.read_facts(directory)
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        log.warning(
+            "%s does not describe an earlier daemon: %s", directory / runtime.DAEMON_FILE, error
+        )
+        return {}
 
 
 def _means_another(pid: int, directory: Path) -> bool:
@@ -138,14 +105,15 @@ def _stray(directory: Path, name: str) -> str | None:
     WheelError
         Some have one, which lost this directory.
     """
-    ours = re.compile(rf"({re.escape(segment_stem(directory, name))}[0-9a-f]{{6}}-)wheel")
-    found = {}
-    for match in filter(None, map(ours.fullmatch, os.listdir(segments.SHM_DIRECTORY))):
+    stem, shm, found = segment_stem(directory, name), Path(segments.SHM_DIRECTORY), dict[str, int]()
+    for group in remains.groups(shm, os.getuid()):
+        if group.name != name or not group.prefix.startswith(stem):
+            continue
         pid = None
         with contextlib.suppress(WheelError, OSError):
-            if (pid := _supervisor_of(match[1])) is None:
-                wheel = record(_attach_own(match[1])["wheel"], "wheel")
-                found[match[1]] = int(wheel["heartbeat"])
+            if (pid := remains.supervisor_of(shm / f"{group.prefix}wheel")) is None:
+                wheel = record(_attach_own(group.prefix)["wheel"], "wheel")
+                found[group.prefix] = int(wheel["heartbeat"])
         if pid is not None and not _means_another(pid, directory):
             _refuse_held(pid, directory, name)
     if not found:
@@ -158,39 +126,13 @@ def _stray(directory: Path, name: str) -> str | None:
 
 
 def _left_prefix(directory: Path, name: str, facts: control.Message) -> str | None:
-    prefix = _prefix_of(facts, name)
+    prefix = remains.prefix_in(facts, name)
     if prefix is None or not segments.of_daemon(prefix, os.getuid()):
         return _stray(directory, name)
-    if (pid := _supervisor_of(prefix)) is not None:  # the directory is a copy of that one's
+    wheel = Path(segments.SHM_DIRECTORY, f"{prefix}wheel")
+    if (pid := remains.supervisor_of(wheel)) is not None:  # the directory is a copy of that one's
         _refuse_held(pid, directory, name)
     return prefix
-
-
-def _read(path: Path) -> bytes:
-    """Read the beginning of a file, which must be a regular file of this user."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise WheelError(
-            f"{path} is not a file of this daemon ({error.strerror}); remove it"
-        ) from error
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
-            raise WheelError(f"{path} is not a file of this daemon; remove it")
-        if status.st_mode & 0o022:
-            raise ValueError(
-                f"other users may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
-            )
-        return os.read(fd, MAX_DAEMON_FILE)
-    finally:
-        os.close(fd)
-
-
-def _names(prefix: str) -> list[str]:
-    return [name for name in os.listdir(segments.SHM_DIRECTORY) if name.startswith(prefix)]
 
 
 def _attach(prefix: str, kinds: Iterable[str]) -> dict[str, mmap.mmap]:
@@ -232,25 +174,42 @@ def _check_own(name: str, prefix: str, memories: Mapping[str, mmap.mmap]) -> Non
 
 def _own_faults(prefix: str, memories: Mapping[str, mmap.mmap]) -> str | None:
     """What another process has overwritten in the segments that the daemon alone writes."""
-    wheel = record(memories["wheel"], "wheel")
-    heads = {"wheel": wheel, "registry": record(memories["registry"], "registry")}
-    try:
-        known = _native.geometry(**{key: int(wheel[key]) for key in OPTIONS})
-    except (ValueError, OverflowError) as error:
-        return f"{prefix}wheel: {error}"
-    known["row_count"] = int(wheel["max_workers"])
-    for kind, head in heads.items():
-        if len(memories[kind]) != known[f"{kind}_bytes"]:
-            return f"{prefix}{kind}: {len(memories[kind])} bytes, expected {known[f'{kind}_bytes']}"
-        for field in known.keys() & set(head.dtype.names or ()):
-            if int(head[field]) != known[field]:
-                return f"{prefix}{kind}: {field} {int(head[field])}, expected {known[field]}"
+    if faults := remains.head_faults(memories):
+        return f"{prefix}{faults[0]}"
     if not _BOOT.fullmatch(boot := _boot_of(memories["registry"])):
         return f"{prefix}registry: boot id {boot!r}"
     rows = RegistryView(memories["registry"]).rows
     if len(wrong := np.flatnonzero(~np.isin(rows["state"], list(RowState)))):
         return f"{prefix}registry: row {wrong[0]} has state {rows['state'][wrong[0]]}"
     return None
+
+
+def _check_apart(name: str, prefix: str, registry: mmap.mmap) -> None:
+    """Raise if a worker is alive in a PID namespace that this start cannot see: it would be taken
+    for dead."""
+    if living := remains.workers_apart(prefix, registry):
+        theirs, own = RegistryView(registry).header["pid_ns"], remains.own_pid_namespace()
+        raise WheelError(
+            f"the last daemon {name!r} left a wheel in use in another PID namespace (pid:[{theirs}]"
+            f", this start: pid:[{own}]), where workers, or processes that they started, still "
+            f"run: {', '.join(living)}; start in that namespace (nsenter --pid, docker run --pid), "
+            "or after they have ended, or with --fresh to discard it"
+        )
+
+
+def _is_idle(prefix: str, memories: Mapping[str, mmap.mmap], slots: SlotsView) -> bool:
+    """Whether nothing is pending, nothing is unread for a successor, and no worker is alive. No
+    supervisor and no clock uses these segments."""
+    own, registry = remains.own_pid_namespace(), RegistryView(memories["registry"])
+    if len(slots.armed()) or remains.workers_use(memories["registry"], own) == Use.ALIVE:
+        return False
+    there, heads = segments.of_daemon(prefix, os.getuid()), {}
+    for row in range(len(registry.rows)):
+        with contextlib.suppress(KeyError, WheelError, OSError):
+            name = there[runtime.worker_segment(row)]
+            heads[row] = comp_head(segments.attach(name, _native.KIND_WORKER, writable=False))
+    wheel = WheelView(memories["wheel"])
+    return not len(collect(wheel, slots, registry, Clocks.read(), heads=heads).timers)
 
 
 def _attach_shared(
@@ -289,7 +248,7 @@ def _pools_of(prefix: str, wheel: mmap.mmap, told: object, wanted: list[Pool]) -
 def _discard(prefix: str, why: str) -> None:
     log.warning(
         "removing what an earlier daemon left (%d segments %s*): %s",
-        len(_names(prefix)),
+        sum(name.startswith(prefix) for name in os.listdir(segments.SHM_DIRECTORY)),
         prefix,
         why,
     )
@@ -376,7 +335,7 @@ def take_over(
         _discard(prefix, str(error))
         return None
     _check_own(name, prefix, memories)
-    unseen.check(name, prefix, memories["registry"])
+    _check_apart(name, prefix, memories["registry"])
     try:
         shared, heads = _attach_shared(prefix, memories["wheel"], facts.get("pools"), pools)
     except (WheelError, OSError, ValueError) as error:
@@ -393,11 +352,11 @@ def take_over(
         if int(header[key]) != value
     ]
     differ += difference(sharing.left_pools(memories["pools"]), pools)
-    if differ and is_idle(prefix, memories):
-        _discard(prefix, f"nothing is pending there, and it was made with {', '.join(differ)}")
-        return None
     if differ:
         slots = SlotsView(memories["slots"], int(header["capacity"]), int(header["payload_bytes"]))
+        if _is_idle(prefix, memories, slots):
+            _discard(prefix, f"nothing is pending there, and it was made with {', '.join(differ)}")
+            return None
         raise WheelError(
             f"the last daemon {name!r} left a wheel in use with {len(slots.armed())} pending "
             f"timers, made with {', '.join(differ)}: start with the same options to continue with "
