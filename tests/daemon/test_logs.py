@@ -114,6 +114,20 @@ def test_stderr_that_takes_no_more(
         os.close(end if isinstance(end, int) else end.detach())
 
 
+def test_a_child_does_not_wait_to_be_read() -> None:
+    keep: list[socket.socket | int] = []
+    writer = unread_pipe(keep)
+    os.set_blocking(writer, False)
+    os.write(writer, 4096 * b"-")
+    os.set_blocking(writer, True)
+    code = "from wheeld.processes import child_main; child_main.say('lost')"
+    subprocess.run([sys.executable, "-c", code], stderr=writer, check=True, timeout=LONG)
+    os.close(writer)
+    (reader,) = keep
+    assert isinstance(reader, int)
+    os.close(reader)
+
+
 # -- of an embedded daemon -----------------------------------------------------------
 
 

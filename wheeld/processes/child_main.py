@@ -103,8 +103,8 @@ def fields(level: str, daemon: str, text: str) -> dict[str, str | int]:
 
 
 def say(text: str) -> None:
-    """Write a message as the daemon does: to stderr, or to the journal. Errors are ignored, as a
-    message is not worth the process."""
+    """Write a message as the daemon does: to stderr, or to the journal. It is lost where that fails
+    or would block."""
     daemon, form = _introduction.get("name", "?"), _introduction.get("log_format")
     line = f"wheeld: {text}"
     if form == "json":
@@ -115,7 +115,10 @@ def say(text: str) -> None:
 
             journal.say(daemon, _WARNING, text)
         else:
-            os.write(2, f"{line}\n".encode(errors="replace"))
+            stderr = select.poll()
+            stderr.register(2, select.POLLOUT)
+            if stderr.poll(0):
+                os.write(2, line.encode(errors="replace")[: select.PIPE_BUF - 1] + b"\n")
 
 
 def run(who: str, serve: Callable[[SupervisorChannel], None]) -> None:

@@ -2,9 +2,10 @@
 
 An unread pipe fills, a terminal can be stopped, a journal can hang: a process that writes there
 blocks. So a daemon with such a stderr writes to a non-blocking pipe of its own instead, and a
-thread copies that to stderr and does the waiting. The clock and the recorder inherit this pipe as
-their stderr. Messages for which the pipe has no room are counted, and the count is logged when
-there is room again. A file never blocks, and is written to directly.
+thread copies that to stderr and does the waiting. The processes that it starts inherit this pipe
+as their stderr, also for tracebacks of the interpreter, which `logging.handlers.QueueHandler` could
+not carry. Messages for which the pipe has no room are counted, and the count is logged when there
+is room again. A file never blocks, and is written to directly.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from wheeld.processes import child_main, journal
 STDERR = 2
 WHOLE_BYTES = select.PIPE_BUF
 """Writes to a pipe up to this size are atomic: no usual message is torn."""
-LAST_WORDS_SECONDS = 1.0
+FLUSH_SECONDS = 1.0
 """Seconds that the end of the daemon waits for its last messages to be read."""
 
-_carriers: list[_Carrier] = []
+_relays: list[_StderrRelay] = []
 
 
 def set_up(level: str, form: str, daemon: str) -> None:
@@ -57,8 +58,8 @@ def set_up(level: str, form: str, daemon: str) -> None:
         handler = _Handler()
         handler.setFormatter(JsonFormatter(daemon) if form == "json" else Formatter())
     if _can_wait(STDERR):
-        _carriers.append(_Carrier())
-        _carriers[-1].begin()
+        _relays.append(_StderrRelay())
+        _relays[-1].begin()
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
@@ -113,9 +114,9 @@ def _escaped(text: str) -> str:
 
 
 def give_back() -> None:
-    for carrier in _carriers:
-        carrier.end()
-    _carriers.clear()
+    for relay in _relays:
+        relay.end()
+    _relays.clear()
 
 
 def _can_wait(fd: int) -> bool:
@@ -145,13 +146,13 @@ class _Handler(logging.Handler):
             self._lost += 1
 
 
-class _Carrier(threading.Thread):
+class _StderrRelay(threading.Thread):
     """Copies a pipe to the original stderr."""
 
     def __init__(self) -> None:
         super().__init__(name="log", daemon=True)
         self._out = os.dup(STDERR)
-        self._carrying = threading.Lock()
+        self._copying = threading.Lock()
         self._pipe, write = os.pipe()
         os.set_blocking(write, False)
         os.dup2(write, STDERR)
@@ -169,27 +170,27 @@ class _Carrier(threading.Thread):
     def _finish(self) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         os.dup2(nowhere, STDERR)  # closes the last other end of the pipe, which then ends
-        self.join(LAST_WORDS_SECONDS)
+        self.join(FLUSH_SECONDS)
 
     def end(self) -> None:
         """From now on messages bypass the pipe; those in it get a short time. Child processes still
         have its other end, so it does not end by itself."""
         os.dup2(self._out, STDERR)
-        give_up = time.monotonic() + LAST_WORDS_SECONDS
+        give_up = time.monotonic() + FLUSH_SECONDS
         while self._is_behind() and time.monotonic() < give_up:
             time.sleep(0.001)
 
     def _is_behind(self) -> bool:
         waiting = select.poll()
         waiting.register(self._pipe, select.POLLIN)
-        return self._carrying.locked() or bool(waiting.poll(0))
+        return self._copying.locked() or bool(waiting.poll(0))
 
     def run(self) -> None:
         """Wait until the pipe has no writer left."""
         ready = select.poll()
         ready.register(self._pipe, select.POLLIN)
         while ready.poll():
-            with self._carrying:
+            with self._copying:
                 if not (some := os.read(self._pipe, 65_536)):
                     return
                 with contextlib.suppress(OSError):  # such as a reader that has gone: harmless
