@@ -182,8 +182,10 @@ class Supervisor:
                 asyncio.create_task(self._keep_place()),
             ]
             if self.resources.bells_removed:
-                heed = self.workers.unheard.heed(functools.partial(self.clock.send, Order.LOOK))
-                tasks.append(asyncio.create_task(heed))
+                polling = self.workers.connections.poll_rings(
+                    functools.partial(self.clock.send, Order.LOOK)
+                )
+                tasks.append(asyncio.create_task(polling))
             await self.stopping.wait()
         except (OSError, WheelError) as error:  # such as a file in our way
             self.fail(str(error))

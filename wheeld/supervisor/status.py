@@ -164,7 +164,7 @@ def _purgatories(sharing: Sharing, workers: Workers) -> list[dict[str, Any]]:
 
 
 def _state(workers: Workers, tenant: Tenant) -> str:
-    if workers.fences.holds(tenant):
+    if workers.fenced.holds(tenant):
         return "fenced"
     return workers.registry.state(tenant).name.lower()
 

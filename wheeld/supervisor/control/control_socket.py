@@ -100,7 +100,7 @@ class ControlSocket:
                 await self._converse(reader, writer)
         except asyncio.CancelledError:  # the daemon ends the connection, the worker does not leave
             if task in self._tenants:
-                self._workers.unheard.hangs_up(self._tenants[task])
+                self._workers.connections.closed(self._tenants[task])
         finally:
             self._connections.discard(task)
             self._tenants.pop(task, None)

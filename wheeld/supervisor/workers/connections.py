@@ -21,18 +21,18 @@ LOOK_SECONDS: Final = 0.05
 """Seconds by which their submissions may be late."""
 
 
-class Unheard:
-    """The rows of workers that outlived a supervisor and have not reconnected yet."""
+class Connections:
+    """How many connections each worker has, and who has not reconnected to a new supervisor yet."""
 
     def __init__(self) -> None:
         self._rows: set[int] = set()
         self._connections: Counter[tuple[int, int]] = Counter()
 
-    def hear(self, tenant: Tenant) -> None:
+    def opened(self, tenant: Tenant) -> None:
         self._connections[tenant.row, tenant.incarnation] += 1
         self.discard(tenant.row)
 
-    def hangs_up(self, tenant: Tenant) -> bool:
+    def closed(self, tenant: Tenant) -> bool:
         """One of its connections has ended: was it the last one?"""
         who = tenant.row, tenant.incarnation
         self._connections[who] -= 1
@@ -41,13 +41,13 @@ class Unheard:
         del self._connections[who]
         return True
 
-    def add(self, row: int) -> None:
+    def await_reconnect(self, row: int) -> None:
         self._rows.add(row)
 
     def discard(self, row: int) -> None:
         self._rows.discard(row)
 
-    async def heed(self, look: Callable[[], None]) -> None:
+    async def poll_rings(self, look: Callable[[], None]) -> None:
         while self._rows:
             look()
             await asyncio.sleep(LOOK_SECONDS)

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Final
 
 from wheeld.resources.owned import Resources
-from wheeld.supervisor.workers.fences import Fences
+from wheeld.supervisor.workers.fenced import FencedWorkers
 from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant
 
 MEMBER_LOOK_SECONDS: Final = 0.25
 """Seconds between checks whether a member of the inheriting group has begun to receive."""
 
 
-class Kept:
+class KeptWorkers:
     """The kept rows of a daemon.
 
     Parameters
@@ -23,7 +23,7 @@ class Kept:
         Their configuration has the time limit.
     registry : Registry
         The worker table.
-    fences : Fences
+    fenced : FencedWorkers
         Knows which workers receive.
     depart : callable
         Begins the departure of a tenant, for a reason.
@@ -33,15 +33,15 @@ class Kept:
         self,
         resources: Resources,
         registry: Registry,
-        fences: Fences,
+        fenced: FencedWorkers,
         depart: Callable[[Tenant, str], object],
     ) -> None:
-        self._resources, self._registry, self._fences = resources, registry, fences
+        self._resources, self._registry, self._fenced = resources, registry, fenced
         self._depart = depart
         self._expiries: dict[int, asyncio.TimerHandle] = {}
         self._offers: dict[int, asyncio.TimerHandle] = {}
 
-    def hold(self, tenant: Tenant) -> None:
+    def add(self, tenant: Tenant) -> None:
         """Keep a row until a successor connects, or drop it in time; its group may inherit it at
         once."""
         loop = asyncio.get_running_loop()
@@ -49,7 +49,7 @@ class Kept:
         self._expiries[tenant.row] = loop.call_later(patience, self._expire, tenant)
         self._offer(tenant)
 
-    def release(self, row: int) -> None:
+    def remove(self, row: int) -> None:
         for timers in (self._expiries, self._offers):
             if (timer := timers.pop(row, None)) is not None:
                 timer.cancel()
@@ -57,14 +57,14 @@ class Kept:
     def close(self) -> None:
         """Forget all of them."""
         for row in {*self._expiries, *self._offers}:
-            self.release(row)
+            self.remove(row)
 
     def offer_all(self) -> None:
         for tenant in list(self._registry.tenants.values()):
             self._offer(tenant)
 
-    def has_heir(self, groups: int) -> bool:
-        return any(self._fences.receives(member) for member in self._registry.members(groups))
+    def has_receiver(self, groups: int) -> bool:
+        return any(self._fenced.receives(member) for member in self._registry.members(groups))
 
     def _expire(self, tenant: Tenant) -> None:
         if self._registry.state(tenant) == RowState.KEPT:
@@ -77,7 +77,7 @@ class Kept:
         self._offers.pop(tenant.row, None)
         if tenant.on_death != OnDeath.REROUTE or self._registry.state(tenant) != RowState.KEPT:
             return
-        if self.has_heir(tenant.groups):
+        if self.has_receiver(tenant.groups):
             self._depart(tenant, "is inherited by its group")
         elif self._registry.members(tenant.groups):
             loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
 """The workers of a daemon: how they arrive, reconnect, and depart.
 
 A worker is a process with a row of the worker table. It departs by a good-bye or by its death
-(pidfd), not by the end of its connection (fences.py); each leads to the same departure, which
+(pidfd), not by the end of its connection (fenced.py); each leads to the same departure, which
 begins once. Its policy decides whether its timers are dropped, kept, or rerouted.
 """
 
@@ -20,10 +20,10 @@ from wheeld.processes.pidfd import ended, has_ended, kill, wait_for_end
 from wheeld.resources.owned import Resources
 from wheeld.supervisor.access import Caller
 from wheeld.supervisor.workers import compatibility
-from wheeld.supervisor.workers.connections import Unheard
-from wheeld.supervisor.workers.fences import Fences
+from wheeld.supervisor.workers.connections import Connections
+from wheeld.supervisor.workers.fenced import FencedWorkers
 from wheeld.supervisor.workers.handshake import back_of, policy_of, welcome_of, with_number
-from wheeld.supervisor.workers.kept import Kept
+from wheeld.supervisor.workers.kept import KeptWorkers
 from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant
 from wheeld_core import runtime, segments
 from wheeld_core.control.messages import Back, Message, Welcome
@@ -50,9 +50,9 @@ class Workers:
         self._token = int(record(resources.memories["wheel"], "head")["token"])
         self._pidfds: dict[int, int] = {}
         self._departures: dict[int, asyncio.Task[None]] = {}
-        self.fences = Fences(resources)
-        self._kept = Kept(resources, self.registry, self.fences, self._depart)
-        self.unheard = Unheard()
+        self.fenced = FencedWorkers(resources)
+        self._kept = KeptWorkers(resources, self.registry, self.fenced, self._depart)
+        self.connections = Connections()
         self._killed: dict[int, int] = {}
         """Row -> pidfd of a departing worker that may not be dead yet."""
 
@@ -128,13 +128,13 @@ class Workers:
             state = self.registry.state(tenant)
             pidfd = self.registry.open_process(tenant)
             if state == RowState.KEPT:
-                self._kept.hold(tenant)
-            elif pidfd is None or self.fences.said_goodbye(tenant):
+                self._kept.add(tenant)
+            elif pidfd is None or self.fenced.said_goodbye(tenant):
                 self._depart(tenant, "died or left while there was no supervisor")
             else:
                 self._watch(tenant, pidfd)
                 about(tenant.name).info("(pid %d) is still running", tenant.pid)
-                self.unheard.add(tenant.row)
+                self.connections.await_reconnect(tenant.row)
                 if state != RowState.ACTIVE:
                     self._fence(tenant)
                 continue
@@ -143,7 +143,7 @@ class Workers:
 
     def look_for_goodbyes(self) -> None:
         for tenant in list(self.registry.tenants.values()):
-            if self.registry.state(tenant) == RowState.ACTIVE and self.fences.said_goodbye(tenant):
+            if self.registry.state(tenant) == RowState.ACTIVE and self.fenced.said_goodbye(tenant):
                 self._depart(tenant, "left while there was no supervisor")
 
     def _watch(self, tenant: Tenant, pidfd: int) -> None:
@@ -155,12 +155,12 @@ class Workers:
     def hang_up(self, tenant: Tenant) -> None:
         """A worker's connection has ended: it departs, or if its process lives and has not said
         good-bye, it is fenced. A dying process closes its connection before it is dead."""
-        if not self.unheard.hangs_up(tenant) or self.registry.state(tenant) != RowState.ACTIVE:
+        if not self.connections.closed(tenant) or self.registry.state(tenant) != RowState.ACTIVE:
             return
         if self.registry.tenants.get(tenant.row) is not tenant:
             return  # its successor is there already
         pidfd = self._pidfds.get(tenant.row)
-        if pidfd is None or has_ended(pidfd) or self.fences.said_goodbye(tenant):
+        if pidfd is None or has_ended(pidfd) or self.fenced.said_goodbye(tenant):
             self._depart(tenant, "closed its connection")
         else:
             self._fence(tenant)
@@ -168,7 +168,7 @@ class Workers:
     def _fence(self, tenant: Tenant) -> None:
         self.registry.set_state(tenant, RowState.DYING)
         self.clock.send(Order.PRESENCE, row=tenant.row, present=False, groups=tenant.groups)
-        self.fences.put(tenant)
+        self.fenced.add(tenant)
 
     # -- arrival ----------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Workers:
         except WheelError:
             self.clock.look_soon()  # which ends the daemon
             raise
-        for left in self.fences.left():
+        for left in self.fenced.left():
             self._depart(left, "left after it had lost its connection")
         name, kept = await self._place_of(name, bool(message.get("numbered")), uid)
         pidfd = caller.open_process()
@@ -203,7 +203,7 @@ class Workers:
             os.close(pidfd)
             raise
         self._watch(tenant, pidfd)
-        self.unheard.hear(tenant)
+        self.connections.opened(tenant)
         about(tenant.name).info("(pid %d) %s", pid, "came back" if kept else "connected")
         self._kept.offer_all()
         return tenant, welcome_of(tenant, bool(kept), self._resources, self._token)
@@ -233,7 +233,7 @@ class Workers:
         """The kept tenant of that name, after waiting for a departure in progress."""
         tenant = self.registry.find(name) if name is not None else None
         if tenant is not None:
-            await self.fences.await_end(tenant)
+            await self.fenced.await_end(tenant)
             if has_ended(self._pidfds.get(tenant.row)):
                 self._depart(tenant, "died")
         if tenant is not None and tenant.row in self._departures:
@@ -244,9 +244,9 @@ class Workers:
         return tenant if kept else None
 
     def _succeed(self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
-        self.fences.await_client(kept)
+        self.fenced.await_client(kept)
         self._resources.sharing.seat(kept.row, kept.incarnation)
-        self._kept.release(kept.row)
+        self._kept.remove(kept.row)
         tenant = self.registry.succeed(kept, pid, uid, on_death, groups)
         self.clock.send(Order.PRESENCE, row=tenant.row, present=True, groups=groups)
         return tenant
@@ -289,7 +289,7 @@ class Workers:
         ):
             raise DaemonNotRunning("the daemon no longer knows this worker; connect() again")
         about(tenant.name).info("(pid %d) reconnected", tenant.pid)
-        self.unheard.hear(tenant)
+        self.connections.opened(tenant)
         return tenant, back_of(tenant)
 
     def _is_of(self, tenant: Tenant, caller: Caller) -> bool:
@@ -298,8 +298,8 @@ class Workers:
         return alive and tenant.pid == caller.pid
 
     def _may_resume(self, tenant: Tenant) -> bool:
-        if self.fences.holds(tenant):
-            return self.fences.said_goodbye(tenant)
+        if self.fenced.holds(tenant):
+            return self.fenced.said_goodbye(tenant)
         return self.registry.state(tenant) == RowState.ACTIVE
 
     # -- departure --------------------------------------------------------------------------------
@@ -317,15 +317,15 @@ class Workers:
         if tenant.row not in self._departures:
             about(tenant.name).info("(pid %d) %s", tenant.pid, why)
             self.registry.set_state(tenant, RowState.DYING)
-            self._kept.release(tenant.row)
+            self._kept.remove(tenant.row)
             self._unwatch(tenant)
             self._departures[tenant.row] = asyncio.create_task(self._reap(tenant))
         return self._departures[tenant.row]
 
     def _unwatch(self, tenant: Tenant) -> None:
         pidfd = self._pidfds.pop(tenant.row, None)
-        self.unheard.discard(tenant.row)
-        self.fences.lift(tenant.row)
+        self.connections.discard(tenant.row)
+        self.fenced.remove(tenant.row)
         if pidfd is not None:
             asyncio.get_running_loop().remove_reader(pidfd)
             os.close(pidfd)
@@ -333,7 +333,7 @@ class Workers:
     async def _reap(self, tenant: Tenant) -> None:
         """Make the clock apply the policy; afterwards the row is free or kept."""
         policy = tenant.on_death
-        if policy == OnDeath.REROUTE and not self._kept.has_heir(tenant.groups):
+        if policy == OnDeath.REROUTE and not self._kept.has_receiver(tenant.groups):
             policy = OnDeath.KEEP
         try:
             if (pidfd := self._killed.pop(tenant.row, None)) is not None:
@@ -352,7 +352,7 @@ class Workers:
             # may read them.
             tenant = self.registry.set_aside(tenant)
         self.registry.set_state(tenant, RowState.KEPT)
-        self._kept.hold(tenant)
+        self._kept.add(tenant)
 
     def _evict(self, tenant: Tenant) -> None:
         """Remove a worker whose process has gone from what workers share."""
@@ -393,7 +393,7 @@ class Workers:
             task.cancel()
         await asyncio.gather(*self._departures.values(), return_exceptions=True)
         self._kept.close()
-        self.fences.close()
+        self.fenced.close()
         for pidfd in [*self._pidfds.values(), *self._killed.values()]:
             os.close(pidfd)
         self._pidfds.clear()

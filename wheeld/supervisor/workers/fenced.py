@@ -21,7 +21,7 @@ NOTICE_SECONDS: Final = 1.0
 """Seconds that a process may take to die once it has closed its connection; then that is logged."""
 
 
-class Fences:
+class FencedWorkers:
     """The fenced workers, and flags in workers' segments that their clients set.
 
     Parameters
@@ -34,14 +34,14 @@ class Fences:
         self._resources = resources
         self._fenced: dict[int, tuple[Tenant, asyncio.Event]] = {}
 
-    def put(self, tenant: Tenant) -> None:
+    def add(self, tenant: Tenant) -> None:
         """Fence a worker."""
-        self.lift(tenant.row)
-        lifted = asyncio.Event()
-        self._fenced[tenant.row] = tenant, lifted
-        asyncio.get_running_loop().call_later(NOTICE_SECONDS, self._tell, tenant, lifted)
+        self.remove(tenant.row)
+        removed = asyncio.Event()
+        self._fenced[tenant.row] = tenant, removed
+        asyncio.get_running_loop().call_later(NOTICE_SECONDS, self._warn, tenant, removed)
 
-    def lift(self, row: int) -> None:
+    def remove(self, row: int) -> None:
         if row in self._fenced:
             self._fenced.pop(row)[1].set()
 
@@ -59,7 +59,7 @@ class Fences:
     def close(self) -> None:
         """Forget all of them."""
         for row in list(self._fenced):
-            self.lift(row)
+            self.remove(row)
 
     def said_goodbye(self, tenant: Tenant) -> bool:
         return self._is_set(tenant, "goodbye")
@@ -85,8 +85,8 @@ class Fences:
             return False
         return found
 
-    def _tell(self, tenant: Tenant, lifted: asyncio.Event) -> None:
-        if not lifted.is_set():
+    def _warn(self, tenant: Tenant, removed: asyncio.Event) -> None:
+        if not removed.is_set():
             about(tenant.name).warning(
                 "(pid %d) closed its connection without leaving, but still runs: its "
                 "calls are refused, and it keeps its timers until the process ends",
