@@ -1,4 +1,4 @@
-"""`python -m bench.page`: docs/benchmark.md, its figures and the README's numbers, from a run.
+"""`python -m bench.page`: docs/benchmark.md, its figure and the README's numbers, from a run.
 
 Reads what `python -m bench --json FILE` has written, docs/benchmark.json by default, and replaces
 the text between the marks of the pages.
@@ -9,32 +9,25 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.purgatory.page import MACHINE, table
-from bench.result import as_text
-from bench.table import pending, plots, run
+from bench.__main__ import cells, reached, remarks
+from bench.registry import PENDING
+from bench.result import as_text, table
 
 ROOT = Path(__file__).resolve().parent.parent
 FOUND = ROOT / "docs" / "benchmark.json"
+FIGURE = ROOT / "docs" / "images" / "benchmark-operations.svg"
 README = ("one-call", "callbacks", "fire", "sparse")
-
-
-def _marks(name: str) -> tuple[str, str]:
-    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+MACHINE = ("cpu", "cores", "kernel", "python", "numpy", "wheeld")
+KEPT = ("name", "title", "notes", "missing", "lines", "busy lines")
 
 
 def put(text: str, name: str, new: str) -> str:
-    """A page with `new` between the marks of that name.
-
-    Raises
-    ------
-    ValueError
-        It has no marks.
-    """
-    first, last = _marks(name)
+    """A page with `new` between the marks of that name; ValueError if it has none."""
+    first, last = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     before, begin, rest = text.partition(first)
     _, end, after = rest.partition(last)
     if not begin or not end:
@@ -42,89 +35,52 @@ def put(text: str, name: str, new: str) -> str:
     return f"{before}{begin}\n{new}\n{end}{after}"
 
 
-def kept(content: dict[str, Any]) -> dict[str, Any]:
-    """What the pages show of a run: its medians, without the samples behind them."""
-    rows = [
-        {key: row[key] for key in ("name", "title", "notes", "missing", "lines", "busy lines")}
-        for row in content["rows"]
-    ]
-    return content | {"rows": rows, "pending": {"medians": content["pending"]["medians"]}}
-
-
-def as_lines(value: Any, levels: int = 4, indent: str = "\n ") -> str:
-    """JSON in lines down to that level, so that each measure is one line of a diff."""
-    if not levels or not value or not isinstance(value, dict | list):
-        return json.dumps(value)
-    within = levels - 1, f"{indent} "
-    if isinstance(value, list):
-        items, ends = [as_lines(each, *within) for each in value], "[]"
-    else:
-        items = [f"{json.dumps(key)}: {as_lines(each, *within)}" for key, each in value.items()]
-        ends = "{}"
-    return f"{ends[0]}{indent}{f',{indent}'.join(items)}{indent[:-1]}{ends[1]}"
+def as_lines(content: dict[str, Any]) -> str:
+    """JSON of what the pages show of a run, its medians; each line of the table is one of a
+    diff."""
+    parts = []
+    for row in content["rows"]:
+        head = json.dumps({key: row[key] for key in KEPT if "lines" not in key})[:-1]
+        lines = [f'"{which}": [{",".join(chr(10) + "  " + json.dumps(one) for one in row[which])}]'
+                 for which in ("lines", "busy lines")]  # fmt: skip
+        parts.append(f" {head}, {', '.join(lines)}}}")
+    rest = json.dumps({key: value for key, value in content.items() if key != "rows"})[:-1]
+    return f'{rest}, "rows": [\n{f",{chr(10)}".join(parts)}\n]}}\n'
 
 
 def machine(content: dict[str, Any]) -> str:
-    """One line on where this was."""
     facts = content["machine"]
     parts = ", ".join(f"{key} {facts[key]}" for key in MACHINE)
     load = f"load before {facts['load_before']:.2f}, after {facts['load_after']:.2f}"
-    rounds = content["options"]["rounds"]
-    rivals = ", ".join(f"{who} {version}" for who, version in content.get("rivals", {}).items())
-    how = f"{content['seconds']:.0f} s, `--rounds {rounds}`"
+    how = f"{content['seconds']:.0f} s, `--rounds {content['options']['rounds']}`"
+    rivals = ", ".join(f"{who} {version}" for who, version in content["rivals"].items())
     return f"Machine: {parts}; {load}; {how}.\nRivals: {rivals}."
-
-
-def _missed(rows: Sequence[dict[str, Any]]) -> str:
-    return "\n".join(
-        f"- {run.NUMBERS[row['name']]}, {line['line']}: {line['where']}"
-        for row in rows
-        for line in row["lines"]
-        if line["where"]
-    )
-
-
-def _all(rows: Sequence[dict[str, Any]], which: str) -> list[dict[str, str]]:
-    """Every contender's number, not only the best rival's."""
-    return [
-        {
-            "row": f"{run.NUMBERS[row['name']]}",
-            "measure": line["line"],
-            "unit": line["unit"],
-            "all": "; ".join(f"{who} {as_text(value)}" for who, value in line["all"].items()),
-        }
-        for row in rows
-        for line in row[which]
-    ]
 
 
 def numbers(content: dict[str, Any]) -> str:
     """The text between the marks of docs/benchmark.md."""
-    rows = content["rows"]
-    missing = {who: why for row in rows for who, why in row["missing"].items()}
-    notes = [f"- {run.NUMBERS[row['name']]}: {note}." for row in rows for note in row["notes"]]
-    notes += [f"- Not measured: {why}." for why in missing.values()]
+    rows = [row for row in content["rows"] if row["name"] != PENDING.name]
+    (pending,) = (row for row in content["rows"] if row["name"] == PENDING.name)
+    curve = [
+        {"ns": line["line"], **{who: line["all"].get(who) for who in PENDING.contenders}}
+        for line in pending["lines"]
+    ]
     parts = [
         machine(content),
-        table(run.cells(rows)),
-        f"{run.reached(rows)}.",
-        "\n".join(notes),
-        "**Where the time goes**, of what is missed:",
-        _missed(rows),
-        "![One operation of each contender](images/benchmark-operations.svg)",
-        "**All contenders**",
-        table(_all(rows, "lines")),
+        table(cells(rows), markdown=True),
+        f"{reached(rows)}.",
+        "\n".join(f"- {text}." for text in remarks(rows)),
+        f"![One operation of each contender](images/{FIGURE.name})",
         "**While one core is busy with something else**",
-        table(_all(rows, "busy lines")),
+        table(cells(rows, "busy lines"), markdown=True),
         "**By the number pending**",
-        table(pending.cells(content["pending"])),
+        table(curve, markdown=True),
     ]
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(parts)
 
 
 def summary(content: dict[str, Any]) -> str:
     """The text between the marks of the README."""
-    rows = [row for row in content["rows"] if row["name"] in README]
     shown = [
         {
             "`make bench`": f"{row['title']}: {line['line']}",
@@ -133,14 +89,15 @@ def summary(content: dict[str, Any]) -> str:
             "rivals": "; ".join(
                 f"{who} {as_text(value)}"
                 for who, value in line["all"].items()
-                if not who.startswith("wheeld") and who not in row.get("floors", ())
+                if not who.startswith("wheeld")
             ),
         }
-        for row in rows
+        for row in content["rows"]
+        if row["name"] in README
         for line in row["lines"]
         if "fresh" not in line["line"] and not line["reach is"]
     ]
-    return table(shown)
+    return table(shown, markdown=True)
 
 
 def pages(content: dict[str, Any], root: Path) -> dict[Path, str]:
@@ -152,22 +109,86 @@ def pages(content: dict[str, Any], root: Path) -> dict[Path, str]:
     }
 
 
+# -- the figure: bars for each operation, on a logarithmic axis ----------------------------------
+
+COLOURS = {
+    "wheeld": "#0b6e4f", "wheeld on asyncio": "#0b6e4f", "wheeld on uvloop": "#58b894",
+    "heapq": "#e0a100", "asyncio": "#b3261e", "uvloop": "#e58f88", "Netty": "#3f51b5",
+    "lazy heap": "#e0a100", "old design": "#b3261e", "multiprocessing.Semaphore": "#607d8b",
+}  # fmt: skip
+BARS = (
+    ("one-call", "schedule, scattered slots", "schedule"),
+    ("one-call", "reschedule, scattered slots", "reschedule"),
+    ("one-call", "cancel, scattered slots", "cancel"),
+    ("batches", "schedule_many", "schedule_many, per timer"),
+    ("batches", "reschedule_many, later", "reschedule_many, later, per timer"),
+    ("batches", "cancel_many", "cancel_many, per timer"),
+    ("fire", "clock and worker together", "CPU per firing"),
+    ("callbacks", "CPU of all processes, each", "call_later and its call, CPU"),
+    ("timeout", "a timeout that expires, on asyncio", "a timeout() expires, CPU"),
+    ("sleep-2000", "a sleep, on asyncio", "asyncio sleep, CPU"),
+    ("pairs", "watch", "purgatory: watch"),
+    ("pairs", "check and complete", "purgatory: check and complete"),
+    ("allocate", "with pool.allocate(n)", "with pool.allocate(n)"),
+)
+"""Row, line and title of each group of bars; all are costs of one operation."""
+NS = {"ns": 1.0, "us": 1e3}
+
+
+def _groups(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
+    """The title of each group of bars, and ns of each contender."""
+    lines = {(row["name"], line["line"]): line for row in content["rows"] for line in row["lines"]}
+    for name, text, title in BARS:
+        if line := lines.get((name, text)):
+            found = {who.removesuffix(", scattered"): value * NS[line["unit"]]
+                     for who, value in line["all"].items()}  # fmt: skip
+            yield title, {who: value for who, value in found.items() if who in COLOURS}
+
+
+def draw(content: dict[str, Any], path: Path) -> None:
+    """Write the figure; ImportError without matplotlib, which comes with `wheeld[plots]`."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    groups = list(_groups(content))
+    bars = sum(len(found) + 1 for _, found in groups)
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "wheeld", "font.size": 9}):
+        figure = Figure(figsize=(8, 1.0 + 0.16 * bars), layout="constrained")
+        axes = figure.subplots()
+        place, middles, used = 0, [], dict[str, None]()
+        for _, found in groups:
+            for who, value in found.items():
+                axes.barh(-place, value, color=COLOURS[who])
+                axes.text(value * 1.05, -place, f"{value:,.0f}", va="center", fontsize=7)
+                used[who] = None
+                place += 1
+            middles.append(-place + (len(found) + 1) / 2)
+            place += 1
+        axes.set_yticks(middles, [title for title, _ in groups])
+        axes.set_xscale("log")
+        axes.set_xlabel("ns for one operation (logarithmic); shorter is better")
+        axes.margins(x=0.1, y=0.01)
+        axes.spines[["top", "right"]].set_visible(False)
+        handles = [Patch(color=COLOURS[who], label=who) for who in used]
+        axes.legend(handles=handles, fontsize=8, loc="lower right")
+        figure.savefig(path, metadata={"Date": None})
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m bench.page", description=__doc__)
-    parser.add_argument(
-        "--json", type=Path, default=FOUND, metavar="FILE", help="of python -m bench"
-    )
+    parser.add_argument("--json", type=Path, default=FOUND, metavar="FILE")
     given = parser.parse_args(arguments)
     content = json.loads(given.json.read_text())
-    if missing := {"rows", "pending"} - content.keys():
-        parser.error(f"{given.json} has no {' and no '.join(missing)}: run python -m bench in full")
-    FOUND.write_text(f"{as_lines(kept(content))}\n")
+    if missing := {PENDING.name, *README} - {row["name"] for row in content["rows"]}:
+        told = ", ".join(sorted(missing))
+        parser.error(f"{given.json} has no rows {told}: run python -m bench in full")
+    FOUND.write_text(as_lines(content))
     for path, text in pages(content, ROOT).items():
         path.write_text(text)
         print(f"written: {path.relative_to(ROOT)}")
-    plots.operations(content, ROOT / "docs" / "images" / plots.FIGURE)
-    print(f"written: docs/images/{plots.FIGURE}")
+    draw(content, FIGURE)
+    print(f"written: {FIGURE.relative_to(ROOT)}")
     return 0
 
 

@@ -1,24 +1,30 @@
-"""Functions in processes of their own (spawned, never forked), and what /proc says about them."""
+"""Processes of a benchmark: functions in spawned ones, their CPU time, a daemon for one case."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import multiprocessing
 import os
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-_context = multiprocessing.get_context("spawn")
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+import psutil
 
+import wheeld
+import wheeld_client
+
+_context = multiprocessing.get_context("spawn")
 PR_SET_TIMERSLACK = 29
-Task = tuple[Callable[..., Any], tuple[Any, ...]]
+READ_NS = 100_000
+"""Reading two clocks takes less, unless another process runs in between."""
+Sample = dict[str, float]
 
 
 def _child(function: Callable[..., Any], arguments: tuple[Any, ...], pipe: Connection) -> None:
@@ -30,19 +36,13 @@ def _child(function: Callable[..., Any], arguments: tuple[Any, ...], pipe: Conne
 
 
 class Background:
-    """A process that runs `function(*arguments, pipe)`."""
+    """A spawned process that runs `function(*arguments, pipe)`."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         self.pipe, theirs = _context.Pipe()
         self.process = _context.Process(target=_child, args=(function, arguments, theirs))
         self.process.start()
         theirs.close()
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        assert self.process.pid is not None
-        return self.process.pid
 
     def go(self) -> None:
         """Make its call of `ready` return."""
@@ -51,49 +51,34 @@ class Background:
     def receive(self) -> Any:
         """The next value that it sends. RuntimeError with its traceback if it failed instead."""
         try:
-            message = self.pipe.recv()
+            ok, value = self.pipe.recv()
         except EOFError:
-            raise RuntimeError("a benchmark process died without a word") from None
-        ok, value = message
+            raise RuntimeError("a benchmark process was killed") from None
         if not ok:
             raise RuntimeError(f"a benchmark process failed:\n{value}")
         return value
 
-    def end(self, seconds: float) -> None:
-        """Make it clean up, at its next message to this process; kill it if that takes too long."""
-        self.pipe.close()
-        self.process.join(seconds)
-        self.process.kill()
-        self.process.join()
-
     def stop(self) -> None:
-        """Kill it, whatever it does."""
         self.process.kill()
         self.process.join()
         self.pipe.close()
 
 
 def ready(pipe: Connection) -> None:
-    """Called in a task when everything is set up; returns when all the others are ready as well."""
+    """Called in a task when everything is set up; returns when it may begin."""
     pipe.send((True, None))
     pipe.recv()
 
 
-def together(*tasks: Task) -> list[Any]:
-    """Run tasks, each in a process of its own; they begin together at their call of `ready`.
-
-    Returns what each returned, in order. Raises RuntimeError with the traceback of one that failed.
-    """
-    started = [Background(function, *arguments) for function, arguments in tasks]
+def alone(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What `function(*arguments, pipe)` returns in a process of its own; it calls `ready`."""
+    one = Background(function, *arguments)
     try:
-        for one in started:
-            one.receive()
-        for one in started:
-            one.go()
-        return [one.receive() for one in started]
+        one.receive()
+        one.go()
+        return one.receive()
     finally:
-        for one in started:
-            one.stop()
+        one.stop()
 
 
 def exact_sleeps() -> None:
@@ -101,46 +86,97 @@ def exact_sleeps() -> None:
     ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
-def switches(pid: int) -> int:
-    """How often the threads of a process were switched, voluntarily or not."""
-    total = 0
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        for line in (thread / "status").read_text().splitlines():
-            if "ctxt_switches" in line:
-                total += int(line.split()[1])
-    return total
-
-
-def cpu_seconds(pid: int) -> float:
-    """CPU time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
-
-
 def cpu_ns(pid: int) -> int:
-    """The same in ns, as exact as the kernel knows it."""
+    """CPU time that a process has used."""
     return time.clock_gettime_ns((~pid << 3) | 2)  # as clock_getcpuclockid(3) makes it
 
 
-def family_cpu_seconds() -> float:
-    """CPU time that this process, all that it has started, and their dead have used."""
-    return sum(family_cpu().values())
-
-
 def family_cpu() -> Counter[str]:
-    """The same in seconds by program: "java", "python" and so on, "here" for this process."""
-    parents, names, used = {}, {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                begin, _, rest = (entry / "stat").read_text().rpartition(")")
-                pid, fields = int(entry.name), rest.split()
-                parents[pid], names[pid] = int(fields[1]), begin.partition("(")[2]
-                used[pid] = sum(map(int, fields[11:15])) / _TICKS_PER_SECOND
-    family = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in family} - family:
-        family |= more
+    """CPU time of this process, all that it has started, and their dead, in seconds by program:
+    "java", "python" and so on, "here" for this process."""
     sums: Counter[str] = Counter()
-    for pid in family & set(used):
-        sums["here" if pid == os.getpid() else names[pid]] += used[pid]
+    me = psutil.Process()
+    for one in (me, *me.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            used = one.cpu_times()
+            sums["here" if one == me else one.name()] += sum(used[:4])
     return sums
+
+
+class Watch:
+    """Measures the time of this thread, less the time that it waited for a processor.
+
+    Waits of its own (a sleep, a full ring) count; being preempted does not. Where the kernel does
+    not say how long a thread was kept waiting, that counts too.
+    """
+
+    def __init__(self) -> None:
+        try:
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._file = -1
+        self._kept = self._start = 0
+
+    def _waited_ns(self) -> int:
+        return int(os.pread(self._file, 100, 0).split()[1]) if self._file >= 0 else 0
+
+    def start(self) -> None:
+        kept = -1
+        while kept != (kept := self._waited_ns()):  # or it was preempted just before the start
+            self._start = time.perf_counter_ns()
+        self._kept = kept
+
+    def ns_each(self, count: int) -> float:
+        """ns since `start`, for each of `count` operations."""
+        end = time.perf_counter_ns()
+        kept = self._waited_ns() - self._kept
+        after = time.perf_counter_ns() - end
+        if after > READ_NS:  # it was preempted after the end
+            kept -= after
+        return (end - self._start - max(kept, 0)) / count
+
+
+class Spent:
+    """CPU time of this process and of others since `start`."""
+
+    def __init__(self, *pids: int) -> None:
+        self._clocks: list[Callable[[], int]] = [time.process_time_ns]
+        self._clocks += [lambda pid=pid: cpu_ns(pid) for pid in pids]  # type: ignore[misc]
+        self.start()
+
+    def start(self) -> None:
+        self._before = [clock() for clock in self._clocks]
+
+    def each(self) -> list[int]:
+        """ns of this process, and of each of the others."""
+        pairs = zip(self._clocks, self._before, strict=True)
+        return [clock() - before for clock, before in pairs]
+
+    def parts(self, unit: str, scale: float) -> Sample:
+        """CPU time of all, and of worker and clock by themselves, in a unit of so many ns."""
+        used = self.each()
+        names = ("CPU of the worker", "CPU of the clock")
+        found = {f"{name}, {unit}": part / scale for name, part in zip(names, used, strict=False)}
+        return {f"CPU of all, {unit}": sum(used) / scale, **found}
+
+
+def pids(name: str) -> tuple[int, int]:
+    """Process ids of the clock and of the supervisor."""
+    facts = json.loads((Path(name) / "daemon.json").read_text())
+    return facts["clock_pid"], facts["pid"]
+
+
+def status(name: str) -> dict[str, Any]:
+    """What `wheeld status --json` says."""
+    from wheeld_core import control, runtime
+    from wheeld_core.control.messages import Request
+
+    content: dict[str, Any] = control.ask(runtime.find(name, None), Request.STATUS)["status"]
+    return content
+
+
+@contextlib.contextmanager
+def worker(**config: Any) -> Iterator[tuple[wheeld_client.Timers, Spent]]:
+    """This process as a worker of a daemon of its own."""
+    with wheeld.embedded(**config) as name, wheeld_client.connect(name) as timers:
+        yield timers, Spent(*pids(name))

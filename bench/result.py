@@ -1,5 +1,4 @@
-"""What a run reports besides its numbers: the machine, the versions, the targets; tables as
-text."""
+"""What a benchmark reports besides its numbers: the machine, the targets, tables as text."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Target:
-    """A number that was promised, and the one that was reached."""
+    """A limit, and the number that was reached."""
 
     text: str
     reached: float
@@ -32,11 +31,9 @@ class Target:
 
     @property
     def ok(self) -> bool:
-        """Is the promise kept?"""
         return self.reached >= self.limit if self.at_least else self.reached <= self.limit
 
     def line(self) -> str:
-        """As one line of text."""
         sign = ">=" if self.at_least else "<="
         reached, limit = (f"{number:,.4g}" for number in (self.reached, self.limit))
         verdict = "ok    " if self.ok else "MISSED"
@@ -54,18 +51,8 @@ class Result:
     seconds: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON-able values."""
-        values = asdict(self)
-        values["targets"] = [{**asdict(target), "ok": target.ok} for target in self.targets]
-        return values
-
-
-@dataclass(frozen=True)
-class Options:
-    """How large a run is to be."""
-
-    quick: bool = False
-    rounds: int = 5
+        targets = [{**asdict(target), "ok": target.ok} for target in self.targets]
+        return {**asdict(self), "targets": targets}
 
 
 def machine() -> dict[str, Any]:
@@ -96,12 +83,15 @@ def as_text(value: Any) -> str:
     return f"{value:,}" if type(value) is int else str(value)
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Rows with the same keys as aligned text."""
+def table(rows: Sequence[Row], markdown: bool = False) -> str:
+    """Rows with the same keys, as aligned text or for a page."""
     columns = list(rows[0])
     cells = [columns, *([as_text(row[column]) for column in columns] for row in rows)]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     left = [isinstance(rows[0][column], str) for column in columns]
+    if markdown:
+        cells.insert(1, ["---" if is_left else "---:" for is_left in left])
+        return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     lines = [
         "  ".join(
             cell.ljust(width) if is_left else cell.rjust(width)

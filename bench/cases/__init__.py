@@ -1,14 +1,7 @@
-"""The single measurements, which `python -m bench` and `bench.against` put together.
+"""The cases that `bench.registry` puts together.
 
-A case is a generator. It makes what it needs, yields one sample for each round, and cleans up when
-it is closed. A sample is a number for each thing measured; lower is better, in all of them. Cases
-of wheeld use its public API only, so that they can measure earlier commits, too.
+A case is a generator, called with True for tiny sizes. It makes what it needs, yields a sample for
+each round, and cleans up when it is closed. A sample is a number for each thing measured; lower is
+better, in all of them. Cases of wheeld that `bench.against` measures use the public API only, so
+that they can measure earlier commits, too.
 """
-
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-
-Sample = dict[str, float]
-Case = Callable[[bool], Iterator[Sample]]
-"""Called with True for tiny sizes: does it run at all?"""

@@ -7,15 +7,24 @@ and all but the pending ones cancelled in random order, so that what is free lie
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+import heapq
+import itertools
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bench import contenders
-from bench.cases import Sample
-from bench.timing import Watch
+import wheeld
+import wheeld_client
+from bench.cases.waits import new_loop
+from bench.processes import Sample, Watch, status
 
+Handle = Any
+GIVE_UP_SECONDS = 10.0
 HOUR = 3600.0
 """Deadlines are an hour and more away: nothing fires."""
 PENDING = 100_000
@@ -23,6 +32,134 @@ BATCH_PENDING = 1_000_000
 AGE = 10
 """So many times the pending ones were scheduled."""
 ONE_CALL = ("schedule", "later", "earlier", "cancel")
+SIZES = tuple(10**power for power in range(3, 8))
+
+
+class Contender:
+    """Something that holds timers. Delays are seconds; handles may be anything.
+
+    The calls are attributes, so that a contender whose own call fits is measured without a wrapper.
+
+    Attributes
+    ----------
+    schedule : callable(delay) -> handle
+    cancel : callable(handle)
+    reschedule : callable(handle, delay) -> new handle, or anything if `keeps_handle`
+    """
+
+    schedule: Callable[[float], Handle]
+    cancel: Callable[[Handle], Any]
+    reschedule: Callable[[Handle, float], Handle]
+    keeps_handle = False
+
+    def fill(self, delays: Sequence[float]) -> list[Handle]:
+        """Schedule all of `delays`, however fast."""
+        schedule = self.schedule
+        return [schedule(delay) for delay in delays]
+
+    def settle(self) -> None:
+        """Do work that the contender has deferred, so that each round begins alike."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+
+
+class Wheel(Contender):
+    """wheeld: one worker, this process, and a daemon of its own."""
+
+    keeps_handle = True
+
+    def __init__(self, capacity: int) -> None:
+        self._stack = ExitStack()
+        name = self._stack.enter_context(wheeld.embedded(capacity=capacity))
+        self.timers = self._stack.enter_context(wheeld_client.connect(name, worker="bench"))
+        self.schedule, self.cancel = self.timers.schedule, self.timers.cancel
+        self.reschedule = self.timers.reschedule
+
+    def fill(self, delays: Sequence[float]) -> list[Handle]:
+        ids: list[Handle] = self.timers.schedule_many(np.array(delays)).tolist()
+        return ids
+
+    def settle(self) -> None:
+        """Wait until the clock has drained all submissions: a timer that is due comes back after
+        them. It does not sleep, or the next measurement would find a cold processor, unlike the
+        rivals'.
+        """
+        barrier = self.timers.schedule(0.0)
+        give_up = time.monotonic() + GIVE_UP_SECONDS
+        while barrier not in self.timers.poll()["timer_id"]:
+            if time.monotonic() > give_up:
+                raise RuntimeError(f"a timer for now did not come in {GIVE_UP_SECONDS:g} s")
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+def nothing() -> None:
+    """The callback of timers that never fire here."""
+
+
+class OnLoop(Contender):
+    """`loop.call_later` and `handle.cancel`, on an event loop that does not run meanwhile."""
+
+    def __init__(self, name: str) -> None:
+        self._loop: Any = new_loop(name)
+        self.schedule = partial(self._loop.call_later, callback=nothing)
+        one = self.schedule(HOUR)
+        self.cancel = type(one).cancel
+        self.reschedule = self._again
+        one.cancel()
+
+    def _again(self, handle: Any, delay: float) -> Any:
+        handle.cancel()
+        return self._loop.call_later(delay, nothing)
+
+    def settle(self) -> None:
+        """What asyncio itself does when half of its heap is cancelled; not charged to it."""
+        if (heap := getattr(self._loop, "_scheduled", None)) is not None:
+            left = [handle for handle in heap if not handle.cancelled()]
+            for handle in heap:
+                handle._scheduled = not handle.cancelled()
+            heapq.heapify(left)
+            self._loop._scheduled, self._loop._timer_cancelled_count = left, 0
+
+    def close(self) -> None:
+        self._loop.close()
+
+
+class Heap(Contender):
+    """`heapq` with lazy deletion: entries are [deadline, number, alive]."""
+
+    def __init__(self) -> None:
+        self._heap: list[list[Any]] = []
+        self._numbers = itertools.count()
+        self.schedule, self.cancel, self.reschedule = self._push, self._mark, self._move
+
+    def _push(self, delay: float) -> list[Any]:
+        entry = [time.monotonic() + delay, next(self._numbers), True]
+        heapq.heappush(self._heap, entry)
+        return entry
+
+    def _mark(self, entry: list[Any]) -> bool:
+        alive: bool = entry[2]
+        entry[2] = False
+        return alive
+
+    def _move(self, entry: list[Any], delay: float) -> list[Any]:
+        entry[2] = False
+        return self._push(delay)
+
+    def settle(self) -> None:
+        """Drop the dead entries; not charged to it."""
+        self._heap = [entry for entry in self._heap if entry[2]]
+        heapq.heapify(self._heap)
+
+
+def made(kind: str, capacity: int) -> Contender:
+    """A contender by its name."""
+    if kind == "wheeld":
+        return Wheel(capacity)
+    return Heap() if kind == "heapq" else OnLoop(kind)
 
 
 def delays(rng: np.random.Generator, count: int, base: float = HOUR) -> list[float]:
@@ -44,7 +181,7 @@ def take_random(rng: np.random.Generator, held: list[Any], count: int) -> list[A
 _watch = Watch()
 
 
-def _schedule(c: contenders.Contender, held: list[Any], values: list[float]) -> float:
+def _schedule(c: Contender, held: list[Any], values: list[float]) -> float:
     schedule = c.schedule
     _watch.start()
     new = [schedule(delay) for delay in values]
@@ -54,7 +191,7 @@ def _schedule(c: contenders.Contender, held: list[Any], values: list[float]) -> 
 
 
 def _reschedule(
-    c: contenders.Contender, rng: np.random.Generator, held: list[Any], values: list[float]
+    c: Contender, rng: np.random.Generator, held: list[Any], values: list[float]
 ) -> float:
     handles = take_random(rng, held, len(values))
     reschedule = c.reschedule
@@ -65,9 +202,7 @@ def _reschedule(
     return cost
 
 
-def _cancel(
-    c: contenders.Contender, rng: np.random.Generator, held: list[Any], count: int
-) -> float:
+def _cancel(c: Contender, rng: np.random.Generator, held: list[Any], count: int) -> float:
     handles = take_random(rng, held, count)
     cancel = c.cancel
     _watch.start()
@@ -77,7 +212,7 @@ def _cancel(
 
 
 def one_round(
-    c: contenders.Contender, rng: np.random.Generator, held: list[Any], count: int
+    c: Contender, rng: np.random.Generator, held: list[Any], count: int
 ) -> dict[str, float]:
     """ns per operation of one contender; `held` is as long afterwards as before."""
     sample = {"schedule": _schedule(c, held, delays(rng, count))}
@@ -90,7 +225,7 @@ def one_round(
     return sample
 
 
-def scattered(contender: contenders.Contender, rng: Any, pending: int) -> list[Any]:
+def scattered(contender: Contender, rng: Any, pending: int) -> list[Any]:
     """Handles of `pending` timers, in slots that lie anywhere."""
     held = contender.fill(delays(rng, pending * AGE))
     rng.shuffle(held)
@@ -101,15 +236,11 @@ def scattered(contender: contenders.Contender, rng: Any, pending: int) -> list[A
     return held
 
 
-def _made(kind: type[contenders.Contender], capacity: int) -> contenders.Contender:
-    return kind(capacity) if kind is contenders.Wheel else kind()  # type: ignore[call-arg]
-
-
-def single(kind: type[contenders.Contender], old: bool, quick: bool) -> Iterator[Sample]:
+def single(kind: str, old: bool, quick: bool) -> Iterator[Sample]:
     """One call, among 100,000 pending timers."""
     pending, count = (1_000, 200) if quick else (PENDING, 20_000)
     rng = np.random.default_rng(1)
-    contender = _made(kind, 2 * (pending * AGE + 3 * count) + 4096)
+    contender = made(kind, 2 * (pending * AGE + 3 * count) + 4096)
     gc.disable()
     try:
         held = scattered(contender, rng, pending) if old else contender.fill(delays(rng, pending))
@@ -128,7 +259,7 @@ def several(quick: bool) -> Iterator[Sample]:
     """Batches of 100,000, among a million pending timers."""
     pending, count = (1_000, 500) if quick else (BATCH_PENDING, 100_000)
     rng, watch = np.random.default_rng(1), Watch()
-    wheel = contenders.Wheel(2 * (pending + 3 * count) + 4096)
+    wheel = Wheel(2 * (pending + 3 * count) + 4096)
     try:
         held = wheel.fill(delays(rng, pending))
         while True:
@@ -137,9 +268,7 @@ def several(quick: bool) -> Iterator[Sample]:
         wheel.close()
 
 
-def _batch_round(
-    wheel: contenders.Wheel, rng: Any, held: list[Any], count: int, watch: Watch
-) -> Sample:
+def _batch_round(wheel: Wheel, rng: Any, held: list[Any], count: int, watch: Watch) -> Sample:
     sample: Sample = {}
     timers = wheel.timers
     values = np.array(delays(rng, count))
@@ -166,7 +295,7 @@ def _batch_round(
 def several_of_heap(quick: bool) -> Iterator[Sample]:
     """The same in a heap, which has no batches: one by one."""
     pending, count = (1_000, 500) if quick else (BATCH_PENDING, 100_000)
-    rng, heap = np.random.default_rng(1), contenders.Heap()
+    rng, heap = np.random.default_rng(1), Heap()
     held = heap.fill(delays(rng, pending))
     gc.disable()
     while True:
@@ -176,13 +305,13 @@ def several_of_heap(quick: bool) -> Iterator[Sample]:
         yield {f"{ours}, ns": found[theirs] for theirs, ours in names.items()}
 
 
-def by_pending(kind: type[contenders.Contender], most: int, quick: bool) -> Iterator[Sample]:
-    """One call, by how many timers are pending: from 1,000 to `most`, ten times more each."""
+def by_pending(kind: str, most: int, quick: bool) -> Iterator[Sample]:
+    """One call, by how many timers are pending: up to `most`."""
     rng = np.random.default_rng(1)
-    sizes = [1_000] if quick else [10**power for power in range(3, 9) if 10**power <= most]
+    sizes = [size for size in SIZES if size <= (SIZES[0] if quick else most)]
     while True:
         sample: Sample = {}
-        contender = _made(kind, sizes[-1] + sizes[-1] // 8 + 65_536)
+        contender = made(kind, sizes[-1] + sizes[-1] // 8 + 65_536)
         gc.disable()
         try:
             held: list[Any] = []
@@ -192,10 +321,35 @@ def by_pending(kind: type[contenders.Contender], most: int, quick: bool) -> Iter
                 count = min(size // 2, 10_000)
                 one_round(contender, rng, held, count)
                 found = one_round(contender, rng, held, count)
-                for what in ONE_CALL:
-                    sample[f"{what} among {size}, ns"] = found[what]
+                sample |= {f"{what} among {size:,}, ns": found[what] for what in ONE_CALL}
             yield sample
         finally:
             gc.enable()
             held.clear()
             contender.close()
+
+
+def memory(kind: str, quick: bool) -> Iterator[Sample]:
+    """Bytes per timer: on Python's heap, handles included; of wheeld, shared memory per slot."""
+    count = 1_000 if quick else 100_000
+    while True:
+        if kind == "wheeld":
+            capacity, sample = 8_192 if quick else 1_000_000, Sample()
+            with ExitStack() as stack:
+                name = stack.enter_context(wheeld.embedded(capacity=capacity))
+                for number in range(1, 5):
+                    stack.enter_context(wheeld_client.connect(name, worker=f"w{number}"))
+                    each = status(name)["shared_bytes"] / capacity
+                    sample[f"{number} workers, bytes"] = each
+            yield {**sample, "each, bytes": sample["2 workers, bytes"]}
+            continue
+        contender, drawn = made(kind, count), np.random.default_rng(1).uniform(3600, 7200, count)
+        gc.collect()
+        tracemalloc.start()
+        before = tracemalloc.get_traced_memory()[0]
+        held = [contender.schedule(float(delay)) for delay in drawn]
+        each = (tracemalloc.get_traced_memory()[0] - before) / count
+        tracemalloc.stop()
+        held.clear()
+        contender.close()
+        yield {"each, bytes": each}

@@ -1,5 +1,4 @@
-"""Rivals that are programs of their own: started and ended by the benchmark, or reported as
-missing."""
+"""Rivals that are programs: started and ended by the benchmark, or reported as missing."""
 
 from __future__ import annotations
 
@@ -29,7 +28,6 @@ class Missing(Exception):
 
 
 def program(*names: str, of: str) -> str:
-    """The path of the first of these programs that is installed."""
     for name in names:
         if found := shutil.which(name):
             return found

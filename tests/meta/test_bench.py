@@ -2,207 +2,203 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-import wheeld
-import wheeld_client
-from bench import page, rounds
-from bench.__main__ import TABLE
-from bench.cases import Sample
-from bench.cases.servers import Missing
-from bench.purgatory.designs.purging import PurgingPurgatory
-from bench.result import Target, table
-from bench.rounds import Found
-from bench.table import pending, plots
-from bench.table.row import Below, Line, Row, judge
-from bench.table.rows import ROWS
+from bench import page, result, runner
+from bench.cases import purgatory
+from bench.cases.designs import LazyOperation, LazyPurgatory, OldOperation, OldPurgatory
+from bench.registry import ROWS, TABLE
+from bench.row import Below, Line, Row, judge
 from programs import of_checkout
 
 ROOT = Path(__file__).parents[2]
+HOUR = 3600.0
+HALVES = {
+    "table": ["callbacks", "sparse", "adders", "allocate", "start", "pairs", "pending"],
+    "details": [name for name, row in ROWS.items() if row.detail],
+}
 
 
-DETAILS = [
-    "buckets",
-    "recording",
-    "neighbours",
-    "histograms",
-    "idle",
-    "wakes",
-    "memory",
-]
-"""What no other test measures."""
-SOME_ROWS = ["callbacks", "sparse", "adders", "allocate", "start"]
-
-
-def run_bench(*arguments: str, directory: Path) -> dict[str, Any]:
+def run(module: str, *arguments: str, directory: Path) -> tuple[Any, subprocess.CompletedProcess]:
     file = directory / "found.json"
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--rounds", "1", "--json", file, *arguments],
+        [sys.executable, "-m", module, "--quick", "--rounds", "1", "--json", file, *arguments],
         cwd=directory,
         env=of_checkout(),
         capture_output=True,
         text=True,
     )
+    return json.loads(file.read_text()) if file.exists() else None, done
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_each_line_has_a_number_for_every_contender_that_is_here(half: str, tmp_path: Path) -> None:
+    found, done = run("bench", "--only", ",".join(HALVES[half]), directory=tmp_path)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(file.read_text())
     assert {"cpu", "cores", "kernel", "python", "numpy", "wheeld"} <= found["machine"].keys()
     assert found["options"] == {"quick": True, "rounds": 1}
-    return {**found, "printed": done.stdout}
-
-
-def test_details(tmp_path: Path) -> None:
-    found = run_bench("--only", ",".join(DETAILS), directory=tmp_path)
-    assert "targets reached" in found["printed"]
-    measurements = found["measurements"]
-    assert list(measurements) == DETAILS
-    for measurement in measurements.values():
-        assert measurement["title"]
-        assert measurement["rows"]
-        assert measurement["seconds"] > 0
-        for target in measurement["targets"]:
-            assert {"text", "reached", "limit", "at_least", "unit", "ok"} <= target.keys()
-
-
-def test_rows_of_the_table(tmp_path: Path) -> None:
-    found = run_bench("--only", ",".join([*SOME_ROWS, "pending"]), directory=tmp_path)
-    assert [row["name"] for row in found["rows"]] == SOME_ROWS
-    assert {row.name for row in ROWS} > set(SOME_ROWS)
-    for row in found["rows"]:
-        contenders = TABLE[row["name"]].contenders
-        assert row["medians"].keys() | row["missing"].keys() == contenders.keys()
-        assert all(any(name in why for name in contenders) for why in row["missing"].values())
-        assert len(row["lines"]) == len(TABLE[row["name"]].lines)
-        assert bool(row["busy lines"]) == TABLE[row["name"]].busy
-        for line in row["lines"] + row["busy lines"]:
-            assert line["line"] in found["printed"]
-            assert min(line["wheeld"], line["reach"] or 1, *line["all"].values()) > 0
-    early = {who: values["early"] for who, values in found["rows"][1]["medians"].items()}
-    assert [early[who] for who in early if who.startswith("wheeld")] == [0, 0]
-    assert pending.curve(found["pending"], "wheeld", "schedule").keys() == {1000}
-    plots.operations(found, tmp_path / "figure.svg")
+    assert [row["name"] for row in found["rows"]] == HALVES[half]
+    for found_row in found["rows"]:
+        row = ROWS[found_row["name"]]
+        assert found_row["medians"].keys() | found_row["missing"].keys() == row.contenders.keys()
+        partly = row.name in ("pending", "looks")  # --quick has the smallest size only
+        assert len(found_row["lines"]) == len(row.lines) or partly
+        assert bool(found_row["busy lines"]) == row.busy
+        for line in found_row["lines"] + found_row["busy lines"]:
+            assert line["line"] in done.stdout
+            assert half == "details" or min(line["wheeld"], *line["all"].values()) > 0
+    assert json.loads(page.as_lines(found))["rows"][0]["lines"] == found["rows"][0]["lines"]
+    page.draw(found, tmp_path / "figure.svg")
     assert (tmp_path / "figure.svg").read_text().startswith("<?xml")
-    content = {"rows": found["rows"], "pending": found["pending"]}
-    assert json.loads(page.as_lines(page.kept(content))) == page.kept(content)
 
 
-def test_what_is_to_be_reached_says_where_its_time_goes_if_it_is_not() -> None:
-    assert len(ROWS) == 14
-    for row in ROWS:
-        assert all(line.where for line in row.lines if line.reach is not None), row.name
-
-
-def found_of(**samples: list[float]) -> Found:
-    return Found({who: [{"each, ns": one} for one in each] for who, each in samples.items()})
-
-
-def test_a_line_is_judged_by_its_reach() -> None:
-    row = Row("r", "title", {}, (), floors=("sleep",))
-    rivals = {"heapq": [400, 1000, 300], "asyncio": [900] * 3, "sleep": [1] * 3}
-    found = found_of(wheeld=[100, 200, 300], **rivals)
-    line = judge(row, Line("l", "each, ns", 150, where="it takes {each, ns:.0f} ns"), found)
-    assert (line["wheeld"], line["rival"], line["rival's"]) == (200, "heapq", 400)
-    assert line["ratio"] == 0.25  # of the rounds', not of the medians'
-    assert (line["met"], line["where"]) == (False, "it takes 200 ns")
-    fast = judge(row, Line("l", "each, ns", 4, "M/s", rate=1e3), found)
-    assert (fast["wheeld"], fast["met"], fast["ratio"]) == (5, True, 0.25)
-    beside = judge(row, Line("l", "each, ns", Below("sleep", 199)), found)
-    assert (beside["reach"], beside["met"], beside["where"]) == (200, True, "")
-
-
-def missing(quick: bool) -> Iterator[Sample]:
-    raise Missing("no such program")
-    yield {}
-
-
-def counting(quick: bool) -> Iterator[Sample]:
-    for number in itertools.count():
-        yield {"n": float(number)}
-
-
-def test_rounds_alternate_and_a_missing_rival_is_named() -> None:
-    said: list[str] = []
-    found = rounds.take({"a": counting, "b": counting, "m": missing}, 2, True, True, said.append)
-    assert said == ["a", "b", "m", "a", "b", "a", "b"]
-    assert found.samples == {who: [{"n": 1.0}, {"n": 2.0}] for who in "ab"}
-    assert found.missing == {"m": "no such program"}
-
-
-def test_unknown_measurement_is_refused() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench", "--only", "nonsense"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2
-    assert "expected one of fire, batches" in done.stderr
-
-
-def test_targets_say_whether_they_are_reached() -> None:
-    assert Target("low", 1.0, 2.0).ok
-    assert not Target("low", 3.0, 2.0).ok
-    assert Target("high", 3.0, 2.0, at_least=True).ok
-    assert "MISSED" in Target("low", 3.0, 2.0).line()
-
-
-def test_table_aligns() -> None:
-    lines = table([{"name": "a", "n": 1}, {"name": "long", "n": 1000}]).splitlines()
-    assert lines[0] == "name      n"
-    assert lines[2:] == ["a         1", "long  1,000"]
-
-
-class Waiting(wheeld_client.DelayedOperation):
-    def try_complete(self) -> bool:
-        return False
-
-
-def test_the_purging_wheel_keeps_links_until_a_purge() -> None:
-    with wheeld.embedded(capacity=100) as name, wheeld_client.connect(name) as timers:
-        purgatory = PurgingPurgatory(timers, "p", purge_interval=5)
-        operations = [Waiting(3600.0) for _ in range(8)]
-        for number, operation in enumerate(operations[:7]):
-            purgatory.try_complete_else_watch(operation, ["a", ("b", number)])
-        for operation in operations[:6]:
-            assert operation.force_complete()
-        assert (purgatory.watched, purgatory.num_delayed, purgatory.purges) == (14, 1, 0)
-        purgatory.try_complete_else_watch(operations[7], ["a"])  # 8 - 2 > 5
-        assert (purgatory.watched, purgatory.num_delayed, purgatory.purges) == (3, 2, 1)
-        purgatory.shutdown()
-
-
-def test_two_commits_are_compared(tmp_path: Path) -> None:
-    file = tmp_path / "found.json"
-    command = [sys.executable, "-m", "bench.against", str(ROOT), "--only", "callbacks,pool"]
-    command += ["--quick", "--sessions", "1", "--rounds", "2", "--json", str(file)]
-    done = subprocess.run(command, cwd=ROOT, env=of_checkout(), capture_output=True, text=True)
-    assert done.returncode in (0, 1), done.stderr  # how fast it is, is not tested
-    rows = json.loads(file.read_text())
+def test_two_checkouts_are_compared(tmp_path: Path) -> None:
+    arguments = (str(ROOT), "--only", "callbacks,pool", "--sessions", "1")
+    rows, done = run("bench.against", *arguments, directory=tmp_path)
+    assert done.returncode in (0, 1), done.stderr
     assert {row["case"] for row in rows} == {"callbacks", "pool"}
     for row in rows:
         assert min(row["here"], row["there"], row["ratio"]) > 0
-        low, high = (float(text) for text in row["quartiles"].split(" to "))
-        assert low <= row["ratio"] <= high
         assert row["what"] in done.stdout
+
+
+@pytest.mark.parametrize("module", ["bench", "bench.against"])
+def test_unknown_names_are_refused(module: str, tmp_path: Path) -> None:
+    commit = [str(ROOT)] if module == "bench.against" else []
+    _, done = run(module, *commit, "--only", "nonsense", directory=tmp_path)
+    assert done.returncode == 2
+    assert "--only nonsense: expected one of" in done.stderr
 
 
 def test_the_pages_hold_what_the_run_found() -> None:
     content = json.loads(page.FOUND.read_text())
+    assert page.as_lines(content) == page.FOUND.read_text()
     for path, text in page.pages(content, ROOT).items():
         told = f"{path.name} differs from docs/benchmark.json: run python -m bench.page"
         assert path.read_text() == text, told
+    with pytest.raises(ValueError, match="numbers: begin"):
+        page.put("no marks", "numbers", "new")
 
 
-def test_a_page_without_marks_is_refused() -> None:
-    assert page.put("a <!-- n: begin -->old<!-- n: end --> z", "n", "new") == (
-        "a <!-- n: begin -->\nnew\n<!-- n: end --> z"
-    )
-    with pytest.raises(ValueError, match="n: begin"):
-        page.put("no marks", "n", "new")
+def test_what_is_to_be_reached_says_where_its_time_goes_if_it_is_not() -> None:
+    for row in TABLE:
+        assert all(line.where for line in row.lines if line.reach is not None), row.name
+
+
+def test_a_line_is_judged_by_its_reach() -> None:
+    row = Row("r", "title", {}, (), floors=("sleep",))
+    values = {"wheeld": [100.0, 200.0, 300.0], "heapq": [400, 1000, 300], "sleep": [1] * 3}
+    samples = {who: [{"each, ns": one} for one in each] for who, each in values.items()}
+    line = judge(row, Line("l", "each, ns", 150, where="it takes {each, ns:.0f} ns"), samples)
+    assert (line["wheeld"], line["ratio"]) == (200, 0.25)  # of the rounds, not of the medians
+    assert (line["met"], line["where"]) == (False, "it takes 200 ns")
+    fast = judge(row, Line("l", "each, ns", 4, "M/s", rate=1e3), samples)
+    assert (fast["wheeld"], fast["met"], fast["ratio"]) == (5, True, 0.25)
+    beside = judge(row, Line("l", "each, ns", Below("sleep", 100, 100)), samples)
+    assert (beside["reach"], beside["met"], beside["where"]) == (200, True, "")
+
+
+def test_rounds_alternate_and_a_missing_rival_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Side:
+        def __init__(self, row: str, name: str, quick: bool) -> None:
+            self.name, self.number = name, 0
+
+        def measure(self) -> Any:
+            self.number += 1
+            return "no such program" if self.name == "m" else {"n": self.number}
+
+        def close(self) -> None:
+            said.append("closed")
+
+    said: list[str] = []
+    monkeypatch.setattr(runner, "Side", Side)
+    samples, missing = runner.take("r", ["a", "b", "m"], 2, True, True, say=said.append)
+    assert said == ["a", "b", "m", "a", "b", "a", "b", *["closed"] * 3]
+    assert samples == {who: [{"n": 2}, {"n": 3}] for who in "ab"}
+    assert missing == {"m": "no such program"}
+
+
+def test_tables_align_and_targets_are_judged() -> None:
+    lines = result.table([{"name": "a", "n": 1}, {"name": "long", "n": 1000}]).splitlines()
+    assert lines[0] == "name      n"
+    assert lines[2:] == ["a         1", "long  1,000"]
+    assert result.Target("low", 1.0, 2.0).ok
+    assert not result.Target("low", 3.0, 2.0).ok
+    assert "MISSED" in result.Target("high", 1.0, 2.0, at_least=True).line()
+
+
+# -- the purgatory's rivals, and its workload ----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "base"), [(OldPurgatory, OldOperation), (LazyPurgatory, LazyOperation)]
+)
+def test_rivals_complete_once_by_a_check_or_their_timeout(make: Any, base: Any) -> None:
+    class Operation(base):  # type: ignore[misc]
+        def __init__(self, timeout: float) -> None:
+            super().__init__(timeout)
+            self.ready, self.calls, self.expired = False, list[str](), threading.Event()
+
+        def try_complete(self) -> bool:
+            return self.ready and bool(self.force_complete())
+
+        def on_complete(self) -> None:
+            self.calls.append("complete")
+
+        def on_expiration(self) -> None:
+            self.calls.append("expiration")
+            self.expired.set()
+
+    mine = make()
+    operations = [Operation(HOUR) for _ in range(10)]
+    assert not any(mine.try_complete_else_watch(one, ["a", "b"]) for one in operations)
+    for one in operations[::2]:
+        one.ready = True
+    assert [mine.check_and_complete(key) for key in "acba"] == [5, 0, 0, 0]
+    assert [one.calls for one in operations] == [["complete"], []] * 5
+    assert not any(one.force_complete() for one in operations[::2])
+    late = Operation(0.001)
+    assert not mine.try_complete_else_watch(late, ["a"])
+    assert late.expired.wait(60)
+    mine.shutdown()
+    assert late.calls == ["complete", "expiration"]
+
+
+def test_the_old_design_keeps_finished_operations_until_it_purges() -> None:
+    mine = OldPurgatory(purge_interval=100)
+    for _ in range(30):
+        operation = OldOperation(HOUR)
+        mine.try_complete_else_watch(operation, ["a", "b"])
+        operation.force_complete()
+    assert mine.watched == 60
+    for _ in range(80):
+        mine.try_complete_else_watch(OldOperation(HOUR), ["a"])
+    last = OldOperation(0.001)
+    mine.try_complete_else_watch(last, ["a"])
+    while not last.is_completed:
+        pass
+    mine.shutdown()  # the reaper ends its turn
+    assert (mine.watched, mine.purges >= 1) == (80, True)
+
+
+@pytest.mark.parametrize(("case", "expire"), [("low", 0.08), ("high", 0.5)])
+def test_a_plan_has_the_experiments_distributions(case: str, expire: float) -> None:
+    arrivals, waits = purgatory.make_plan(case, 1000.0, 20_000, 1)
+    assert len(arrivals) / arrivals[-1] == pytest.approx(1000, rel=0.05)
+    assert np.mean(waits == 0) == pytest.approx(expire, abs=0.02)
+    assert waits.max() <= purgatory.TIMEOUT_MS
+    assert np.array_equal(waits, purgatory.make_plan(case, np.inf, 20_000, 1)[1])
+
+
+@pytest.mark.parametrize(("first", "found"), [(1000, 8000), (64_000, 8000), (8000, 8000)])
+def test_saturation_is_the_highest_rate_achieved(first: float, found: float) -> None:
+    assert purgatory.saturation(lambda rate: rate <= 10_000, first, 1, 2.0) == found
+    assert purgatory.saturation(lambda rate: False, first, 10, 2.0) <= 10

@@ -1,48 +1,34 @@
-"""The fourteen rows: what is measured against whom, and the targets."""
+"""The registry: what is measured against whom, and the targets; in the order of the table."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
-from bench.cases import (
-    adders,
-    beanstalk,
-    callbacks,
-    calls,
-    firing,
-    loops,
-    netty,
-    pairs,
-    pool,
-    sleeper,
-    sparse,
-    start,
-)
-from bench.contenders import Asyncio, Heap, Uvloop, Wheel
-from bench.table.row import Below, Line, Row
+from bench.cases import calls, daemons, native, purgatory, rivals, waits
+from bench.row import Below, Line, Row
 
 LOOPS = {
-    "wheeld on asyncio": loops.on_asyncio,
-    "wheeld on uvloop": loops.on_uvloop,
-    "asyncio": loops.asyncio_own,
-    "uvloop": loops.uvloop_own,
+    "wheeld on asyncio": partial(waits.loop_shared, "asyncio"),
+    "wheeld on uvloop": partial(waits.loop_shared, "uvloop"),
+    "asyncio": partial(waits.loop_own, "asyncio"),
+    "uvloop": partial(waits.loop_own, "uvloop"),
 }
 SPARSE = {
-    "wheeld, tick 1 ms": sparse.wheeld,
-    "wheeld, tick 0.1 ms": sparse.wheeld_fine,
-    "heapq": sparse.heap,
-    "asyncio": sparse.asyncio_loop,
-    "uvloop": sparse.uvloop_loop,
-    "Redis": sparse.redis_set,
-    "beanstalkd": beanstalk.server,
+    "wheeld, tick 1 ms": partial(waits.sparse, "1ms", waits.RATE),
+    "wheeld, tick 0.1 ms": partial(waits.sparse, "100us", waits.RATE),
+    "heapq": partial(waits.sparse_heap, waits.RATE),
+    "asyncio": partial(waits.sparse_loop, "asyncio", waits.RATE),
+    "uvloop": partial(waits.sparse_loop, "uvloop", waits.RATE),
+    "Redis": rivals.redis,
+    "beanstalkd": rivals.beanstalk,
 }
 FEW = {
-    "wheeld": sparse.wheeld_few,
-    "heapq": sparse.heap_few,
-    "asyncio": sparse.asyncio_few,
-    "uvloop": sparse.uvloop_few,
+    "wheeld": partial(waits.sparse, "1ms", 500),
+    "heapq": partial(waits.sparse_heap, 500),
+    "asyncio": partial(waits.sparse_loop, "asyncio", 500),
+    "uvloop": partial(waits.sparse_loop, "uvloop", 500),
 }
-
 
 BATCHES = "the slots' lines, fetched ahead, and a submission for each timer"
 ONE_CALL = "the call itself, and the cache lines of a slot that lies anywhere"
@@ -104,11 +90,11 @@ def _one_call(what: str, reach: float) -> tuple[Line, Line]:
     )
 
 
-ROWS = (
+TABLE = (
     Row(
         "fire",
         "CPU per firing: 1 M timers, random deadlines over 2 s, one worker",
-        {"wheeld": firing.wheeld, "Netty": netty.fire, "plain sleep": sleeper.sleep},
+        {"wheeld": waits.firing, "Netty": rivals.netty_fires, "plain sleep": waits.plain_sleep},
         (
             Line(
                 "clock and worker together",
@@ -144,11 +130,11 @@ ROWS = (
         "one-call",
         "one by one, 100,000 pending",
         {
-            "wheeld, scattered": partial(calls.single, Wheel, True),
-            "wheeld, fresh": partial(calls.single, Wheel, False),
-            "heapq": partial(calls.single, Heap, True),
-            "asyncio": partial(calls.single, Asyncio, True),
-            "uvloop": partial(calls.single, Uvloop, True),
+            "wheeld, scattered": partial(calls.single, "wheeld", True),
+            "wheeld, fresh": partial(calls.single, "wheeld", False),
+            "heapq": partial(calls.single, "heapq", True),
+            "asyncio": partial(calls.single, "asyncio", True),
+            "uvloop": partial(calls.single, "uvloop", True),
         },
         (
             *_one_call("reschedule", 440),
@@ -162,10 +148,10 @@ ROWS = (
         "callbacks",
         "call_later and dispatch, sustained",
         {
-            "wheeld": callbacks.wheeld,
-            "heapq": callbacks.heap,
-            "asyncio": callbacks.asyncio_loop,
-            "uvloop": callbacks.uvloop_loop,
+            "wheeld": waits.callbacks,
+            "heapq": waits.callbacks_heap,
+            "asyncio": partial(waits.callbacks_loop, "asyncio"),
+            "uvloop": partial(waits.callbacks_loop, "uvloop"),
         },
         (
             Line("callbacks per second", "each, ns", 1.5, "M/s", rate=1e3, where=CALLBACKS),
@@ -238,7 +224,7 @@ ROWS = (
     Row(
         "adders",
         "processes that schedule at once",
-        {"wheeld": adders.wheeld, "Netty": netty.add},
+        {"wheeld": daemons.adders, "Netty": rivals.netty_adds},
         (
             _adders("two, one by one", "two one by one", 8),
             _adders("two, in batches of 10,000", "two in batches", 20),
@@ -250,7 +236,11 @@ ROWS = (
     Row(
         "pairs",
         "purgatory: watch and check of one key, operations in Python, one process",
-        {"wheeld": pairs.wheeld, "lazy heap": pairs.lazy, "old design": pairs.old},
+        {
+            "wheeld": partial(purgatory.pairs, "wheeld"),
+            "lazy heap": partial(purgatory.pairs, "lazy heap"),
+            "old design": partial(purgatory.pairs, "old design"),
+        },
         (
             Line(
                 "pairs per second, made too",
@@ -268,9 +258,9 @@ ROWS = (
     Row(
         "allocate",
         "a pool's memory, 1,000 bytes",
-        {"wheeld": pool.wheeld, "multiprocessing.Semaphore": pool.semaphore},
+        {"wheeld": daemons.pool, "multiprocessing.Semaphore": daemons.semaphore},
         (
-            Line("with pool.allocate(n)", "with allocate(), ns", 180, where=POOL),
+            Line("with pool.allocate(n)", "allocate(), ns", 180, where=POOL),
             Line("try_allocate(n).release()", "try_allocate().release(), ns", 115, where=POOL),
         ),
         rounds=9,
@@ -278,7 +268,7 @@ ROWS = (
     Row(
         "start",
         "before the first timer",
-        {"wheeld": start.wheeld, "Redis": start.redis},
+        {"wheeld": daemons.start, "Redis": daemons.start_redis},
         (
             Line(
                 "from wheeld_client import connect, beyond numpy",
@@ -292,7 +282,7 @@ ROWS = (
             ),
             Line(
                 "supervisor's private memory",
-                "supervisor's private memory, MB",
+                "private memory, MB",
                 18.75,
                 "MB",
                 where=MEMORY,
@@ -318,4 +308,178 @@ ROWS = (
         warm=False,
     ),
 )
-"""In the order of the table."""
+
+PENDING = Row(
+    "pending",
+    "one call, by the number pending",
+    {
+        "wheeld": partial(calls.by_pending, "wheeld", 10_000_000),
+        "heapq": partial(calls.by_pending, "heapq", 10_000_000),
+        "asyncio": partial(calls.by_pending, "asyncio", 1_000_000),
+        "uvloop": partial(calls.by_pending, "uvloop", 1_000_000),
+    },
+    tuple(
+        Line(f"{what} among {size:,}", f"{what} among {size:,}, ns")
+        for what in calls.ONE_CALL
+        for size in calls.SIZES
+    ),
+    rounds=2,
+    warm=False,
+)
+
+
+def _detail(name: str, title: str, contenders: Any, *lines: Line, **more: Any) -> Row:
+    return Row(name, title, contenders, lines, detail=True, **more)
+
+
+def _purgatories(case: Any) -> dict[str, Any]:
+    return {who: partial(case, who) for who in ("wheeld", *purgatory.RIVALS)}
+
+
+DETAILS = (
+    _detail(
+        "buckets",
+        "a cascade and a cancel, CPU per timer of a million in random order",
+        {
+            "links": partial(native.program, "buckets", 0, 0),
+            "wheeld: links and hints": partial(native.program, "buckets", 1, 1),
+            "blocks": partial(native.program, "buckets", 2, 2),
+        },
+        Line("cascade", "cascade, ns", ours="wheeld: links and hints"),
+        Line("cancel", "cancel, ns", ours="wheeld: links and hints"),
+    ),
+    _detail(
+        "recording",
+        "a trace, per timer that is scheduled and received",
+        {
+            "wheeld, recording": partial(daemons.recording, True),
+            "not recording": partial(daemons.recording, False),
+        },
+        *(
+            Line(what, f"{what}, ns", Below("not recording", 0, 1 / 0.9), ours="wheeld, recording")
+            for what in daemons.LOADS
+        ),
+        Line(
+            *(f"events lost at {daemons.MODERATE:,} timers/s", "moderate, lost", 0, "events"),
+            ours="wheeld, recording",
+        ),
+        warm=False,
+    ),
+    _detail(
+        "neighbours",
+        "the worst of timers 1 ms apart beside a crowd of another worker, least of the rounds",
+        {case: partial(daemons.neighbour, case) for case in ("idle", *daemons.CROWDS)},
+        *(Line(case, "fired, ms", Below("idle", 2), "ms", case) for case in daemons.CROWDS),
+        floors=("idle", *daemons.CROWDS),
+        warm=False,
+        middle=min,
+    ),
+    _detail(
+        "histograms",
+        "the live histograms, for each firing",
+        {"wheeld": partial(native.program, "histograms", 4, 256)},
+        Line("the clock: lateness, schedule to fire", "clock, ns"),
+        Line("the worker: fire to poll", "worker, ns"),
+        Line("both", "both, ns", 15.0),
+    ),
+    _detail(
+        "idle",
+        "context switches in 10 s while a million timers are not due",
+        {"wheeld": daemons.idle},
+        Line("all processes", "all", 0, "switches"),
+        rounds=1,
+        warm=False,
+    ),
+    _detail(
+        "wakes",
+        "a wake-up, CPU of a process",
+        {"wheeld": partial(native.program, "wakes", 50, 2000)},
+        Line("wakes at its own deadline", "deadline, us", None, "us"),
+        Line("then rings another one", "ring, us", None, "us"),
+        Line("is rung", "rung, us", None, "us"),
+    ),
+    _detail(
+        "memory",
+        "memory per timer; of wheeld per slot, with two workers",
+        {who: partial(calls.memory, who) for who in ("wheeld", "heapq", "asyncio")},
+        Line("each", "each, bytes", 112, "bytes"),
+        rounds=1,
+        warm=False,
+    ),
+    _detail(
+        "purgatory",
+        "Kafka's experiment: few timeouts (low), and many (high)",
+        _purgatories(purgatory.experiment),
+        *(
+            Line(f"{case}, {what}", f"{case}, {metric}", reach, unit, rate=rate)
+            for case in purgatory.CASES
+            for what, metric, reach, unit, rate in (
+                ("saturation", "saturation, ns", Below("old design", 0, 3), "/s", 1e9),
+                ("all at once", "all at once, ns", None, "/s", 1e9),
+                ("CPU for each request, all at once", "CPU, ns", None, "ns", None),
+                ("memory above the start, all at once", "peak, MB", None, "MB", None),
+            )
+        ),
+        rounds=3,
+        warm=False,
+        floors=("nothing",),
+        notes=("nothing: the harness's own share",),
+    ),
+    _detail(
+        "purgatory-waiting",
+        "one operation under three keys, while many others wait",
+        _purgatories(purgatory.waiting),
+        *(
+            Line(f"{what} among {size:,}", f"{what} among {size:,}, ns")
+            for what in ("watch", "oldest", "random")
+            for size in purgatory.WAITING
+        ),
+        warm=False,
+        floors=("nothing",),
+        notes=("oldest, random: completed in this order; the old design pays in its purges",),
+    ),
+    _detail(
+        "purgatory-latency",
+        "a check here to on_complete in another process; and what a check costs its caller",
+        {
+            "wheeld, a dispatching thread": partial(purgatory.latency, False, "thread"),
+            "wheeld on asyncio": partial(purgatory.latency, False, "asyncio"),
+            "wheeld on uvloop": partial(purgatory.latency, False, "uvloop"),
+            "a pipe": partial(purgatory.latency, True, "thread"),
+            "a pipe on asyncio": partial(purgatory.latency, True, "asyncio"),
+            "a pipe on uvloop": partial(purgatory.latency, True, "uvloop"),
+        },
+        Line("p50, a dispatching thread", "p50, us", 40, "us", "wheeld, a dispatching thread"),
+        Line("p50, asyncio", "p50, us", 40, "us", "wheeld on asyncio"),
+        Line("p50, uvloop", "p50, us", 40, "us", "wheeld on uvloop"),
+        Line("p99, a dispatching thread", "p99, us", 1000, "us", "wheeld, a dispatching thread"),
+        *(
+            Line(f"a check, {what}", f"{what}, ns", 1000, "ns", "wheeld, a dispatching thread")
+            for what in purgatory.CHECKED
+        ),
+    ),
+    _detail(
+        "purgatory-collections",
+        "a full collection of the cycle collector, half a million operations wait",
+        {
+            "wheeld": partial(purgatory.collection, True),
+            "plain objects": partial(purgatory.collection, False),
+        },
+        Line("a full collection", "a full collection, ms", None, "ms"),
+    ),
+    _detail(
+        "looks",
+        "operations asked in vain by a check of 10,000, each of which waits under its own key",
+        {"wheeld": purgatory.looks},
+        *(
+            Line(
+                f"{at_once:,} at once, {size:,} wait", f"{at_once} at once, {size:,} wait", unit=""
+            )
+            for size in purgatory.LOOKS
+            for at_once in (1, 1000, purgatory.CHECKS)
+        ),
+        rounds=1,
+        warm=False,
+    ),
+)
+ROWS = {row.name: row for row in (*TABLE, PENDING, *DETAILS)}

@@ -63,7 +63,8 @@ int main(int argc, char **argv)
     }
     if (read(result[0], &heard, sizeof heard) != sizeof heard)
         return 1;
-    printf("{\"deadline\": %.1f, \"ring\": %.1f, \"rung\": %.1f}\n", (double)alone / wakes,
-           (double)(rings - alone) / wakes, (double)heard / wakes);
+    printf("{\"deadline, us\": %.2f, \"ring, us\": %.2f, \"rung, us\": %.2f}\n",
+           (double)alone / wakes / 1e3, (double)(rings - alone) / wakes / 1e3,
+           (double)heard / wakes / 1e3);
     return 0;
 }

@@ -11,7 +11,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #define NODES (1u << 20)
@@ -172,41 +171,33 @@ static void block_empty(uint32_t bucket)
 
 /* -- the three of them ------------------------------------------------------------------------- */
 
-static void measure(const char *name, void (*add)(uint32_t, uint32_t, int64_t),
-                    void (*empty)(uint32_t), void (*remove)(uint32_t))
+int main(int argc, char **argv)
 {
-    memset(first, 0, sizeof first);
-    fresh = 1, freed = 0;
+    static const struct {
+        void (*add)(uint32_t, uint32_t, int64_t), (*empty)(uint32_t), (*remove)(uint32_t);
+    } designs[] = {{list_add, list_empty, list_remove},
+                   {list_add, list_empty, list_remove},
+                   {block_add, block_empty, block_remove}};
+    int design = argc > 1 ? atoi(argv[1]) : 0;
+    noting = design == 1;
+    for (uint32_t i = 0; i < NODES; i++)
+        order[i] = i;
     for (uint32_t list = 0; list < BUCKETS; list++)
         nodes[NODES + list].next = nodes[NODES + list].prev = NODES + list;
     shuffle();
     for (uint32_t i = 0; i < NODES; i++)
-        add(below(DIGITS), order[i], below(1u << 12));
+        designs[design].add(below(DIGITS), order[i], below(1u << 12));
     double begin = cpu_ns();
     for (uint32_t bucket = 0; bucket < DIGITS; bucket++)
-        empty(bucket);
+        designs[design].empty(bucket);
     double moved = cpu_ns();
     shuffle();
     double shuffled = cpu_ns();
     for (uint32_t i = 0; i < NODES / 2; i++) {
         __builtin_prefetch(&nodes[order[i + AHEAD]], 1, 3); /* as the clock does as it drains */
-        remove(order[i]);
+        designs[design].remove(order[i]);
     }
-    double removed = cpu_ns();
-    printf("%s %.1f %.1f\n", name, (moved - begin) / NODES, (removed - shuffled) / (NODES / 2.0));
-}
-
-int main(int argc, char **argv)
-{
-    int rounds = argc > 1 ? atoi(argv[1]) : 5;
-    for (uint32_t i = 0; i < NODES; i++)
-        order[i] = i;
-    for (int round = 0; round < rounds; round++) {
-        noting = false;
-        measure("list", list_add, list_empty, list_remove);
-        noting = true;
-        measure("notes", list_add, list_empty, list_remove);
-        measure("blocks", block_add, block_empty, block_remove);
-    }
+    printf("{\"cascade, ns\": %.1f, \"cancel, ns\": %.1f}\n", (moved - begin) / NODES,
+           (cpu_ns() - shuffled) / (NODES / 2.0));
     return 0;
 }

@@ -1,1 +1,0 @@
-"""The designs that are compared: the wheel, the old one, what one would write without either."""
