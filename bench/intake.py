@@ -54,7 +54,6 @@ class Server:
         self._clock = (~self._process.pid << 3) | 2  # its CPU time: clock_getcpuclockid(3)
 
     def ask(self, together: int, rounds: int) -> float:
-        """Microseconds of CPU time for each request."""
         frame = SIZE.to_bytes(4, "big") + bytes(SIZE)
         sent = frame * together
         before = time.clock_gettime(self._clock)
@@ -68,7 +67,6 @@ class Server:
         return 1e6 * used / (rounds * together * CONNECTIONS)
 
     def close(self) -> None:
-        """End it."""
         for peer in self._peers:
             peer.close()
         assert self._process.stdin is not None
@@ -77,7 +75,6 @@ class Server:
 
 
 def measure(requests: int, rounds: int, beside: Path | None) -> Result:
-    """All servers under all loads, in turns."""
     kinds: dict[str, tuple[str, Path]] = {"intake": ("intake", ROOT), "bare": ("bare", ROOT)}
     if beside is not None:
         kinds["beside"] = ("intake", beside)
@@ -121,7 +118,6 @@ def _row(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m bench.intake", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
     parser.add_argument("--rounds", type=int, default=7)

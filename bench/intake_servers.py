@@ -39,7 +39,6 @@ class Bare(asyncio.BufferedProtocol):
     """Frames and nothing else: no bound, no timeout, no order but the loop's."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer is there."""
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -48,7 +47,6 @@ class Bare(asyncio.BufferedProtocol):
         self._have = 0
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
         return self._view[self._have :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -73,7 +71,6 @@ class Bare(asyncio.BufferedProtocol):
 
 
 async def serve(kind: str, stack: ExitStack) -> None:
-    """Until the standard input ends."""
     loop = asyncio.get_running_loop()
     if kind == "bare":
         server = await loop.create_server(Bare, "127.0.0.1", 0)
@@ -93,7 +90,6 @@ async def serve(kind: str, stack: ExitStack) -> None:
 
 
 def main() -> None:
-    """Entry point."""
     kind, loop = sys.argv[1:]
     factory = uvloop.new_event_loop if loop == "uvloop" else asyncio.new_event_loop
     gc.freeze()

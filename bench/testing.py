@@ -28,7 +28,6 @@ WHEELS, MOVES = 50, 1000
 
 @contextmanager
 def timed(into: list[float]) -> Iterator[None]:
-    """Append the milliseconds that the block takes."""
     began = time.perf_counter()
     yield
     into.append(1e3 * (time.perf_counter() - began))
@@ -51,7 +50,6 @@ def service(start: Callable[..., Any]) -> Iterator[None]:
 
 
 def command(*words: str, output: int) -> subprocess.Popen[bytes]:
-    """As `ForkServer.start`, without one."""
     call = [sys.executable, "-m", "wheeld", "start", *words]
     return subprocess.Popen(call, stdout=output, stderr=output)
 
@@ -79,7 +77,6 @@ def moves(wheel: Wheel) -> list[float]:
 
 
 def main() -> None:
-    """Measure and print."""
     with wheeld.ForkServer() as server:
         lives(lambda: running(server), 1)  # the server has loaded all
         forked = lives(lambda: running(server), WHEELS)

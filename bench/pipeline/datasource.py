@@ -36,14 +36,12 @@ WARM_UP = 2
 
 
 def wait_until_fired(daemon: str) -> None:
-    """Until nothing is pending any more."""
     with Observer(daemon) as observer:
         while len(observer.pending().timers):
             time.sleep(0.2)
 
 
 def write(spark: SparkSession, options: dict[str, str], rows: int, delay: float) -> float:
-    """Schedule so many timers; returns seconds."""
     frame = spark.range(0, rows, 1, 2).selectExpr("id as cookie", f"{delay}D as delay")
     begin = time.perf_counter()
     frame.write.format("wheeld").mode("append").options(**options).save()
@@ -51,7 +49,6 @@ def write(spark: SparkSession, options: dict[str, str], rows: int, delay: float)
 
 
 def start(spark: SparkSession, options: dict[str, str], folder: str) -> StreamingQuery:
-    """A query that reads and throws away."""
     expirations = spark.readStream.format("wheeld").options(**options).load()
     return (
         expirations.writeStream.format("noop")
@@ -73,7 +70,6 @@ def read(query: StreamingQuery, rows: int) -> tuple[float, float]:
 
 
 def measure(rows: int, rounds: int) -> Result:
-    """All rounds."""
     spark = session.connect("wheeld-bench", "local[2]")
     datasource.register(spark)
     capacity = max(rows + (1 << 17), 1 << 20)
@@ -104,7 +100,6 @@ def measure(rows: int, rounds: int) -> Result:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline.datasource")
     parser.add_argument("--rows", type=int, default=4_000_000)
     parser.add_argument("--rounds", type=int, default=3)

@@ -36,11 +36,9 @@ class Duck:
         self.tried, self.step = tried, step
 
     def ask(self, sql: str) -> Any:
-        """A query's answer as a frame."""
         return self.base.execute(sql).df()
 
     def answers(self) -> dict[str, Any]:
-        """Everything that is compared."""
         self.base.execute(
             f"""CREATE TEMP TABLE cube AS SELECT host, daemon, run, worker,
             epoch_us(time) // {self.step * 1_000_000} AS step, {_CODE} AS code,
@@ -65,7 +63,6 @@ class Duck:
         }
 
     def _late_by(self, key: str) -> dict[str, list[float | None]]:
-        """Counts and percentiles by a key."""
         counts = self.ask(
             f"""SELECT {key} AS key, sum(events) FILTER (code = 'scheduled') AS scheduled,
             sum(events) FILTER (code = 'expired') AS expired,

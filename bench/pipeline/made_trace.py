@@ -47,7 +47,6 @@ ARROW: dict[str, pa.DataType] = {
 
 
 def schema_of(columns: tuple[Column, ...]) -> pa.Schema:
-    """Columns of a trace as Arrow has them."""
     return pa.schema([pa.field(c.name, ARROW[c.type], c.nullable) for c in columns])
 
 
@@ -89,7 +88,6 @@ class Maker:
         self._timers = 0
 
     def make(self) -> Path:
-        """Write it all; returns the trace's directory."""
         period = int(self.hours * HOUR)
         step = min(HOUR, max(SECOND, int(period / max(1, self.rows // 4_000_000))))
         timers_left = self.rows // 2

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 import wheeld
 from bench.pipeline import overflow_columns
-from bench.processes import family_cpu, family_cpu_seconds
+from bench.processes import family_cpu
 from bench.result import Target
 from wheeld_pipeline import overflow, session
 from wheeld_pipeline.overflow import Account, Batch, Daemon, Plan, Rules, ShardMap
@@ -96,7 +96,6 @@ class Bench:
     def send(
         self, name: str, op: str, sequence: int, prefix: str, due_s: Any, into: Path | None = None
     ) -> None:
-        """A command per key, in files that appear whole."""
         into = into or self.inbox
         for begin in range(0, len(due_s), PER_FILE):
             due = np.asarray(due_s[begin : begin + PER_FILE])
@@ -131,7 +130,6 @@ class Bench:
             raise SystemExit(str(failed)[:500])
 
     def wait(self, until: Callable[[], bool]) -> None:
-        """Until something holds."""
         while not until():
             self.look()
             self.account.line()
@@ -159,12 +157,10 @@ class Phase:
         self._cpu, self._wall = family_cpu(), time.monotonic()
 
     def commands(self) -> dict[str, Any]:
-        """Until the rows are in."""
         self._bench.wait(lambda: self._bench.seen() >= self._ready + self._rows)
         return self.end()
 
     def end(self) -> dict[str, Any]:
-        """What it took, per row and second."""
         programs, wall = family_cpu() - self._cpu, time.monotonic() - self._wall
         cpu = sum(programs.values())
         steps: Counter[str] = Counter()
@@ -183,9 +179,9 @@ def empty_batches(bench: Bench) -> dict[str, float]:
     bench.look()
     settled = max(bench.progress) + 2
     bench.wait(lambda: max(bench.progress) >= settled)
-    first, cpu = max(bench.progress), family_cpu_seconds()
+    first, cpu = max(bench.progress), sum(family_cpu().values())
     bench.wait(lambda: max(bench.progress) >= first + EMPTY)
-    last, cpu = max(bench.progress), family_cpu_seconds() - cpu
+    last, cpu = max(bench.progress), sum(family_cpu().values()) - cpu
     told = _medians([one for number, one in bench.progress.items() if number > first])
     return told | {"cpu": cpu * 1e3 / (last - first)}
 
@@ -212,7 +208,6 @@ def _medians(told: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def measure(bench: Bench) -> dict[str, Any]:
-    """All phases."""
     keys, found = bench.keys, {}
     far = time.time() + FAR_S
     for number, (op, count) in enumerate([("schedule", keys), ("cancel", keys)]):
@@ -254,7 +249,6 @@ def lateness(bench: Bench) -> dict[str, float]:
 
 
 def targets(found: dict[str, Any]) -> list[Target]:
-    """What was promised."""
     rates = [found[name]["per s and core"] for name in ("schedule", "reschedule")]
     pairs = found["hand-out and expiration"]["per s and core"]
     columns = found["columns"]
@@ -273,7 +267,6 @@ def targets(found: dict[str, Any]) -> list[Target]:
 
 
 def main() -> None:
-    """Measure once, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--shards", type=int, default=2)

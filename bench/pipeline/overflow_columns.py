@@ -36,7 +36,6 @@ class Shard:
         self.seconds: dict[str, float] = {}
 
     def feed(self, op: str, sequence: int, keys: range) -> None:
-        """A command per key, in one batch."""
         count = len(keys)
         texts = pa.array([b"account-%09d16 bytes of user" % i for i in keys], pa.large_binary())
         numbers = (COMMANDS.index(op), sequence, FAR_US, 7, 17)
@@ -50,7 +49,6 @@ class Shard:
             self.seconds[name] = self.seconds.get(name, 0) + took
 
     def errand(self) -> Errand:
-        """Of the next batch."""
         base, now_ms = self.base, time.time_ns() // 10**6
         return Errand(
             "bench", SECRET, self.batch, now_ms, Rules(), str(base / "log"), str(base / "staging"),
@@ -59,7 +57,6 @@ class Shard:
 
 
 def measure(keys: int) -> dict[str, Any]:
-    """Schedule, reschedule, scan, rebuild."""
     found: dict[str, Any] = {"keys": keys}
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)
@@ -88,7 +85,6 @@ def measure(keys: int) -> dict[str, Any]:
 
 
 def _held(folder: Path) -> int:
-    """Bytes of the columns that were ever touched."""
     return sum(512 * file.stat().st_blocks for file in folder.iterdir())
 
 

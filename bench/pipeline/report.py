@@ -57,7 +57,6 @@ def spark_run(trace: Path, out: Path, cores: int) -> dict[str, Any]:
 
 
 def answers(report: Any) -> dict[str, Any]:
-    """Of a report, what DuckDB is asked too."""
     tables, step = report.tables, report.facts["step_seconds"]
     minutes = [str(int(moment.timestamp()) // step) for moment in tables["minutes"]["time"]]
     classes = [str(delay_class(name)) for name in tables["delays"]["delay"]]
@@ -75,14 +74,12 @@ def answers(report: Any) -> dict[str, Any]:
 
 
 def delay_class(name: str) -> int:
-    """The number of a delay class."""
     from wheeld_pipeline.report.counts import bins
 
     return bins.DELAY_NAMES.index(name)
 
 
 def late_by(table: Any, keys: Any) -> dict[str, list[float | None]]:
-    """Counts and percentiles as DuckDB's are kept."""
     found = {}
     for key, row in zip(keys, table.to_dict("records"), strict=True):
         values = [int(row[name]) for name in ("scheduled", "expired", "cancelled")]
@@ -183,12 +180,10 @@ def compare(rows: int, trace: Path | None, cores: int, rounds: int, where: Path)
 
 
 def shared_say(text: str) -> None:
-    """Progress, for whoever watches."""
     print(text, file=sys.stderr, flush=True)
 
 
 def line(found: dict[str, Any]) -> dict[str, Any]:
-    """A row of the table that is printed."""
     spark, duck = found["spark"], found["duckdb"]
     return {
         "rows": found["rows"],
@@ -207,7 +202,6 @@ def line(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse() -> argparse.Namespace:
-    """The options, checked."""
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline.report", description=__doc__)
     parser.add_argument("--rows", default="1000000,10000000,100000000", metavar="N[,N...]")
     parser.add_argument("--trace", type=Path, help="measure this one instead")
@@ -219,7 +213,6 @@ def parse() -> argparse.Namespace:
 
 
 def child(arguments: list[str]) -> None:
-    """What a measured process does."""
     said, kind, *given = arguments
     if kind == "spark":
         found = spark_run(Path(given[0]), Path(given[1]), int(given[2]))
@@ -229,7 +222,6 @@ def child(arguments: list[str]) -> None:
 
 
 def main() -> int:
-    """Entry point."""
     if sys.argv[1:2] == ["--child"]:
         child(sys.argv[2:])
         return 0

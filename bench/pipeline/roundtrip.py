@@ -51,7 +51,6 @@ class Accounts:
         return not self.outcome.faults and all(other == first for other in others)
 
     def text(self) -> str:
-        """Side by side."""
         lines = [f"{'':<12}" + "".join(f"{source:>14}" for source in self.counts)]
         for kind in KINDS:
             row = "".join(f"{counts[kind]:>14,}" for counts in self.counts.values())
@@ -150,7 +149,6 @@ def _rows(trace: Path) -> tuple[dict[str, int], int]:
 
 
 def batch_counts(batch: Any) -> dict[tuple[str, str | None], int]:
-    """Sums of `count` by event and lost event."""
     import pyarrow
 
     table = pyarrow.Table.from_batches([batch])
@@ -159,7 +157,6 @@ def batch_counts(batch: Any) -> dict[tuple[str, str | None], int]:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The options."""
     parser = argparse.ArgumentParser(prog="python -m bench.pipeline.roundtrip", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rate", type=float, default=250_000.0, help="arrivals per second")
@@ -171,7 +168,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Entry point."""
     options = parse(arguments)
     facts = machine()
     print("  ".join(f"{key}: {value}" for key, value in facts.items()), flush=True)

@@ -20,7 +20,6 @@ SLOT_BYTES = 78 + 24
 
 
 def cores(life_s: float, core_us: float) -> float:
-    """How many are busy half of the time."""
     return TIMERS / life_s * core_us / 1e6 / BUSY
 
 
@@ -31,7 +30,6 @@ def per_timer(found: dict[str, Any]) -> float:
 
 
 def measured(found: dict[str, Any]) -> Iterator[str]:
-    """The first table: what one run gave."""
     columns, late = found["columns"], found["lateness ms"]
     idle = found["empty batch"]
     visit_ms = found["empty batch, wheels visited"]["triggerExecution"]
@@ -67,7 +65,6 @@ def measured(found: dict[str, Any]) -> Iterator[str]:
 
 
 def tables(found: dict[str, Any]) -> Iterator[str]:
-    """Lines of Markdown."""
     yield from measured(found)
     core_us = per_timer(found)
     yield f"a timer takes {core_us:.1f} us of a core"
