@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsck_damage import link, put_state
-from fsck_shared_damage import CASES
+from fsck_damage import CASES, link, put_state
 from fsck_wheels import FullWheel, Local, check, completions, damaged, returns
 from local_wheel import MS, LocalWheel
 from wheeld.fsck import run as fsck

@@ -2,6 +2,7 @@
 name them."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,24 @@ import numpy as np
 from fsck_wheels import LANE, FullWheel, completions, lanes, occupancy, returns, summary, worker
 from local_wheel import LocalWheel
 from wheeld_core import _native, packing
+from wheeld_core.packing import USED_BYTES, USED_ROW, used_word
 from wheeld_core.views import record
 
 
 def link(w: LocalWheel, slot: int) -> Any:
     return w.view.links[slot]
+
+
+def put(fields: Any, name: str, value: object, at: object = None) -> None:
+    if at is None:
+        fields[name] = value
+    else:
+        fields[name][at] = value
+
+
+def add(fields: Any, name: str, more: int, at: object = None) -> None:
+    now = fields[name] if at is None else fields[name][at]
+    put(fields, name, (int(now) + more) % (1 << 8 * fields.dtype[name].itemsize), at)
 
 
 def head_of(w: FullWheel, name: str) -> int:
@@ -49,7 +63,7 @@ def append(w: LocalWheel, slot: int, index: int) -> None:
     link(w, head)["prev"] = slot
 
 
-Scribble = Callable[[FullWheel], None]
+Scribble = Callable[[FullWheel], object]
 CASES: dict[str, tuple[str, str, Scribble]] = {}
 
 
@@ -64,26 +78,6 @@ def case(check: str, expected: str) -> Callable[[Scribble], Scribble]:
 # -- headers, rows, rings --------------------------------------------------------------------------
 
 
-@case("headers", "impossible sizes")
-def capacity_of_half_a_slab(w: FullWheel) -> None:
-    w.view.header["capacity"] += 1
-
-
-@case("headers", "wheel: slab_count 128, expected 129")
-def capacity_of_another_wheel(w: FullWheel) -> None:
-    w.view.header["capacity"] += 64
-
-
-@case("headers", "slots: states_off")
-def offset_changed(w: FullWheel) -> None:
-    record(w.slots_memory, "slots")["states_off"] += 64
-
-
-@case("headers", "registry: row_count")
-def rows_changed(w: FullWheel) -> None:
-    record(w.registry_memory, "registry")["row_count"] += 1
-
-
 ROWS: list[tuple[str, int, dict[str, object], str]] = [
     ("row_state", 1, {"state": 9}, "state 9"),
     ("two_names", 1, {"name": b"a"}, "the same name"),
@@ -95,75 +89,17 @@ ROWS: list[tuple[str, int, dict[str, object], str]] = [
 ]
 
 
-def _add_rows() -> None:
-    for name, row, fields, words in ROWS:
-
-        def scribble(w: FullWheel, row: int = row, fields: dict[str, object] = fields) -> None:
-            for field, value in fields.items():
-                w.row(row)[field] = value
-
-        CASES[name] = ("rows", words, scribble)
+def set_row(row: int, fields: dict[str, object], w: FullWheel) -> None:
+    for field, value in fields.items():
+        w.row(row)[field] = value
 
 
-_add_rows()
-
-
-@case("rows", "but the clock serves 77")
-def served(w: FullWheel) -> None:
-    w.view.lines["incarnation"][1] = 77
-
-
-@case("rings", "submission ring of 1,024")
-def submission_ring_overfull(w: FullWheel) -> None:
-    worker(w, 0)["sub_tail"] += 1025
-
-
-@case("rings", "return ring")
-def return_ring_head_beyond(w: FullWheel) -> None:
-    worker(w, 1)["ret_head"] += 1
-
-
-@case("rings", "completion ring")
-def completion_ring_overfull(w: FullWheel) -> None:
-    worker(w, 0)["comp_head"] -= 1
+CASES.update(
+    {name: ("rows", words, partial(set_row, row, fields)) for name, row, fields, words in ROWS}
+)
 
 
 # -- lists, bitmaps, buckets -----------------------------------------------------------------------
-
-
-@case("lists", "which is in bucket 2 of level 2 in lane 1 and follows the head")
-def own_next(w: FullWheel) -> None:
-    link(w, w.slot["near"])["next"] = w.slot["near"]
-
-
-@case("lists", "which does not exist")
-def wild_next(w: FullWheel) -> None:
-    link(w, w.slot["soon"])["next"] = 0x7FFFFFFF
-
-
-@case("lists", "the head of bucket")
-def head_next(w: FullWheel) -> None:
-    link(w, head_of(w, "near"))["next"] = w.slot["soon"]
-
-
-@case("lists", "follows slot")
-def wrong_prev(w: FullWheel) -> None:
-    link(w, w.slot["third"])["prev"] = w.slot["near"]
-
-
-@case("lists", "no list")
-def out_of_list(w: FullWheel) -> None:
-    link(w, w.slot["soon"])["list"] = _native.NIL
-
-
-@case("lists", "bucket 9 of level 1 in lane 1")
-def other_list(w: FullWheel) -> None:
-    link(w, w.slot["soon"])["list"] = LANE + 64 + 9
-
-
-@case("lists", "): is in list 70000")
-def no_such_list(w: FullWheel) -> None:
-    link(w, w.slot["third"])["list"] = 70000
 
 
 @case("lists", "without its head")
@@ -195,21 +131,6 @@ def summary_bit(w: FullWheel) -> None:
     summary(w)[10] = 1
 
 
-@case("linked", "the header says")
-def linked_count(w: FullWheel) -> None:
-    w.view.header["linked"] += 1
-
-
-@case("linked", "timers are in buckets of lane 1, its count is")
-def lane_count(w: FullWheel) -> None:
-    lanes(w)["linked"][1] -= 1
-
-
-@case("buckets", "does not fit due time")
-def due_changed(w: FullWheel) -> None:
-    link(w, w.slot["far"])["due"] -= 80_000 * 10**9
-
-
 @case("buckets", "does not fit due time")
 def in_another_bucket(w: FullWheel) -> None:
     far = int(link(w, w.slot["far"])["list"])
@@ -235,11 +156,6 @@ LAST = 8191
 """A slot of a slab that nobody owns."""
 
 
-@case("owners", "is armed, in a slab that nobody owns")
-def given_back_too_early(w: FullWheel) -> None:
-    put_state(w, LAST, 1, 1)
-
-
 @case("owners", "of level 4 in lane 1, in a slab that nobody owns")
 def given_back_and_linked(w: FullWheel) -> None:
     put_state(w, LAST, 1, 2)
@@ -259,35 +175,10 @@ def given_back_and_queued(w: FullWheel) -> None:
 # -- slots and leaks -------------------------------------------------------------------------------
 
 
-@case("slots", "armed, but linked nowhere")
-def dropped_out(w: FullWheel) -> None:
-    unlink(w, w.slot["near"])
-
-
-@case("slots", "armed, but linked nowhere")
-def not_endless(w: FullWheel) -> None:
-    w.slots.slots["interval"][w.slot["endless"]] = 10**9
-
-
-@case("slots", "has stage expiration waits, but is in no list")
-def waits_nowhere(w: FullWheel) -> None:
-    unlink(w, w.slot["waiting"])
-
-
-@case("slots", "completion ring, which ends before that")
-def unpublished_completion(w: FullWheel) -> None:
-    stage(w, w.slot["read"], 6, position=int(w.view.lines["comp_tail"][1]))
-
-
 @case("slots", "return ring, which ends before that")
 def unpublished_return(w: FullWheel) -> None:
     put_state(w, w.slot["read"], 1, 2)
     stage(w, w.slot["read"], 7, position=int(w.view.lines["ret_tail"][1]) + 5)
-
-
-@case("leaks", "waits to be returned, but a (row 0)'s line does not say so")
-def flag_off(w: FullWheel) -> None:
-    w.view.lines["backlog"][0] = 0
 
 
 TOLD: list[tuple[str, str, str, tuple[int, int] | None, tuple[int, int] | None, str]] = [
@@ -331,24 +222,19 @@ TOLD: list[tuple[str, str, str, tuple[int, int] | None, tuple[int, int] | None, 
 ]  # fmt: skip
 
 
-def _add_told() -> None:
-    for name, check, timer, state, record_stage, words in TOLD:
-
-        def scribble(
-            w: FullWheel,
-            timer: str = timer,
-            state: tuple[int, int] | None = state,
-            record_stage: tuple[int, int] | None = record_stage,
-        ) -> None:
-            if state is not None:
-                put_state(w, w.slot[timer], *state)
-            if record_stage is not None:
-                stage(w, w.slot[timer], *record_stage)
-
-        CASES[name] = (check, words, scribble)
+def tell(timer: str, state: Any, record_stage: Any, w: FullWheel) -> None:
+    if state is not None:
+        put_state(w, w.slot[timer], *state)
+    if record_stage is not None:
+        stage(w, w.slot[timer], *record_stage)
 
 
-_add_told()
+CASES.update(
+    {
+        name: (check, words, partial(tell, timer, state, record_stage))
+        for name, check, timer, state, record_stage, words in TOLD
+    }
+)
 
 
 # -- records ---------------------------------------------------------------------------------------
@@ -376,3 +262,186 @@ def return_of_another(w: FullWheel) -> None:
 def returned_twice(w: FullWheel) -> None:
     position = int(link(w, w.slot["back"])["completion"]) & 1023
     returns(w, 0)[position] = returns(w, 0)[(position + 1) & 1023]
+
+
+# -- watch -----------------------------------------------------------------------------------------
+
+
+@case("watch", "row 2: watches 2 buckets (9, 700), but no worker is there")
+def watches_from_a_free_row(w: FullWheel) -> None:
+    w.words.watch_bucket(2, 9)
+    w.words.watch_bucket(2, 700)
+
+
+@case("watch", "row 3: 2 changes are noted, but no worker is there")
+def notes_of_nobody(w: FullWheel) -> None:
+    w.words.watch.rows["notes"][3, 5] = 7
+    w.words.watch.rows["everything"][3] = 1
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+@case("words", "word places 16, 17 (2): each is in no valid state")
+def places_in_no_state(w: FullWheel) -> None:
+    w.words.watch.sets["tags"][1, :2] = 5 | 1 << 53
+
+
+@case("words", "word places 0 (1): each belongs to a key whose word must be in another set")
+def word_in_a_wrong_set(w: FullWheel) -> None:
+    w.words.watch.sets["tags"][0, 0] = 1 << 53 | 1
+    w.words.watch.sets["checks"][0, 0] = 2 << 53 | 1
+
+
+@case("words", "1 keys have two words")
+def key_with_two_words(w: FullWheel) -> None:
+    w.words.watch.sets["tags"][0, :2] = 8 | 1
+    w.words.watch.sets["checks"][0, :2] = 1
+    w.words.watch.sets["values"][0, :2] = [4, 5]
+
+
+# -- pools -----------------------------------------------------------------------------------------
+
+
+@case("pools", "b (row 1) has begun 3 changes, but number 1 is recorded as made")
+def not_noted_for_long(w: FullWheel) -> None:
+    w.words.change(1, 5)
+    w.words.change(1, -5)
+    w.words.pools.ledgers["made"][0, 1] = 1
+
+
+@case("pools", "ledger 900 made the last change, but does not exist")
+def changed_by_nobody(w: FullWheel) -> None:
+    word = int(w.words.pools.pools["used"][0])
+    w.words.pools.pools["used"][0] = word & ~USED_ROW.mask | USED_ROW.put(900)
+
+
+@case("pools", "450 bytes are out, but no change was made")
+def used_without_a_change(w: FullWheel) -> None:
+    w.words.pools.pools["used"][0] |= np.uint64(USED_ROW.mask)
+
+
+@case("pools", "its word names change 1 of the supervisor, which has begun 0")
+def change_that_was_not_begun(w: FullWheel) -> None:
+    bytes = USED_BYTES.of(int(w.words.pools.pools["used"][0]))
+    w.words.pools.pools["used"][0] = used_word(bytes, 4, 1)
+
+
+@case("pools", "the bytes of a (row 0) were being returned when the supervisor died")
+def reaping_begun(w: FullWheel) -> None:
+    w.words.reap(0, "marked")
+    w.words.pools.ledgers["tenant"][0, 0] = 1
+
+
+@case("pools", "row 40 waits for memory, but does not exist")
+def waits_beyond_the_table(w: FullWheel) -> None:
+    w.words.pools.waiters[0, 0] |= np.uint64(1 << 40)
+
+
+# -- one word, or one call -----------------------------------------------------------------------
+
+ONE_WORD: list[tuple[str, str, str, Scribble]] = [
+    ("capacity_of_half_a_slab", "headers", "impossible sizes",
+     lambda w: add(w.view.header, "capacity", 1)),
+    ("capacity_of_another_wheel", "headers", "wheel: slab_count 128, expected 129",
+     lambda w: add(w.view.header, "capacity", 64)),
+    ("offset_changed", "headers", "slots: states_off",
+     lambda w: add(record(w.slots_memory, "slots"), "states_off", 64)),
+    ("rows_changed", "headers", "registry: row_count",
+     lambda w: add(record(w.registry_memory, "registry"), "row_count", 1)),
+    ("served", "rows", "but the clock serves 77",
+     lambda w: put(w.view.lines, "incarnation", 77, 1)),
+    ("submission_ring_overfull", "rings", "submission ring of 1,024",
+     lambda w: add(worker(w, 0), "sub_tail", 1025)),
+    ("return_ring_head_beyond", "rings", "return ring",
+     lambda w: add(worker(w, 1), "ret_head", 1)),
+    ("completion_ring_overfull", "rings", "completion ring",
+     lambda w: add(worker(w, 0), "comp_head", -1)),
+    ("own_next", "lists", "which is in bucket 2 of level 2 in lane 1 and follows the head",
+     lambda w: put(link(w, w.slot["near"]), "next", w.slot["near"])),
+    ("wild_next", "lists", "which does not exist",
+     lambda w: put(link(w, w.slot["soon"]), "next", 0x7FFFFFFF)),
+    ("head_next", "lists", "the head of bucket",
+     lambda w: put(link(w, head_of(w, "near")), "next", w.slot["soon"])),
+    ("wrong_prev", "lists", "follows slot",
+     lambda w: put(link(w, w.slot["third"]), "prev", w.slot["near"])),
+    ("out_of_list", "lists", "no list",
+     lambda w: put(link(w, w.slot["soon"]), "list", _native.NIL)),
+    ("other_list", "lists", "bucket 9 of level 1 in lane 1",
+     lambda w: put(link(w, w.slot["soon"]), "list", LANE + 64 + 9)),
+    ("no_such_list", "lists", "): is in list 70000",
+     lambda w: put(link(w, w.slot["third"]), "list", 70000)),
+    ("linked_count", "linked", "the header says",
+     lambda w: add(w.view.header, "linked", 1)),
+    ("lane_count", "linked", "timers are in buckets of lane 1, its count is",
+     lambda w: add(lanes(w), "linked", -1, 1)),
+    ("due_changed", "buckets", "does not fit due time",
+     lambda w: add(link(w, w.slot["far"]), "due", -80_000 * 10**9)),
+    ("given_back_too_early", "owners", "is armed, in a slab that nobody owns",
+     lambda w: put_state(w, LAST, 1, 1)),
+    ("dropped_out", "slots", "armed, but linked nowhere",
+     lambda w: unlink(w, w.slot["near"])),
+    ("not_endless", "slots", "armed, but linked nowhere",
+     lambda w: put(w.slots.slots, "interval", 10**9, w.slot["endless"])),
+    ("waits_nowhere", "slots", "has stage expiration waits, but is in no list",
+     lambda w: unlink(w, w.slot["waiting"])),
+    ("unpublished_completion", "slots", "completion ring, which ends before that",
+     lambda w: stage(w, w.slot["read"], 6, position=int(w.view.lines["comp_tail"][1]))),
+    ("flag_off", "leaks", "waits to be returned, but a (row 0)'s line does not say so",
+     lambda w: put(w.view.lines, "backlog", 0, 0)),
+    ("watch_of_other_rows", "headers", "watch: row_count 5, expected 4",
+     lambda w: add(record(w.shared("watch"), "watch"), "row_count", 1)),
+    ("directory_elsewhere", "headers", "watch: directory_off",
+     lambda w: put(record(w.shared("watch"), "watch"), "directory_off", 0)),
+    ("too_many_pools", "headers", "pools: pool_count 17, expected at most 16",
+     lambda w: put(record(w.shared("pools"), "pools"), "pool_count", 17)),
+    ("too_few_ledgers", "headers", "pools: ledger_count 3, expected 5",
+     lambda w: put(record(w.shared("pools"), "pools"), "ledger_count", 3)),
+    ("watches_from_beyond_the_table", "watch",
+     "row 63: watches 1 buckets (0), which does not exist",
+     lambda w: w.words.watch_bucket(63, 0)),
+    ("impossible_any", "watch", "a (row 0): `any` is 7",
+     lambda w: put(w.words.watch.rows, "any", 7, 0)),
+    ("watcher_of_another_time", "watch",
+     "b (row 1): the watch directory belongs to incarnation 9, the worker table says 2",
+     lambda w: put(w.words.watch.rows, "tenant", 9, 1)),
+    ("watcher_in_a_free_row", "watch", "belongs to incarnation 4, the worker table says nobody",
+     lambda w: put(w.words.watch.rows, "tenant", 4, 3)),
+    ("impossible_note", "watch", "a (row 0): it names a note or a place that does not exist",
+     lambda w: put(w.words.watch.rows, "notes", 65537, (0, 0))),
+    ("impossible_place", "watch", "b (row 1): it names a note or a place that does not exist",
+     lambda w: put(w.words.watch.rows, "touching", 32769, 1)),
+    ("value_of_nobody", "words", "word places 5 (1): each is empty, but has a check or a value",
+     lambda w: put(w.words.watch.sets, "values", 1, (0, 5))),
+    ("a_name_alone", "words", "word places 0 (1): each has no state, but a name",
+     lambda w: put(w.words.watch.sets, "tags", 8, (0, 0))),
+    ("half_a_name", "words",
+     "word places 0 (1): each belongs to a key, but its name is half written",
+     lambda w: put(w.words.watch.sets, "tags", 8 | 1, (0, 0))),
+    ("lost_byte", "pools", "pool requests: 449 bytes are out by its own count, 450 by the ledgers",
+     lambda w: add(w.words.pools.pools, "used", -USED_BYTES.put(1), 0)),
+    ("emptied_ledger", "pools",
+     "pool small: 1,000 bytes are out by its own count, 990 by the ledgers",
+     lambda w: put(w.words.pools.ledgers, "odd", 0, (1, 0))),
+    ("more_than_there_is", "pools", "pool small: 1,010 bytes are out, expected at most 1,000",
+     lambda w: w.words.change(0, 10, 1)),
+    ("bytes_in_a_free_row", "pools", "has 5 bytes, but no worker is there",
+     lambda w: w.words.change(3, 5)),
+    ("less_than_nothing", "pools", "a (row 0) has -7 bytes, which is impossible",
+     lambda w: w.words.change(0, -257)),
+    ("more_than_can_be", "pools", "b (row 1) has 1,099,511,627,776 bytes, which is impossible",
+     lambda w: put(w.words.pools.ledgers, "odd", 1 << 40, (0, 1))),
+    ("made_before_it_was_begun", "pools",
+     "a (row 0) has begun 2 changes, but number 3 is recorded as made",
+     lambda w: put(w.words.pools.ledgers, "made", 3, (0, 0))),
+    ("reaping_done", "pools", "the bytes of a (row 0) were being returned when the supervisor died",
+     lambda w: w.words.reap(0, "done")),
+    ("waits_in_a_free_row", "pools", "row 2 waits for memory, but no worker is there",
+     lambda w: w.words.wait_in_line(2, 1, 1)),
+    ("ticket_of_nobody", "pools", "b (row 1) waits with ticket 6, but only 5 were issued",
+     lambda w: put(w.words.pools.ledgers, "ticket", 6, (1, 1))),
+    ("borrower_of_another_time", "pools",
+     "pool small: a (row 0): its ledger belongs to incarnation 7, the worker table says 1",
+     lambda w: put(w.words.pools.ledgers, "tenant", 7, (1, 0))),
+]  # fmt: skip
+CASES.update({name: (check, words, scribble) for name, check, words, scribble in ONE_WORD})

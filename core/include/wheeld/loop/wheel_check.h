@@ -1,8 +1,8 @@
 /* Wheel check: walks everything and holds the wheel against its invariants.
  *
  * Dumb on purpose: no bitmap is trusted, each is compared with the lists. Every walk is bounded by
- * the number of nodes, so a cycle is found and not followed. For tests, fsck and after recovery;
- * it costs O(buckets + linked).
+ * the number of nodes, so a cycle is found and not followed. For tests; it costs
+ * O(buckets + linked).
  */
 #ifndef WHEELD_WHEEL_CHECK_H
 #define WHEELD_WHEEL_CHECK_H
