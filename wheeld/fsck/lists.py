@@ -4,9 +4,9 @@ Each check is a function from a snapshot to its findings, vectorised over all no
 apparent damage is read again at once, some thirty times: a list that the clock is changing is
 intact in one of these readings.
 
-`wheel_check.h` checks lists and bitmaps, too, for the tests of the core. It stops at the first fault
-and names nodes, not timers; here all damaged slots are found, with their owners, so that the checks
-that follow leave these slots out.
+`wheel_check.h` checks lists and bitmaps, too, for the tests of the core. It stops at the first
+fault, and names nodes instead of timers. Here all damaged slots are found, with their owners, so
+that the checks that follow leave these slots out.
 """
 
 from __future__ import annotations
