@@ -99,7 +99,7 @@ def create(
 
 
 def random_part(count: int) -> str:
-    """Of a name: `count` bytes in hexadecimal. Not by `secrets`, which loads OpenSSL."""
+    """`count` random bytes in hexadecimal, for a name."""
     return os.urandom(count).hex()
 
 

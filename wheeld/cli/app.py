@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -25,6 +24,7 @@ from wheeld.cli.options import (
     RuntimeDir,
     duration_ns,
     errors_to_exit,
+    status_of,
     with_bare,
     wrap_help_once,
 )
@@ -32,17 +32,9 @@ from wheeld.cli.start import app as app
 from wheeld.config.settings import ConfigError
 from wheeld.demo import command as demo_command
 from wheeld.embedding import advance_ns
-from wheeld_core import runtime
-from wheeld_core.control import ask
-from wheeld_core.control.messages import Request
 
 NO_CLOCK = 3
 """Exit code of `status` when the daemon answers but its clock makes no progress."""
-
-
-def _status(name: str, runtime_dir: Path | None) -> dict[str, Any]:
-    found: dict[str, Any] = ask(runtime.find(name, runtime_dir), Request.STATUS)["status"]
-    return found
 
 
 @app.command()
@@ -55,7 +47,7 @@ def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json
     Example: wheeld status --name shop --json
     """
     with errors_to_exit():
-        found = _status(name, runtime_dir)
+        found = status_of(name, runtime_dir, 10.0)
     if as_json:
         typer.echo(json.dumps(found, indent=1))
     else:
@@ -126,7 +118,7 @@ def inspect(
         )
         if any(each >= 1 << 64 for each in wanted.cookies):
             raise ConfigError(f"--cookie {max(wanted.cookies)}: expected at most {2**64 - 1}")
-        _status(name, runtime_dir)  # raises if no daemon runs: its timers would not be pending
+        status_of(name, runtime_dir)  # raises if no daemon runs: its timers would not be pending
         found = pending.pending_timers(name, runtime_dir, wanted, payload)
         pending.print_timers(found, "json" if as_json else format, payload)
 

@@ -14,6 +14,9 @@ from typer.core import TyperCommand
 
 from wheeld.config.settings import ConfigError
 from wheeld.supervisor.launch import EXPECTED, exit_code
+from wheeld_core import runtime
+from wheeld_core.control import ask
+from wheeld_core.control.messages import Request
 from wheeld_core.units import parse_duration
 
 Name = Annotated[
@@ -48,6 +51,13 @@ def duration_ns(text: str, what: str = "duration") -> int:
         return parse_duration(text)
     except ValueError as error:
         raise ConfigError(f"{what} {text!r}: {error}") from None
+
+
+def status_of(name: str, runtime_dir: Path | None, seconds: float = 5.0) -> dict[str, Any]:
+    """Ask a daemon for its status, for at most so many seconds: a scrape waits 10 s for all."""
+    directory = runtime.find(name, runtime_dir)
+    found: dict[str, Any] = ask(directory, Request.STATUS, seconds)["status"]
+    return found
 
 
 def with_bare(bare: Mapping[str, str]) -> type[TyperCommand]:

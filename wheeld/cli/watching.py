@@ -8,28 +8,18 @@ import json
 import threading
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
+from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit, status_of
 from wheeld.config import addresses
 from wheeld.config.settings import ConfigError
 from wheeld.supervisor.health import Health, examine
-from wheeld_core import runtime
-from wheeld_core.control import ask
-from wheeld_core.control.messages import Request
 from wheeld_core.errors import WheelError
 from wheeld_core.units import duration
 
-ANSWER_SECONDS = 5.0
 SHORTEST_LOOK, LONGEST_LOOK = 0.01, 3600.0
-
-
-def _status(name: str, runtime_dir: Path | None) -> dict[str, Any]:
-    directory = runtime.find(name, runtime_dir)
-    found: dict[str, Any] = ask(directory, Request.STATUS, ANSWER_SECONDS)["status"]
-    return found
 
 
 def health(
@@ -54,9 +44,9 @@ def health(
         if seconds > LONGEST_LOOK:
             raise ConfigError(f"--window {window}: expected at most 1h")
     try:
-        first = _status(name, runtime_dir)
+        first = status_of(name, runtime_dir)
         time.sleep(seconds)
-        found = examine(first, _status(name, runtime_dir), limit)
+        found = examine(first, status_of(name, runtime_dir), limit)
     except (WheelError, OSError, ValueError) as error:
         found = Health(False, (str(error),), 0, 0)
     if as_json:
@@ -110,9 +100,9 @@ def metrics(
         except ModuleNotFoundError as error:
             raise WheelError(f"{error}; try `pip install 'wheeld[metrics]'`") from None
         if once:
-            typer.echo(text(registry(_status(name, runtime_dir))), nl=False)
+            typer.echo(text(registry(status_of(name, runtime_dir))), nl=False)
             return
-        read = functools.partial(_status, name, runtime_dir)
+        read = functools.partial(status_of, name, runtime_dir)
         with serve(read, listen) as where, contextlib.suppress(KeyboardInterrupt):
             typer.echo(f"wheeld: metrics of {name} on http://{where}/metrics", err=True)
             threading.Event().wait()
@@ -135,8 +125,8 @@ def _export(name: str, runtime_dir: Path | None, endpoint: str, once: bool) -> N
         except ModuleNotFoundError as error:
             raise WheelError(f"--otlp: {error}; try `pip install 'wheeld[otel]'`") from None
         if once:
-            _status(name, runtime_dir)  # is it there?
-        export = Export(name, functools.partial(_status, name, runtime_dir), endpoint or None)
+            status_of(name, runtime_dir)  # is it there?
+        export = Export(name, functools.partial(status_of, name, runtime_dir), endpoint or None)
         try:
             if not once:
                 where = endpoint or "where OTEL_EXPORTER_OTLP_ENDPOINT says"
@@ -179,9 +169,9 @@ def top(
         console = Console(highlight=False)
         with contextlib.suppress(KeyboardInterrupt):
             if not (once or as_json) and console.is_terminal:
-                shown.watch(lambda: _status(name, runtime_dir), seconds, sort, console)
+                shown.watch(lambda: status_of(name, runtime_dir), seconds, sort, console)
                 return
-            found = shown.once(lambda: _status(name, runtime_dir), seconds)
+            found = shown.once(lambda: status_of(name, runtime_dir), seconds)
             found["workers"] = shown.ordered(found["workers"], sort)
             if as_json:
                 typer.echo(json.dumps(found, indent=1))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import stat
@@ -21,7 +22,7 @@ import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +32,6 @@ from wheeld.snapshot.contents import FOREVER, TIMER, Clocks, Snapshot, SnapshotE
 from wheeld.tables.registry import ANY_UID, Registry
 from wheeld_core import _native, runtime, trust
 from wheeld_core.errors import WheelError
-
-if TYPE_CHECKING:
-    import hashlib
 
 _NOT_REGULAR = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
 """Errors of opening a symbolic link, a socket, a directory."""
@@ -112,14 +110,8 @@ def _parts(snapshot: Snapshot) -> Iterator[memoryview]:
     yield from body
 
 
-def _sha256() -> hashlib._Hash:
-    import hashlib  # loads OpenSSL: a megabyte that a daemon without snapshots does not need
-
-    return hashlib.sha256()
-
-
 def _write_parts(fd: int, parts: Iterator[memoryview]) -> int:
-    digest = _sha256()
+    digest = hashlib.sha256()
     written = 0
     for part in parts:
         digest.update(part)
@@ -187,7 +179,7 @@ def read(path: Path) -> Snapshot:
             f"{path} is truncated or torn: it has {len(content):,} bytes, its header says "
             f"{expected:,}"
         )
-    signed, digest = memoryview(content)[:-_DIGEST_BYTES], _sha256()
+    signed, digest = memoryview(content)[:-_DIGEST_BYTES], hashlib.sha256()
     digest.update(signed)
     if digest.digest() != content[-_DIGEST_BYTES:]:
         raise SnapshotError(f"{path} is damaged: its SHA-256 does not match")
