@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -73,7 +73,7 @@ def with_spark(
     if command is None:
         return functools.partial(with_spark, without=without)
     names = [name for name in _SPARK if name not in without]
-    own = inspect.signature(command)
+    own = inspect.signature(command, eval_str=True)
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
@@ -93,11 +93,7 @@ def with_spark(
         )
         for name in names
     ]
-    hints = get_type_hints(command, include_extras=True)
-    hints.pop("spark")
-    run.__annotations__ = hints | {name: _SPARK[name] for name in names}
-    kept = [each.replace(annotation=hints[each.name]) for each in kept]
-    run.__signature__ = own.replace(parameters=[*kept, *added], return_annotation=None)  # type: ignore[attr-defined]
+    vars(run)["__signature__"] = own.replace(parameters=[*kept, *added])
     return run
 
 
