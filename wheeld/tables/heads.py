@@ -55,12 +55,10 @@ class WorkerHead:
     def mend(self, name: str) -> None:
         """Restore the header of a segment if it differs. A file that is not a complete segment of
         this user is left to the process that attaches it."""
-        with contextlib.suppress(OSError):
-            fd = os.open(f"{segments.SHM_DIRECTORY}/{trust.plain(name)}", _FLAGS)
+        with contextlib.suppress(OSError, segments.SegmentError):
+            fd = _open(name)
             try:
-                status = os.fstat(fd)
-                ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
-                if not ours or status.st_size != self._size:
+                if os.fstat(fd).st_size != self._size:
                     return
                 if os.pread(fd, len(self._head), 0) != self._head:
                     log.warning("the header of %s was overwritten by a worker: repaired", name)
@@ -142,7 +140,7 @@ class SharedHeads:
     def refill(self, kind: str, name: str, size: int) -> bool:
         """Reinitialise a segment whose length was restored and whose data behind `size` was lost;
         returns whether these are slots. Raises as `mend`."""
-        fd = _open(name, None)
+        fd = _open(name)
         try:
             return self._refill(kind, name, fd, size)
         finally:
@@ -172,7 +170,7 @@ class SharedHeads:
         return kind == "slots" and size < wanted
 
 
-def _open(name: str, model: int | None) -> int:
+def _open(name: str, model: int | None = None) -> int:
     """A descriptor of a segment of this user; if there is none, of a new one with the access rights
     of `model`."""
     path = f"{segments.SHM_DIRECTORY}/{trust.plain(name)}"
