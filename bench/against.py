@@ -34,6 +34,7 @@ CASES: dict[str, tuple[int, list[tuple[str, str]]]] = {
     "callbacks": (5, [("callbacks", "wheeld")]),
     "asyncio": (3, [("timeout", "wheeld on asyncio"), ("timeout", "wheeld on uvloop")]),
     "purgatory": (5, [("pairs", "wheeld")]),
+    "intake": (3, [("intake", "wheeld on asyncio"), ("intake", "wheeld on uvloop")]),
     "pool": (9, [("allocate", "wheeld")]),
 }  # fmt: skip
 """Name -> rounds in each session, for a round of some takes seconds; and rows with a contender."""

@@ -1,142 +1,131 @@
-"""The cost of `Intake` for each small request: `python -m bench.intake [--quick] [--json FILE]`.
+"""The cost of `Intake` for each small request: `python -m bench.intake`, as `bench --only intake`.
 
 CPU time of the serving process, the kernel's part included, beside that of a bare
 `BufferedProtocol` that frames and does nothing else: no bound on memory, no timeouts, no order, no
-muting. All servers stand side by side and are asked in turns; the asking side is this process.
-`--beside CHECKOUT` has the Intake of another built checkout in the same run.
+muting. `python -m bench.against COMMIT --only intake` compares it with an earlier one.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
+import asyncio
+import gc
 import socket
-import subprocess
 import sys
-import time
+from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
-from statistics import median
-from typing import Any, Final
+from multiprocessing.connection import Connection
+from typing import Any, cast
 
-from bench import result as results
-from bench.result import Result, Row, Target
+import wheeld
+import wheeld_client
+from bench import processes
+from bench.cases.waits import new_loop
+from bench.processes import Sample, cpu_ns
 
-ROOT: Final = Path(__file__).resolve().parent.parent
-CONNECTIONS: Final = 8
-SIZE: Final = 100
+CONNECTIONS = 8
+SIZE = 100
 """Bytes of a request, and of its answer."""
-LOADS: Final = {"one at a time": 1, "16 at a time": 16}
-"""Requests of one connection that are on their way together."""
-MOST: Final = (2.0, 2.5)
-"""Times what the bare protocol costs, by load."""
+LOADS = {"one at a time": (1, 2.0), "16 at a time": (16, 2.5)}
+"""Requests of one connection that are on their way together; times the bare protocol's cost."""
+PREFIX = 4
+ROOM = 64 << 10
 
 
-class Server:
-    """A server in a process of its own, and connections to it."""
-
-    def __init__(self, kind: str, loop: str, checkout: Path = ROOT) -> None:
-        paths = [checkout / part for part in (".", "core", "client", "pipeline")]
-        self._process = subprocess.Popen(
-            [sys.executable, ROOT / "bench" / "intake_servers.py", kind, loop],
-            cwd=checkout,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the server {kind} of {checkout} did not start")
-        address = ("127.0.0.1", int(line))
-        self._peers = [socket.create_connection(address) for _ in range(CONNECTIONS)]
-        self._clock = (~self._process.pid << 3) | 2  # its CPU time: clock_getcpuclockid(3)
-
-    def ask(self, together: int, rounds: int) -> float:
-        frame = SIZE.to_bytes(4, "big") + bytes(SIZE)
-        sent = frame * together
-        before = time.clock_gettime(self._clock)
-        for _ in range(rounds):
-            for peer in self._peers:
-                peer.sendall(sent)
-            for peer in self._peers:
-                if peer.recv(len(sent), socket.MSG_WAITALL) != sent:
-                    raise RuntimeError("a server gave a wrong answer")
-        used = time.clock_gettime(self._clock) - before
-        return 1e6 * used / (rounds * together * CONNECTIONS)
-
-    def close(self) -> None:
-        for peer in self._peers:
-            peer.close()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+async def handler(request: Any) -> bytes:
+    """The same work for all: read the request, answer with as many bytes."""
+    return bytes(request.data)
 
 
-def measure(requests: int, rounds: int, beside: Path | None) -> Result:
-    kinds: dict[str, tuple[str, Path]] = {"intake": ("intake", ROOT), "bare": ("bare", ROOT)}
-    if beside is not None:
-        kinds["beside"] = ("intake", beside)
-    found: dict[tuple[str, str, str], list[float]] = {}
-    with ExitStack() as stack:
-        servers = {}
-        for loop in ("asyncio", "uvloop"):
-            for who, (kind, checkout) in kinds.items():
-                server = servers[who, loop] = Server(kind, loop, checkout)
-                stack.callback(server.close)
-        for turn in range(rounds + 1):
-            print(f"intake: round {turn} of {rounds}", file=sys.stderr, flush=True)
-            for load, together in LOADS.items():
-                for (who, loop), server in servers.items():
-                    cost = server.ask(together, max(1, requests // (together * CONNECTIONS)))
-                    if turn:  # the first one warms up
-                        found.setdefault((load, loop, who), []).append(cost)
-    rows = [
-        _row(load, loop, list(kinds), found) for loop in ("asyncio", "uvloop") for load in LOADS
-    ]
-    targets = [
-        Target(f"intake / bare, {row['loop']}, {row['requests']}", row["intake/bare"], most)
-        for row, most in zip(rows, MOST * 2, strict=True)
-    ]
-    notes = [f"{CONNECTIONS} connections; {SIZE} bytes each way; medians of {rounds} rounds"]
-    return Result("CPU time of the server for each request, us", rows, targets, notes)
+class BareRequest:
+    """What the handler needs of a request."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
 
 
-def _row(
-    load: str, loop: str, kinds: list[str], found: dict[tuple[str, str, str], list[float]]
-) -> Row:
-    row: Row = {"loop": loop, "requests": load}
-    costs = {who: found[load, loop, who] for who in kinds}
-    for who, values in costs.items():
-        row[f"{who} us"] = median(values)
-        row[f"{who} least"] = min(values)
-    for other in kinds[1:]:
-        pairs = zip(costs["intake"], costs[other], strict=True)
-        row[f"intake/{other}"] = median(ours / theirs for ours, theirs in pairs)
-    return row
+class Bare(asyncio.BufferedProtocol):
+    """Frames and nothing else: no bound, no timeout, no order but the loop's."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._view = memoryview(bytearray(ROOM))
+        self._have = 0
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view[self._have :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Pass on each complete request, and keep the rest."""
+        have, at = self._have + nbytes, 0
+        while have - at >= PREFIX:
+            end = at + PREFIX + int.from_bytes(self._view[at : at + PREFIX], "big")
+            if end > have:
+                break
+            data = memoryview(bytes(self._view[at + PREFIX : end]))
+            task = self._loop.create_task(self._answer(BareRequest(data)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            at = end
+        self._have = have - at
+        if at and self._have:
+            self._view[: self._have] = self._view[at:have]
+
+    async def _answer(self, request: BareRequest) -> None:
+        answer = await handler(request)
+        self._transport.write(len(answer).to_bytes(PREFIX, "big") + answer)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.intake", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help="a built one")
-    parser.add_argument("--json", type=Path, metavar="FILE")
-    given = parser.parse_args(arguments)
-    facts = results.machine()
-    print("  ".join(f"{key}: {value}" for key, value in facts.items()), flush=True)
+def _server(daemon: str, loop: str, pipe: Connection) -> None:
+    """Serve until it is killed: an Intake of the daemon's pool, or the bare protocol if none."""
+
+    async def serve(stack: ExitStack) -> None:
+        if daemon:
+            timers = stack.enter_context(wheeld_client.connect(daemon))
+            pool = wheeld_client.MemoryPool(timers, "requests")
+            server: Any = await wheeld_client.Intake(pool, handler).serve("127.0.0.1", 0)
+        else:
+            server = await asyncio.get_running_loop().create_server(Bare, "127.0.0.1", 0)
+        pipe.send((True, server.sockets[0].getsockname()[1]))
+        await asyncio.Event().wait()
+
+    gc.freeze()
+    with ExitStack() as stack, asyncio.Runner(loop_factory=lambda: new_loop(loop)) as runner:
+        runner.run(serve(stack))
+
+
+def case(bare: bool, loop: str, quick: bool) -> Iterator[Sample]:
+    """A server process, asked by this one on several connections."""
     # Fewer may take no time at all: the kernel's account of a running process is a tick behind.
-    rounds, requests = (2, 2_048) if given.quick else (given.rounds, 16_000)
-    begin = time.monotonic()
-    result = measure(requests, rounds, given.beside and given.beside.resolve())
-    result.seconds = time.monotonic() - begin
-    print(results.show(result))
-    if given.json is not None:
-        content: dict[str, Any] = {"machine": facts, "intake": result.as_json()}
-        given.json.write_text(json.dumps(content, indent=1) + "\n")
-    return 0
+    requests = 2_048 if quick else 16_000
+    frame = SIZE.to_bytes(PREFIX, "big") + bytes(SIZE)
+    with ExitStack() as stack:
+        pools = ["requests=64M,largest=1M"]
+        daemon = "" if bare else stack.enter_context(wheeld.embedded(pools=pools))
+        server = processes.Background(_server, daemon, loop)
+        stack.callback(server.stop)
+        address = "127.0.0.1", server.receive()
+        peers = [stack.enter_context(socket.create_connection(address)) for _ in range(CONNECTIONS)]
+        while True:
+            sample: Sample = {}
+            for load, (together, _) in LOADS.items():
+                sent, rounds = frame * together, max(1, requests // (together * CONNECTIONS))
+                before = cpu_ns(server.process.pid)
+                for _ in range(rounds):
+                    for peer in peers:
+                        peer.sendall(sent)
+                    for peer in peers:
+                        if peer.recv(len(sent), socket.MSG_WAITALL) != sent:
+                            raise RuntimeError("a server gave a wrong answer")
+                used = cpu_ns(server.process.pid) - before
+                sample[f"{load}, us"] = used / 1e3 / (rounds * together * CONNECTIONS)
+            yield sample
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from bench.__main__ import main
+
+    sys.exit(main(["--only", "intake", *sys.argv[1:]]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from bench import intake
 from bench.cases import calls, daemons, native, purgatory, rivals, waits
 from bench.row import Below, Line, Row
 
@@ -466,6 +467,24 @@ DETAILS = (
             "plain objects": partial(purgatory.collection, False),
         },
         Line("a full collection", "a full collection, ms", None, "ms"),
+    ),
+    _detail(
+        "intake",
+        "CPU time of a server for each request of 100 bytes",
+        {
+            f"{who} on {loop}": partial(intake.case, bare, loop)
+            for who, bare in (("wheeld", False), ("bare", True))
+            for loop in ("asyncio", "uvloop")
+        },
+        *(
+            Line(
+                *(f"{load}, {loop}", f"{load}, us", Below(f"bare on {loop}", 0, most), "us"),
+                ours=f"wheeld on {loop}",
+            )
+            for loop in ("asyncio", "uvloop")
+            for load, (_, most) in intake.LOADS.items()
+        ),
+        rounds=7,
     ),
     _detail(
         "looks",
