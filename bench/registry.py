@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from bench import intake
+from bench import intake, testing
 from bench.cases import calls, daemons, native, purgatory, rivals, waits
 from bench.row import Below, Line, Row
 
@@ -485,6 +485,17 @@ DETAILS = (
             for load, (_, most) in intake.LOADS.items()
         ),
         rounds=7,
+    ),
+    _detail(
+        "testing",
+        "a test's wheel, by a fork server or alone",
+        {
+            "wheeld": partial(testing.case, True),
+            "alone": partial(testing.case, False),
+        },
+        Line("a wheel, start and stop", "a wheel, ms", None, "ms"),
+        Line("wheeld start until it serves, and stop", "wheeld start, ms", None, "ms"),
+        Line("advance past a timer", "advance, ms", None, "ms"),
     ),
     _detail(
         "looks",

@@ -135,7 +135,7 @@ def main() -> None:
 
 def of_checkout(checkout: Path) -> dict[str, str]:
     """The environment of a program that imports the packages of a checkout."""
-    paths = [checkout / part for part in ("core", "client", "pipeline", ".")]
+    paths = [checkout / part for part in ("core", "client", "pipeline", "testing", ".")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
 
 

@@ -1,47 +1,30 @@
-"""How long a wheel of a test takes to start and to stop, and a move of its time.
-
-    python -m bench.testing
-
-Prints the median and the 90th percentile, beside `wheeld.embedded` and `wheeld start` alone, in
-milliseconds.
+"""Start and stop of a test's wheel and of `wheeld start`, with a fork server and without; a move of
+a wheel's time: `python -m bench.testing`, as `bench --only testing`. Milliseconds, median of some.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-import numpy as np
-
 import wheeld
-from wheeld_testing import Wheel, running
-
-WHEELS, MOVES = 50, 1000
-
-
-@contextmanager
-def timed(into: list[float]) -> Iterator[None]:
-    began = time.perf_counter()
-    yield
-    into.append(1e3 * (time.perf_counter() - began))
+from bench.processes import Sample
 
 
 @contextmanager
 def service(start: Callable[..., Any]) -> Iterator[None]:
     """A daemon by the words of its command line, serving."""
-    with (
-        tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp") as base,
-        Path(os.devnull).open("w") as null,
-    ):
+    with tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp") as base:
         words = ("--name", f"bench-{Path(base).name}", "--runtime-dir", base, "--capacity", "4096")
-        process = start(*words, output=null.fileno())
+        with Path(base, "output").open("w") as output:
+            process = start(*words, output=output.fileno())
         while not list(Path(base).glob("*/daemon.json")) and process.poll() is None:
             time.sleep(0.001)
         yield
@@ -54,48 +37,44 @@ def command(*words: str, output: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(call, stdout=output, stderr=output)
 
 
-def lives(start: Callable[[], AbstractContextManager[Any]], count: int) -> list[float]:
-    """Milliseconds from the start of a wheel to its end, less what is done with it."""
-    took: list[float] = []
+def lives(start: Callable[[], AbstractContextManager[Any]], count: int) -> float:
+    took = []
     for _ in range(count):
-        block = start()
-        with timed(took):
-            block.__enter__()
-            block.__exit__(None, None, None)
-    return took
+        began = time.perf_counter()
+        with start():
+            pass
+        took.append(1e3 * (time.perf_counter() - began))
+    return median(took)
 
 
-def moves(wheel: Wheel) -> list[float]:
-    """Milliseconds of `advance` past one timer, which is received."""
-    timers, took = wheel.connect(), list[float]()
-    for _ in range(MOVES):
-        timers.schedule(1.0)
-        with timed(took):
-            wheel.advance(1.0)
-        assert len(timers.poll()) == 1
-    return took
+def case(by_server: bool, quick: bool) -> Iterator[Sample]:
+    """A round of starts; by a fork server that has loaded everything, or by none."""
+    from wheeld_testing import running
 
-
-def main() -> None:
-    with wheeld.ForkServer() as server:
-        lives(lambda: running(server), 1)  # the server has loaded all
-        forked = lives(lambda: running(server), WHEELS)
-        with running(server) as wheel:
-            moved = moves(wheel)
-        lives(lambda: service(server.start), 1)
-        services = lives(lambda: service(server.start), WHEELS)
-    alone = lives(running, WHEELS // 5)
-    commands = lives(lambda: service(command), WHEELS // 5)
-    for what, took in (
-        ("wheel of a test, start and stop", forked),
-        ("the same without the server", alone),
-        ("`wheeld start` by the server, stop", services),
-        ("the same without the server", commands),
-        ("advance", moved),
-    ):
-        middle, high = np.percentile(took, [50, 90])
-        print(f"{what:36}{middle:8.2f} ms{high:10.2f} ms at the 90th percentile")
+    count = 2 if quick else 20 if by_server else 5
+    with ExitStack() as stack:
+        server = stack.enter_context(wheeld.ForkServer()) if by_server else None
+        words = (server,) if server else ()
+        wheel = stack.enter_context(running(*words))
+        timers = wheel.connect()
+        while True:
+            moved = []
+            for _ in range(100):
+                timers.schedule(1.0)
+                began = time.perf_counter()
+                wheel.advance(1.0)
+                moved.append(1e3 * (time.perf_counter() - began))
+                assert len(timers.poll()) == 1
+            yield {
+                "a wheel, ms": lives(lambda: running(*words), count),
+                "wheeld start, ms": lives(
+                    lambda: service(server.start if server else command), count
+                ),
+                "advance, ms": median(moved),
+            }
 
 
 if __name__ == "__main__":
-    main()
+    from bench.__main__ import main
+
+    sys.exit(main(["--only", "testing", *sys.argv[1:]]))
