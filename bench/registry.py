@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from bench import intake, testing
-from bench.cases import calls, daemons, native, purgatory, rivals, waits
+from bench.cases import calls, daemons, intake, native, purgatory, rivals, testing, waits
 from bench.row import Below, Line, Row
 
 LOOPS = {
