@@ -21,7 +21,16 @@ OURS = {
     "wheeld_pipeline": "pipeline",
     "wheeld_testing": "testing",
 }
-OF_THE_PROGRAM = {"gevent", "pytest", "fastapi", "starlette", "flask", "django", "aiohttp"}
+OF_THE_PROGRAM = {
+    "gevent",
+    "pytest",
+    "_pytest",
+    "fastapi",
+    "starlette",
+    "flask",
+    "django",
+    "aiohttp",
+}
 OF_THE_PROGRAM |= {"anyio", "celery", "kombu"}
 """What ours use only where the program that they run in has loaded it."""
 NAMES = {
