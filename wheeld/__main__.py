@@ -51,7 +51,7 @@ def _command() -> Callable[[], None]:
         if importlib.util.find_spec(name) is None:
             sys.exit(
                 f"wheeld: {name} is not installed, only the client is; for the daemon and its "
-                "commands: pip install 'wheeld[daemon]'"
+                "commands: pip install '.[daemon]' in the checkout"
             )
     help_only = "_WHEELD_COMPLETE" in os.environ or _HELP.intersection(sys.argv)
     if sys.argv[1:2] == ["start"] and not help_only:

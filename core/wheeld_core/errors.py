@@ -7,6 +7,11 @@ class WheelError(Exception):
     """Base of all errors that wheeld raises on purpose."""
 
 
+class UsageError(WheelError, ValueError):
+    """An argument, an option or a file of options is wrong in itself: nothing was done. Commands
+    end with exit code 2."""
+
+
 class WheelFull(WheelError):
     """Every slot is taken: cancel or poll, or start the daemon with a larger capacity."""
 

@@ -18,7 +18,7 @@ import stat
 from pathlib import Path
 
 from wheeld_core import trust
-from wheeld_core.errors import DaemonNotRunning, WheelError
+from wheeld_core.errors import DaemonNotRunning, UsageError, WheelError
 
 ENV_RUNTIME_DIR = "WHEELD_RUNTIME_DIR"
 CONTROL_SOCKET = "control.sock"
@@ -44,9 +44,9 @@ def worker_segment(row: int) -> str:
 
 
 def check_name(name: str) -> str:
-    """Return `name` if it can name a daemon, else raise ValueError."""
+    """Return `name` if it can name a daemon, else raise UsageError."""
     if not NAME_PATTERN.fullmatch(name):
-        raise ValueError(
+        raise UsageError(
             f"daemon name {name!r}: expected up to 48 letters, digits, '.', '_' or '-', "
             "beginning with a letter or digit"
         )

@@ -1,6 +1,6 @@
 """From a trace to plots, as cells: open it in an editor that knows `# %%`, or run it.
 
-    pip install 'wheeld[report,plots]'
+    pip install '.[report,plots]'
     python examples/spark/notebook.py TRACE [OUT]
 
 The first cells need no Java; the last asks Spark the same, if it is there.

@@ -93,7 +93,7 @@ if has 'command -v cc || command -v gcc || command -v clang'; then
 fi
 expected=1 show 'command -v cc gcc clang'
 show 'python3 -m venv venv' 'python3 -m venv venv'
-show "venv/bin/pip install --quiet 'wheeld[metrics]' fastapi gunicorn uvicorn uvicorn-worker" \
+show "venv/bin/pip install --quiet '.[metrics]' fastapi gunicorn uvicorn uvicorn-worker" \
     "venv/bin/pip install --quiet --disable-pip-version-check --only-binary :all: $* '$wheel[metrics]' fastapi gunicorn uvicorn uvicorn-worker >pip.log 2>&1 || { cat pip.log; exit 1; }"
 say 'The commands below are those of the environment: `source venv/bin/activate`.'
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from wheeld_client import WheelError
+from wheeld_core import errors
 
 
 class PipelineError(WheelError):
@@ -10,5 +11,5 @@ class PipelineError(WheelError):
     what to try, and names the file, the column or the host."""
 
 
-class UsageError(PipelineError):
-    """An option of a command has a value that it cannot have."""
+class UsageError(PipelineError, errors.UsageError):
+    """An option is wrong in itself, or beside another one: nothing was done."""

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import PipelineError, UsageError
 
 _URL = re.compile(r"^([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
 
@@ -27,7 +27,7 @@ def on_disk(option: str, given: str | Path) -> Path:
         return Path(given)
     if found[1].lower() == "file":
         return Path(re.sub(r"^file:/*", "/", str(given), flags=re.IGNORECASE))
-    raise PipelineError(
+    raise UsageError(
         f"{option} {given}: got a URL of {found[1]}, expected a path on this machine; write it to "
         f"a directory and copy that there"
     )

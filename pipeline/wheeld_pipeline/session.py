@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import PipelineError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,13 +55,17 @@ def check() -> None:
     Raises
     ------
     PipelineError
-        PySpark is not installed, or there is no Java that is new enough; says how to get it.
+        PySpark or what it needs is not installed, or there is no Java that is new enough; says how
+        to get it.
     """
     try:
+        import pandas  # noqa: F401
+        import pyarrow  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError as error:
         raise PipelineError(
-            "the pipeline runs on Spark, which is not installed: pip install 'wheeld[spark]'"
+            f"this runs on Spark, and {error.name} is not installed: "
+            "pip install '.[spark]' in the checkout"
         ) from error
     found = java_version()
     if found is None or found < LEAST_JAVA:
@@ -130,11 +134,11 @@ class SparkOptions:
 
     def __post_init__(self) -> None:
         if self.master and self.remote:
-            raise PipelineError(
+            raise UsageError(
                 f"got --master {self.master} and --remote {self.remote}: expected one of them"
             )
         if self.remote and (self.packages or self.jars):
-            raise PipelineError(
+            raise UsageError(
                 f"got --remote {self.remote} and jars: a Spark Connect server has its own; start "
                 f"it with --packages or --jars"
             )
@@ -162,7 +166,7 @@ def _properties(path: Path) -> dict[str, str]:
             continue
         match = re.fullmatch(r"([^\s=:]+)(?:\s*[=:]\s*|\s+)(.*)", text)
         if match is None:
-            raise PipelineError(
+            raise UsageError(
                 f"{path}, line {number}: got {text!r}, expected a key, blanks or =, and a value"
             )
         found[match[1]] = match[2]
@@ -218,7 +222,8 @@ def _remote(app: str, options: SparkOptions) -> SparkSession:
         from pyspark.sql import SparkSession as Remote
     except ImportError as error:
         raise PipelineError(
-            f"--remote needs the client of Spark Connect ({error}): pip install 'wheeld[connect]'"
+            f"--remote needs the client of Spark Connect ({error}): "
+            "pip install '.[connect]' in the checkout"
         ) from error
     builder = Remote.builder.appName(app).remote(options.remote)
     for key, value in ({"spark.sql.session.timeZone": "UTC"} | options.settings()).items():

@@ -187,7 +187,7 @@ def test_what_goes_wrong(daemon: Daemon) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 1
-    assert "pip install 'wheeld[otel]'" in done.stderr
+    assert "pip install '.[otel]'" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

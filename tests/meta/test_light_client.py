@@ -61,7 +61,7 @@ def test_the_command_says_what_it_lacks() -> None:
         [sys.executable, "-c", program], env=of_checkout(), capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert "pip install 'wheeld[daemon]'" in done.stderr
+    assert "pip install '.[daemon]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -27,7 +27,7 @@ SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 @pytest.fixture(scope="module")
 def remote(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if importlib.util.find_spec("grpc") is None:
-        missing("the client of Spark Connect is not installed: pip install 'wheeld[connect]'")
+        missing("the client of Spark Connect is not installed: pip install '.[connect]'")
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -91,7 +91,7 @@ def test_generate_and_report_through_a_server(remote: str, tmp_path: Path) -> No
 def test_no_server_and_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     options = session.SparkOptions(remote="sc://127.0.0.1:1/;use_ssl=false")
     monkeypatch.setitem(sys.modules, "pyspark.sql.connect.session", None)
-    with pytest.raises(PipelineError, match=r"pip install 'wheeld\[connect\]'"):
+    with pytest.raises(PipelineError, match=r"pip install '.\[connect\]'"):
         session.connect(options=options)
     with pytest.raises(PipelineError, match="a Spark Connect server has its own"):
         session.SparkOptions(remote="sc://a", jars="x.jar")

@@ -56,7 +56,7 @@ def test_a_saturated_run_says_so_on_the_page(private: dict[str, str], tmp_path: 
 def test_without_what_it_needs_the_demo_says_so_and_succeeds(
     private: dict[str, str], tmp_path: Path
 ) -> None:
-    said = "no report: it needs pandas: pip install 'wheeld[report]'"
+    said = "no report: it needs pandas: pip install '.[report]'"
     demo = start(private, tmp_path, WITHOUT_PANDAS)
     out, err = demo.communicate()
     assert demo.returncode == 0, err

@@ -21,9 +21,9 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "connect", refuse)
 
 
-def last_line(*arguments: str) -> str:
+def last_line(*arguments: str, code: int = 1) -> str:
     done = CliRunner().invoke(app, ["pipeline", *arguments])
-    assert (done.exit_code, done.stdout) == (1, ""), done.output
+    assert (done.exit_code, done.stdout) == (code, ""), done.output
     return done.stderr.strip().splitlines()[-1]
 
 
@@ -37,14 +37,14 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_url_as_output_is_refused_by_name(no_spark: None, trace: str, scheme: str) -> None:
     url = f"{scheme}://bucket/x"
     said = {
-        last_line("report", trace, "--out", url),
-        last_line("report", trace, "--out", url, "--engine", "spark"),
-        last_line("compare", trace, trace, "--out", url),
+        last_line("report", trace, "--out", url, code=2),
+        last_line("report", trace, "--out", url, "--engine", "spark", code=2),
+        last_line("compare", trace, trace, "--out", url, code=2),
     }
     assert len(said) == 1
     assert f"--out {url}: got a URL of {scheme}, expected a path" in said.pop()
-    assert f"MODEL {url}" in last_line("fit", trace, url)
-    assert f"--model {url}" in last_line("generate", "w", "--model", url)
+    assert f"MODEL {url}" in last_line("fit", trace, url, code=2)
+    assert f"--model {url}" in last_line("generate", "w", "--model", url, code=2)
     assert not any(Path.cwd().glob(f"{scheme}*"))
 
 
@@ -99,8 +99,8 @@ def test_options_of_spark_mean_spark(
     assert asked[0].settings() == {
         "spark.a": "1", "spark.b": "x=y", "spark.jars.packages": "g:a:1", "spark.jars": "/a.jar",
     }  # fmt: skip
-    assert "expected only one" in last_line("report", trace, "--engine", "local", *given)
-    assert "expected KEY=VALUE" in last_line("report", trace, "--conf", "spark.b")
+    assert "expected only one" in last_line("report", trace, "--engine", "local", *given, code=2)
+    assert "expected KEY=VALUE" in last_line("report", trace, "--conf", "spark.b", code=2)
     file.write_text("spark.a\n")
     with pytest.raises(PipelineError, match=r"line 1: got 'spark.a'"):
         session.SparkOptions(properties_file=file).settings()

@@ -315,4 +315,4 @@ def test_pools_by_environment_file_and_embedded(
 
 def test_a_bad_pool_is_refused(daemon_name: str, runtime_dir: Path) -> None:
     where = ("--name", daemon_name, "--runtime-dir", str(runtime_dir))
-    assert "expected NAME=BYTES" in badly("start", *where, "--pool", "requests")
+    assert "expected NAME=BYTES" in badly("start", *where, "--pool", "requests", code=2)

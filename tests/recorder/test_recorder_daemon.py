@@ -199,7 +199,7 @@ def test_broken_trace_segment_is_made_anew(recording: Recording) -> None:
 def test_no_pyarrow(recording: Recording) -> None:
     program = "import sys; sys.modules['pyarrow'] = None; import wheeld.cli.app as cli; cli.app()"
     recording.daemon.program = [sys.executable, "-c", program]
-    assert "pip install 'wheeld[parquet]'" in recording.daemon.refused()
+    assert "pip install '.[parquet]'" in recording.daemon.refused()
     assert recording.daemon.nothing_left()
 
 

@@ -29,9 +29,9 @@ from wheeld.cli.options import (
     wrap_help_once,
 )
 from wheeld.cli.start import app as app
-from wheeld.config.settings import ConfigError
 from wheeld.demo import command as demo_command
 from wheeld.embedding import advance_ns
+from wheeld_core.errors import UsageError
 
 NO_CLOCK = 3
 """Exit code of `status` when the daemon answers but its clock makes no progress."""
@@ -107,7 +107,7 @@ def inspect(
     """
     with errors_to_exit():
         if format not in pending.FORMATS:
-            raise ConfigError(f"--format {format}: expected one of {', '.join(pending.FORMATS)}")
+            raise UsageError(f"--format {format}: expected one of {', '.join(pending.FORMATS)}")
         wanted = pending.TimerFilter(
             worker,
             to,
@@ -117,7 +117,7 @@ def inspect(
             limit,
         )
         if any(each >= 1 << 64 for each in wanted.cookies):
-            raise ConfigError(f"--cookie {max(wanted.cookies)}: expected at most {2**64 - 1}")
+            raise UsageError(f"--cookie {max(wanted.cookies)}: expected at most {2**64 - 1}")
         status_of(name, runtime_dir)  # raises if no daemon runs: its timers would not be pending
         found = pending.pending_timers(name, runtime_dir, wanted, payload)
         pending.print_timers(found, "json" if as_json else format, payload)

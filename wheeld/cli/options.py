@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from wheeld.config.settings import ConfigError
 from wheeld.supervisor.launch import EXPECTED, exit_code
 from wheeld_core import runtime
 from wheeld_core.control import ask
 from wheeld_core.control.messages import Request
+from wheeld_core.errors import UsageError
 from wheeld_core.units import parse_duration
 
 Name = Annotated[
@@ -50,7 +50,7 @@ def duration_ns(text: str, what: str = "duration") -> int:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise ConfigError(f"{what} {text!r}: {error}") from None
+        raise UsageError(f"{what} {text!r}: {error}") from None
 
 
 def status_of(name: str, runtime_dir: Path | None, seconds: float = 5.0) -> dict[str, Any]:

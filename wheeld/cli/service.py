@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from wheeld.cli.options import Json, errors_to_exit
-from wheeld_core.errors import WheelError
+from wheeld_core.errors import UsageError, WheelError
 
 UNIT: Final = "wheeld@.service"
 USER_UNIT: Final = "wheeld-user@.service"
@@ -83,7 +83,7 @@ def plan(name: str, program: str, *, for_user: bool, root: Path = Path("/")) -> 
         The name is not allowed in the name of a unit, or the unit could not see the program.
     """
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
-        raise WheelError(
+        raise UsageError(
             f"name {name!r}: expected letters, digits, '_', '.' and '-', as in the name of a unit"
         )
     return _users_plan(name, program) if for_user else _systems_plan(name, program, root)

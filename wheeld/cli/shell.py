@@ -20,9 +20,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
-from wheeld.config.settings import ConfigError
 from wheeld_client import Timers, connect
-from wheeld_core.errors import WheelError
+from wheeld_core.errors import UsageError, WheelError
 from wheeld_core.units import duration_text
 
 MOST: Final = 2**64 - 1
@@ -125,7 +124,7 @@ def schedule(
     with errors_to_exit():
         found = duration_ns(delay, "delay")
         if to == _worker():
-            raise ConfigError(
+            raise UsageError(
                 f"--to {to}: these commands do not receive; expected group:NAME or another worker"
             )
     with _shell(name, runtime_dir) as timers:

@@ -42,7 +42,10 @@ def wheeld(
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """A timer daemon for the processes of one host."""
+    """A timer daemon for the processes of one host.
+
+    Exit code 2 means, for every command, that the command line is wrong and nothing was done.
+    """
 
 
 def _parameter(option: Option) -> inspect.Parameter:

@@ -14,9 +14,9 @@ import typer
 
 from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit, status_of
 from wheeld.config import addresses
-from wheeld.config.settings import ConfigError
 from wheeld.supervisor.health import Health, examine
-from wheeld_core.errors import WheelError
+from wheeld_core import runtime
+from wheeld_core.errors import UsageError, WheelError
 from wheeld_core.units import duration
 
 SHORTEST_LOOK, LONGEST_LOOK = 0.01, 3600.0
@@ -42,7 +42,8 @@ def health(
         limit = duration_ns(max_lateness, "--max-lateness")
         seconds = duration_ns(window, "--window") / 1e9
         if seconds > LONGEST_LOOK:
-            raise ConfigError(f"--window {window}: expected at most 1h")
+            raise UsageError(f"--window {window}: expected at most 1h")
+        runtime.candidates(name, runtime_dir)  # a name that none can have is no ill health
     try:
         first = status_of(name, runtime_dir)
         time.sleep(seconds)
@@ -98,7 +99,7 @@ def metrics(
             from wheeld.metrics.prometheus import registry, text
             from wheeld.metrics.server import serve
         except ModuleNotFoundError as error:
-            raise WheelError(f"{error}; try `pip install 'wheeld[metrics]'`") from None
+            raise WheelError(f"{error}; try `pip install '.[metrics]'` in the checkout") from None
         if once:
             typer.echo(text(registry(status_of(name, runtime_dir))), nl=False)
             return
@@ -112,18 +113,20 @@ def _check_address(listen: str) -> None:
     try:
         addresses.parse(listen)
     except ValueError as error:
-        raise ConfigError(f"--listen {listen}: {error}") from None
+        raise UsageError(f"--listen {listen}: {error}") from None
 
 
 def _export(name: str, runtime_dir: Path | None, endpoint: str, once: bool) -> None:
     """Export to OpenTelemetry; an empty endpoint is the environment's."""
     with errors_to_exit():
         if endpoint and not endpoint.startswith(("http://", "https://")):
-            raise ConfigError(f"--otlp {endpoint}: expected a URL, such as http://127.0.0.1:4318")
+            raise UsageError(f"--otlp {endpoint}: expected a URL, such as http://127.0.0.1:4318")
         try:
             from wheeld.metrics.otel import Export
         except ModuleNotFoundError as error:
-            raise WheelError(f"--otlp: {error}; try `pip install 'wheeld[otel]'`") from None
+            raise WheelError(
+                f"--otlp: {error}; try `pip install '.[otel]'` in the checkout"
+            ) from None
         if once:
             status_of(name, runtime_dir)  # is it there?
         export = Export(name, functools.partial(status_of, name, runtime_dir), endpoint or None)
@@ -162,10 +165,10 @@ def top(
 
     with errors_to_exit():
         if sort not in shown.SORTS:
-            raise ConfigError(f"--sort {sort}: expected one of {', '.join(shown.SORTS)}")
+            raise UsageError(f"--sort {sort}: expected one of {', '.join(shown.SORTS)}")
         seconds = duration_ns(interval, "--interval") / 1e9
         if not SHORTEST_LOOK <= seconds <= LONGEST_LOOK:
-            raise ConfigError(f"--interval {interval}: expected 10ms to 1h")
+            raise UsageError(f"--interval {interval}: expected 10ms to 1h")
         console = Console(highlight=False)
         with contextlib.suppress(KeyboardInterrupt):
             if not (once or as_json) and console.is_terminal:

@@ -128,9 +128,13 @@ class Option:
             return _strings(value.split(";") if isinstance(value, str) else value)
         if self.kind == "switch" and isinstance(value, str):
             value = _SWITCH.get(value.lower(), value)
+        if self.kind == "integer" and isinstance(value, float) and value.is_integer():
+            value = int(value)  # 1e6 in TOML
         if self.kind == "integer" and isinstance(value, str):
             with contextlib.suppress(ValueError):
                 value = parse_count(value)
+        if self.kind == "size" and type(value) is int:
+            value = str(value)
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
         if type(value) is not {"switch": bool, "integer": int}.get(self.kind, str):

@@ -17,14 +17,14 @@ from wheeld.config import addresses
 from wheeld.config.options import group_id, option, options_of
 from wheeld.config.pools import Pool, parse
 from wheeld_core import _native
-from wheeld_core.errors import WheelError
+from wheeld_core.errors import UsageError
 from wheeld_core.units import parse_bytes, parse_duration
 
 CONFIG_DIRECTORY = Path("/etc/wheeld")
 _FIRST_BYTES = 8 << 20  # of slots that have memory from the start
 
 
-class ConfigError(WheelError):
+class ConfigError(UsageError):
     """A configuration value is wrong; the message names source, key, value and what is allowed."""
 
 
@@ -140,7 +140,7 @@ class Config:
     trace: str | None = option(
         "directory", None, "Directory in which every event is recorded as Parquet.",
         more="It is created if missing, and several daemons may share one. Needs"
-        " `pip install 'wheeld[parquet]'`.",
+        " `pip install '.[parquet]'` in the checkout.",
         example="/var/lib/wheeld/NAME/trace", unset="none", section="Trace",
     )  # fmt: skip
     trace_ring: int = option(
@@ -164,7 +164,8 @@ class Config:
     metrics: str | None = option(
         "address", None, "Serve metrics for Prometheus here.",
         more="A process of its own serves them. Without an address on the command line:"
-        f" {addresses.DEFAULT}. Port 0: any free one. Needs `pip install 'wheeld[metrics]'`.",
+        f" {addresses.DEFAULT}. Port 0: any free one. Needs"
+        " `pip install '.[metrics]'` in the checkout.",
         example=addresses.DEFAULT, unset="none", bare=addresses.DEFAULT, section="Metrics",
     )  # fmt: skip
 

@@ -195,7 +195,7 @@ def _draw(outcomes: list[CaseRun], workers: int, seed: int, plot: Path) -> None:
         cpus = len(os.sched_getaffinity(0))
         plots.draw(plot, cases, f"{workers} workers on {cpus} cores, seed {seed}")
     except ImportError:
-        _say(f"no picture: {plot} needs matplotlib (pip install 'wheeld[plots]')")
+        _say(f"no picture: {plot} needs matplotlib (pip install '.[plots]' in the checkout)")
     except OSError as error:
         _say(f"no picture: {plot} cannot be written: {error.strerror or error}")
     else:

@@ -25,7 +25,7 @@ def missing() -> str | None:
     """Why there can be no report; None: it seems that there can."""
     lacking = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if lacking:
-        return f"it needs {', '.join(lacking)}: pip install 'wheeld[report]'"
+        return f"it needs {', '.join(lacking)}: pip install '.[report]' in the checkout"
     return None
 
 

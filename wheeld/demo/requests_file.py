@@ -116,7 +116,8 @@ def _read_parquet(path: Path) -> dict[str, npt.NDArray[Any]]:
         from pyarrow import parquet
     except ImportError as error:
         raise RequestsFileError(
-            f"{path}: Parquet needs pyarrow: pip install 'wheeld[parquet]', or give a CSV file"
+            f"{path}: Parquet needs pyarrow: pip install '.[parquet]' in the checkout, or "
+            "give a CSV file"
         ) from error
     try:
         with parquet.ParquetFile(path) as file:

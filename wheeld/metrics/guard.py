@@ -32,7 +32,7 @@ def check_installed() -> None:
     if importlib.util.find_spec("prometheus_client") is None:
         raise WheelError(
             "--metrics needs prometheus-client, which is not installed: "
-            "pip install 'wheeld[metrics]'"
+            "pip install '.[metrics]' in the checkout"
         )
 
 

@@ -23,7 +23,8 @@ def check_pyarrow() -> None:
     """
     if importlib.util.find_spec("pyarrow") is None:
         raise WheelError(
-            "--trace needs pyarrow, which is not installed: pip install 'wheeld[parquet]'"
+            "--trace needs pyarrow, which is not installed: "
+            "pip install '.[parquet]' in the checkout"
         )
 
 

@@ -25,14 +25,14 @@ from wheeld.processes import titles
 from wheeld.resources import handover
 from wheeld.supervisor import logs
 from wheeld.supervisor.server import Supervisor
-from wheeld_core.errors import WheelError
+from wheeld_core.errors import UsageError, WheelError
 
 EXPECTED: Final = (WheelError, PermissionError, ValueError)
 """Errors that a daemon can end with, reported in one line."""
 
 
 def exit_code(error: Exception) -> int:
-    return 2 if isinstance(error, configuration.ConfigError) else 1
+    return 2 if isinstance(error, UsageError) else 1
 
 
 def launch(
@@ -136,4 +136,5 @@ def main() -> None:
             **flags,
         )
     except EXPECTED as error:
-        raise SystemExit(f"wheeld: {error}") from None
+        print(f"wheeld: {error}", file=sys.stderr)
+        raise SystemExit(exit_code(error)) from None

@@ -41,9 +41,9 @@ def fit(
 
     Example: wheeld pipeline fit /var/lib/wheeld/shop/trace model.json
     """
-    from wheeld_pipeline import session, workload
-
     with errors_to_exit():
+        from wheeld_pipeline import session, workload
+
         file = on_disk("MODEL", model)
         writable("MODEL", file.parent)
         traces.check_trace(trace)

@@ -62,10 +62,10 @@ def generate(
 
     Example: wheeld pipeline generate workload --rows 1000000 --rate 5000
     """
-    from wheeld_pipeline import progress, session
-    from wheeld_pipeline.workload import requests
-
     with errors_to_exit():
+        from wheeld_pipeline import progress, session
+        from wheeld_pipeline.workload import requests
+
         given = [rate, p50_ms, p75_ms, timeout_ms, payload_bytes]
         if model is not None and any(value is not None for value in given):
             raise UsageError(

@@ -126,7 +126,7 @@ def errors_to_exit() -> Iterator[None]:
             raise
         typer.echo(
             f"wheeld: this command needs {error.name}, which is not installed: "
-            f"pip install 'wheeld[{extra}]'",
+            f"pip install '.[{extra}]' in the checkout",
             err=True,
         )
         raise typer.Exit(1) from None

@@ -56,6 +56,8 @@ def opened(trace: str, engine: EngineChoice, spark: SparkOptions) -> Iterator[Sp
     PipelineError
         There is no trace, or no event in it, which is checked before Spark starts.
     """
+    if engine == EngineChoice.LOCAL and spark.is_given:
+        raise UsageError("got --engine local and options of Spark: expected only one of them")
     traces.check_trace(trace)
     if _is_local(trace, engine, spark):
         yield None
@@ -66,8 +68,6 @@ def opened(trace: str, engine: EngineChoice, spark: SparkOptions) -> Iterator[Sp
 
 
 def _is_local(trace: str, engine: EngineChoice, spark: SparkOptions) -> bool:
-    if engine == EngineChoice.LOCAL and spark.is_given:
-        raise UsageError("got --engine local and options of Spark: expected only one of them")
     if engine != EngineChoice.AUTO:
         return engine == EngineChoice.LOCAL
     files = trace_files.share(trace)

@@ -47,11 +47,12 @@ def replay(
 
     Example: wheeld pipeline replay workload --name shop --speed max
     """
-    from wheeld_core.progress import show_progress
-    from wheeld_pipeline.replay import run, source
-
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: nothing stays
     with errors_to_exit():
+        from wheeld_core.progress import show_progress
+        from wheeld_pipeline.replay import run, source
+
+        run.check(speed, workers)
         rows = source.look(workload).rows
         with show_progress("replay", rows, "requests") as tell:
             outcome = run.replay(

@@ -18,7 +18,8 @@ try:
     import confluent_kafka  # noqa: F401
 except ImportError as error:
     raise PipelineError(
-        "wheeld.kafka needs confluent-kafka, which is not installed: pip install 'wheeld[kafka]'"
+        "wheeld.kafka needs confluent-kafka, which is not installed: "
+        "pip install '.[kafka]' in the checkout"
     ) from error
 from wheeld_pipeline.session import needs_pyspark
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from wheeld_pipeline.errors import PipelineError, UsageError
+from wheeld_pipeline.errors import UsageError
 
 MOST_SHARDS: Final = 100_000
 
@@ -73,59 +73,59 @@ class ShardMap(NamedTuple):
             text = path.read_text()
             said = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
         except (OSError, ValueError) as error:
-            raise PipelineError(f"{path}: {error}; expected TOML, or JSON in a *.json") from error
+            raise UsageError(f"{path}: {error}; expected TOML, or JSON in a *.json") from error
         try:
             return cls(_assigned(said))
-        except PipelineError as error:
-            raise PipelineError(f"{path}: {error}") from None
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
 
 
 def _assigned(said: Any) -> tuple[Daemon, ...]:
     if not isinstance(said, Mapping):
-        raise PipelineError("expected a table with `shards` and `daemons`")
+        raise UsageError("expected a table with `shards` and `daemons`")
     shards, tables = said.get("shards"), said.get("daemons")
     if type(shards) is not int or not 1 <= shards <= MOST_SHARDS:
-        raise PipelineError(f"shards = {shards!r}: expected a number from 1 to {MOST_SHARDS}")
+        raise UsageError(f"shards = {shards!r}: expected a number from 1 to {MOST_SHARDS}")
     if not isinstance(tables, Mapping) or not tables:
-        raise PipelineError("expected a table daemons.NAME for each daemon")
+        raise UsageError("expected a table daemons.NAME for each daemon")
     owners: list[Daemon | None] = [None] * shards
     rest: Daemon | None = None
     for label, table in tables.items():
         daemon = _daemon(label, table)
         if "shards" not in table:
             if rest is not None:
-                raise PipelineError(f"daemons.{label}: only one daemon may leave out `shards`")
+                raise UsageError(f"daemons.{label}: only one daemon may leave out `shards`")
             rest = daemon
             continue
         for shard in _numbers(label, table["shards"], shards):
             if owners[shard] is not None:
-                raise PipelineError(f"daemons.{label}: shard {shard} has a daemon already")
+                raise UsageError(f"daemons.{label}: shard {shard} has a daemon already")
             owners[shard] = daemon
     found = tuple(owner or rest for owner in owners)
     missing = [shard for shard, owner in enumerate(found) if owner is None]
     if missing:
-        raise PipelineError(f"shards {missing[:5]} have no daemon (of {len(missing)} such)")
+        raise UsageError(f"shards {missing[:5]} have no daemon (of {len(missing)} such)")
     return tuple(owner for owner in found if owner is not None)
 
 
 def _daemon(label: str, table: Any) -> Daemon:
     if not isinstance(table, Mapping):
-        raise PipelineError(f"daemons.{label}: expected a table")
+        raise UsageError(f"daemons.{label}: expected a table")
     for field in table:
         if field not in (*Daemon._fields, "shards"):
             allowed = ", ".join((*Daemon._fields, "shards"))
-            raise PipelineError(f"daemons.{label}.{field}: expected one of {allowed}")
+            raise UsageError(f"daemons.{label}.{field}: expected one of {allowed}")
     texts = {field: table[field] for field in Daemon._fields if field in table}
     for field, value in texts.items():
         if not isinstance(value, str) or not value:
-            raise PipelineError(f"daemons.{label}.{field} = {value!r}: expected text")
+            raise UsageError(f"daemons.{label}.{field} = {value!r}: expected text")
     return Daemon(**{"name": label, **texts})
 
 
 def _numbers(label: str, given: Any, shards: int) -> list[int]:
     good = isinstance(given, list) and all(type(n) is int and 0 <= n < shards for n in given)
     if not good:
-        raise PipelineError(
+        raise UsageError(
             f"daemons.{label}.shards = {given!r}: expected a list of numbers from 0 to {shards - 1}"
         )
     return list(given)

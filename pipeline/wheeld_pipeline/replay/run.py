@@ -11,7 +11,7 @@ from typing import Final
 
 from wheeld_client import Timers, connect
 from wheeld_client.replay import FLAT_OUT, running
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import PipelineError, UsageError
 from wheeld_pipeline.replay import outcome, source
 from wheeld_pipeline.replay.outcome import Outcome
 from wheeld_pipeline.replay.source import Source, parse_speed
@@ -19,6 +19,14 @@ from wheeld_pipeline.replay.source import Source, parse_speed
 _WORKER: Final = "wheeld_pipeline.replay.worker"
 HEAD_START_NS: Final = 100_000_000
 MOST_WORKERS: Final = 256
+
+
+def check(speed: str | float, workers: int) -> float:
+    """The factor of a speed; raises what `replay` would raise before it reads anything."""
+    factor = parse_speed(str(speed))
+    if not 1 <= workers <= MOST_WORKERS:
+        raise UsageError(f"workers: got {workers}, expected 1 to {MOST_WORKERS}")
+    return factor
 
 
 def replay(
@@ -67,9 +75,7 @@ def replay(
         The files cannot be used, or a worker failed: nothing of the replay stays in the daemon.
     DaemonNotRunning
     """
-    factor = parse_speed(str(speed))
-    if not 1 <= workers <= MOST_WORKERS:
-        raise PipelineError(f"workers: got {workers}, expected 1 to {MOST_WORKERS}")
+    factor = check(speed, workers)
     workload = source.look(Path(path))
     order = {
         "path": os.path.abspath(path),

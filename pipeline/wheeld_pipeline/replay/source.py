@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from wheeld_client.replay import FLAT_OUT, Columns
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import PipelineError, UsageError
 
 COLUMNS: Final = ("arrival_ns", "latency_ns", "timeout_ns", "payload_bytes")
 """What a replay reads; each holds whole numbers, 0 or more, in the order of `arrival_ns`."""
@@ -70,7 +70,9 @@ def look(path: Path) -> Source:
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
-        raise PipelineError("a replay needs pyarrow: pip install 'wheeld[parquet]'") from error
+        raise PipelineError(
+            "a replay needs pyarrow: pip install '.[parquet]' in the checkout"
+        ) from error
     parts = [part for file in _files(path) if (part := _part(file)).rows]
     if not parts:
         raise PipelineError(f"{path}: got no rows, expected at least one request")
@@ -200,5 +202,5 @@ def parse_speed(text: str) -> float:
     except ValueError:
         speed = math.nan
     if not (math.isfinite(speed) and speed > 0):
-        raise PipelineError(f"speed: got {text!r}, expected a number above 0, or max")
+        raise UsageError(f"speed: got {text!r}, expected a number above 0, or max")
     return speed

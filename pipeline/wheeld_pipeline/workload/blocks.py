@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import UsageError
 from wheeld_pipeline.workload import exact
 from wheeld_pipeline.workload.model import MOST_NS, Z75, Arrivals, Latency, Mix, Model
 
@@ -68,7 +68,7 @@ class Timeline:
         widths: Ints = np.diff(edges_ns)
         units = np.rint(rates * (widths / 1e9) * _UNIT)
         if not 1 <= units.sum() < MOST_NS:
-            raise PipelineError(
+            raise UsageError(
                 f"arrivals: got {units.sum() / _UNIT:g} in all bins together, expected at least "
                 f"{1 / _UNIT:.0e} and at most {MOST_NS / _UNIT:.0e}"
             )
@@ -142,12 +142,12 @@ class Maker:
         """
         model.check()
         if not 1 <= rows <= MOST_ROWS:
-            raise PipelineError(f"rows: got {rows}, expected 1 to {MOST_ROWS:,}")
+            raise UsageError(f"rows: got {rows}, expected 1 to {MOST_ROWS:,}")
         if not 0 <= seed < 2**64:
-            raise PipelineError(f"seed: got {seed}, expected 0 to 2**64 - 1")
+            raise UsageError(f"seed: got {seed}, expected 0 to 2**64 - 1")
         timeline = Timeline.of(model.arrivals)
         if timeline.lasts_ns(rows) > MOST_NS:
-            raise PipelineError(
+            raise UsageError(
                 f"arrival rate: got {model.arrivals.mean_per_second():g} per second, at which "
                 f"{rows:,} requests take more than 146 years; expected more"
             )

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_core import trace_schema
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import PipelineError, UsageError
 from wheeld_pipeline.workload import censored, mixes
 from wheeld_pipeline.workload.model import DAY_NS, Arrivals, Latency, Model
 
@@ -158,7 +158,7 @@ def _arrivals(
     span: _Span, counts: npt.NDArray[np.float64], width: float | None
 ) -> tuple[Arrivals, _Bins]:
     if width is not None and not (math.isfinite(width) and 1 <= width <= DAY_NS / 1e9):
-        raise PipelineError(f"bin: got {width} s, expected 1 s to a day")
+        raise UsageError(f"bin: got {width} s, expected 1 s to a day")
     lasts, day = span.lasts_s, DAY_NS / 1e9
     width = width or (60.0 if lasts >= 600 else 10.0)
     start = span.first_us / 1e6 % day

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import PipelineError, UsageError
 
 FORMAT: Final = "wheeld workload model"
 VERSION: Final = 1
@@ -50,18 +50,18 @@ class Arrivals:
             _number("arrival rate", rate, least=0)
         if not self.edges_ns:
             if len(self.per_second) != 1 or self.per_second[0] <= 0:
-                raise PipelineError(
+                raise UsageError(
                     f"arrival rate: got {_listed(self.per_second)}, expected one number above 0"
                 )
             return
         rising = all(a < b for a, b in zip(self.edges_ns, self.edges_ns[1:], strict=False))
         if len(self.edges_ns) != len(self.per_second) + 1 or self.edges_ns[0] or not rising:
-            raise PipelineError(
+            raise UsageError(
                 f"arrivals: got {len(self.edges_ns)} edges for {len(self.per_second)} rates, from "
                 f"{self.edges_ns[0]}; expected one edge more than rates, rising from 0"
             )
         if not any(self.per_second):
-            raise PipelineError("arrival rate: got 0 in every bin, expected one above 0")
+            raise UsageError("arrival rate: got 0 in every bin, expected one above 0")
 
     def mean_per_second(self) -> float:
         """Over all bins."""
@@ -94,7 +94,7 @@ class Latency:
         _number("latency p50", self.p50_ms, least=1e-6, most=1e12, unit=" ms")
         _number("latency p75", self.p75_ms, least=1e-6, most=1e12, unit=" ms")
         if self.p75_ms < self.p50_ms:
-            raise PipelineError(
+            raise UsageError(
                 f"latency: got p75 {self.p75_ms:g} ms below p50 {self.p50_ms:g} ms; expected "
                 "p75 to be the larger one"
             )
@@ -115,7 +115,7 @@ class Mix:
     def check(self, what: str, most: int) -> None:
         """Raise unless all values are between 0 and `most` and the weights make sense."""
         if not self.values or len(self.values) != len(self.weights):
-            raise PipelineError(
+            raise UsageError(
                 f"{what}: got {len(self.values)} values and {len(self.weights)} weights; expected "
                 "as many, and at least one"
             )
@@ -123,7 +123,7 @@ class Mix:
             _number(what, value, least=0, most=most)
             _number(f"weight of {what} {value}", weight, least=0)
         if not sum(self.weights) > 0:
-            raise PipelineError(f"weights of {what}: got 0 in all, expected one above 0")
+            raise UsageError(f"weights of {what}: got 0 in all, expected one above 0")
 
 
 @dataclass(frozen=True)
@@ -250,7 +250,7 @@ def _from_json(content: dict[str, Any]) -> Model:
 def _number(what: str, value: Any, *, least: float, most: float = math.inf, unit: str = "") -> None:
     if not (isinstance(value, int | float) and math.isfinite(value) and least <= value <= most):
         limit = f" and at most {most:g}{unit}" if math.isfinite(most) else ""
-        raise PipelineError(
+        raise UsageError(
             f"{what}: got {value!r}, expected a number, at least {least:g}{unit}{limit}"
         )
 

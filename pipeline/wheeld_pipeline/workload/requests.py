@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import PipelineError, UsageError
 from wheeld_pipeline.workload import blocks
 from wheeld_pipeline.workload.model import Model
 
@@ -73,7 +73,7 @@ def generate(
 def check(rows: int, model: Model, seed: int = 1, partitions: int | None = None) -> None:
     blocks.Maker.of(model, rows, seed)
     if partitions is not None and partitions < 1:
-        raise PipelineError(f"partitions: got {partitions}, expected 1 or more")
+        raise UsageError(f"partitions: got {partitions}, expected 1 or more")
 
 
 def partitions_of(rows: int, partitions: int | None = None) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import PipelineError, UsageError
 from wheeld_pipeline.overflow.machine import COMMANDS
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> 
         There is no such format, or Spark has no Kafka source here.
     """
     if form not in FORMATS:
-        raise PipelineError(f"commands as {form!r}: expected one of {', '.join(FORMATS)}")
+        raise UsageError(f"commands as {form!r}: expected one of {', '.join(FORMATS)}")
     # By default Spark skips files that are a week older than the newest one; no command may be
     # skipped.
     reader = spark.readStream.options(**({"maxFileAge": "3650d"} | options))

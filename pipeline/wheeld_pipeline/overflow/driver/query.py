@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import PipelineError, UsageError
 from wheeld_pipeline.overflow.batch.task import COUNTS, Errand, Result
 from wheeld_pipeline.overflow.checkpoint import files
 from wheeld_pipeline.overflow.driver import commands, job as jobs, sink
@@ -90,7 +90,7 @@ def start(
     from pyspark.errors import AnalysisException
 
     if not hasattr(spark, "_jvm"):
-        raise PipelineError("the overflow needs a driver of its own: --master, not Spark Connect")
+        raise UsageError("the overflow needs a driver of its own: --master, not Spark Connect")
     plan = plan._replace(
         commands=files.located(plan.commands),
         sink=files.located(plan.sink),

@@ -1,0 +1,132 @@
+"""Exit code 2: the command line is wrong, nothing was done; 1: it was carried out, and failed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from commands import badly
+from programs import of_checkout
+from wheeld.cli.app import app
+from wheeld.config.settings import load
+
+
+def each_command(group: Any, *words: str) -> list[tuple[str, ...]]:
+    """The words of each command below that one, with itself."""
+    below = getattr(group, "commands", {}).items()
+    return [words, *(found for name, one in below for found in each_command(one, *words, name))]
+
+
+COMMANDS = each_command(typer.main.get_command(app))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_an_option_that_no_command_has(words: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(app, [*words, "--nonsense"]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense", "status --name a/../b --name a:b", "stop --name -", "list --json=1",
+        "advance soon", "advance -- -1s", "advance 1s 2s", "wait 1e400s", "wait",
+        "schedule 1s", "schedule 1x --to a", "schedule 1s --to a --cookie x", "cancel x",
+        "cancel -- -1", "reschedule 1 x", "restart --timeout x", "health --window 2h",
+        "health --max-lateness x", "health --name a:b",
+        "top --interval 2h", "top --sort x", "metrics --listen x",
+        "metrics --otlp x", "inspect --format x", "inspect --limit -- -1", "inspect --limit 1x",
+        "inspect --due-after x", "install-service --name a:b", "demo --case x", "demo --rate nan",
+        "demo --requests 0", "demo --workers 65", "fsck --name a:b", "doctor --name a:b",
+        "pipeline nonsense", "pipeline report . --from x", "pipeline report . --to x",
+        "pipeline report . --engine x", "pipeline report . --out s3://x/y",
+        "pipeline report . --engine local --master x", "pipeline report . --conf x",
+        "pipeline compare a b --names a", "pipeline fit . hdfs://x", "pipeline replay",
+        "pipeline replay . --speed 0", "pipeline replay . --workers 0",
+        "pipeline generate w --rows x", "pipeline generate w --rows 0",
+        "pipeline generate w --seed -1", "pipeline generate w --model m --rate 1",
+        "pipeline generate w --timeout-ms x",
+        "pipeline generate w --p50-ms 9 --p75-ms 8", "pipeline overflow-compact . --file-bytes x",
+        "pipeline fit . m --master a --remote b",
+    ],
+)  # fmt: skip
+def test_a_wrong_command_line(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, line.split())
+    assert done.exit_code == 2, done.output
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--nonsense", "--capacity", "--capacity 0", "--capacity 1.5", "--capacity x",
+        "--capacity=-1", "--max-workers 1M", "--tick soon", "--pool requests=64X", "--name a:b",
+        "--group no-such-group", "--admin-group root", "--pin-cpu 99999", "--config nowhere.toml",
+        "--metrics x", "--trace-bytes x", "--log-level x", "word",
+    ],
+)  # fmt: skip
+def test_a_wrong_start(line: str) -> None:
+    done = CliRunner().invoke(app, ["start", *line.split()])
+    assert done.exit_code == 2, done.output
+
+
+def test_what_is_right_and_fails(tmp_path: Path) -> None:
+    badly("status", "--runtime-dir", str(tmp_path), code=1)
+    badly("pipeline", "report", str(tmp_path / "nowhere"), code=1)
+
+
+@pytest.mark.parametrize("unit", ["wheeld@.service", "wheeld-user@.service"])
+def test_no_service_manager_tries_a_wrong_option_again(unit: str) -> None:
+    text = Path(__file__).parents[2].joinpath("systemd", unit).read_text()
+    assert "\nRestartPreventExitStatus=2\n" in text
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["1e6", "1_000_000", "1000000", 1e6, 10**6],
+)
+def test_counts_are_written_alike_everywhere(
+    given: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load({"capacity": given}).capacity == 10**6
+    file = tmp_path / "it.toml"
+    file.write_text(f"capacity = {given!r}".replace("'", '"'))
+    assert load({}, file).capacity == 10**6
+    monkeypatch.setenv("WHEELD_CAPACITY", str(given).removesuffix(".0"))
+    assert load({}).capacity == 10**6
+
+
+@pytest.mark.parametrize("given", ["64MB", "64M", "64MiB", "65536k", str(64 << 20)])
+def test_sizes_are_written_alike_everywhere(given: str) -> None:
+    (pool,) = load({"pools": [f"x={given}"], "trace_bytes": given}).memory_pools
+    assert pool.size == 64 << 20
+    assert load({"trace_bytes": 64 << 20}).trace_most_bytes == 64 << 20
+
+
+@pytest.mark.parametrize(
+    ("line", "lacking"),
+    [("report /nowhere", "pandas"), ("report /nowhere", "jinja2"), ("compare /a /b", "pandas"),
+     ("generate w", "pyspark"), ("generate w", "pyarrow"), ("fit /a m", "pyarrow"),
+     ("replay /a", "pyarrow"), ("overflow --commands c --sink s --checkpoint k", "pyspark")],
+)  # fmt: skip
+def test_a_package_that_is_not_installed(line: str, lacking: str, tmp_path: Path) -> None:
+    """It is named in one line, with what installs it, or not needed."""
+    program = (
+        f"import sys; sys.modules[{lacking!r}] = None\n"
+        f"sys.argv = 'wheeld pipeline {line}'.split()\n"
+        "from wheeld.__main__ import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=of_checkout(), capture_output=True, text=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    if lacking in done.stderr:
+        assert done.returncode == 1
+        assert "pip install '.[" in done.stderr
