@@ -29,7 +29,7 @@ CLOCK = Clock(7, ProcStat("S", 50), None, 100_000, 0, 1, 0, 1024)
 WORKER = ObservedWorker(
     0, "web-1", 8, RowState.ACTIVE, 60, ProcStat("S", 60), False, ((5, 5), (5, 5)), 0, 0, 64, 0
 )
-WELL = Vitals(1000, 900, 50, CLOCK, [WORKER, replace(WORKER, row=1, name="web-2")])
+WELL = Vitals(1000, 100, 50, CLOCK, [WORKER, replace(WORKER, row=1, name="web-2")])
 
 
 def with_clock(**changes: Any) -> Vitals:
@@ -63,8 +63,8 @@ ILL: list[tuple[Check, Vitals, str, str]] = [
     (live.doorbell, with_worker(unheard=3), "failure", "web-1 (row 0, pid 8): 3 timers"),
     (live.kept, with_worker(row_state=RowState.KEPT), "note", "64 slots"),
     (live.offences, with_worker(offences=3), "warning", "web-1 (row 0, pid 8): 3"),
-    (live.room, replace(WELL, armed=900), "warning", "900 armed"),
-    (live.room, replace(WELL, armed=990), "failure", "990 armed"),
+    (live.room, replace(WELL, armed=900), "warning", "900 of 1,000 armed"),
+    (live.room, replace(WELL, armed=990), "failure", "990 of 1,000 armed"),
     (live.room, with_worker(fulls=4), "warning", "WheelFull: web-1 (row 0, pid 8) 4"),
     (live.shares, with_worker(held=500), "note", "50%"),
     (live.hoarders, with_worker(held=300, idle=250), "warning", "250 of its 300 slots unused"),
@@ -120,7 +120,7 @@ def test_vitals_of_a_wheel(tmp_path: Path) -> None:
     put(tmp_path / "7/stat", "7 (clock) S " + " ".join(str(n) for n in range(1, 40)))
     put(tmp_path / "7/timerslack_ns", "1\n")
     with FullWheel() as wheel:
-        status = {"clock_pid": 7, "clock_trouble": None, "clock_restarts": 1}
+        status = {"clock_pid": 7, "clock_trouble": None, "clock_restarts": 1, "capacity": 1024}
         wheel.view.lines["offences"][1] = 3
         wheel.b.schedule(0.001)
         wheel.advance(70 * 10**9)
@@ -144,7 +144,7 @@ def test_vitals_of_a_wheel(tmp_path: Path) -> None:
         assert a.held == int((wheel.slots.owner_rows(wheel.view) == 0).sum())
         assert a.idle >= 1024  # what it did not poll was due long ago
         assert vitals.armed == wheel.a.pending + wheel.b.pending
-        assert vitals.unowned == int((wheel.slots.owners == 0).sum()) * 64
+        assert vitals.held == int((wheel.slots.owners != 0).sum()) * 64
         assert read
 
 
@@ -153,7 +153,7 @@ def test_vitals_of_a_wheel(tmp_path: Path) -> None:
 WELL_OR_NOTED, FOUND, COULD_NOT = 0, 1, 2
 
 
-daemon = started_command("--capacity", "2000")
+daemon = started_command("--capacity", "2000", "--max-workers", "8")
 
 
 def findings(*arguments: str) -> tuple[int, dict[str, dict[str, str]]]:
@@ -179,7 +179,8 @@ def test_doctor_of_a_running_daemon(daemon: Daemon) -> None:
         timers.schedule_many(np.full(10, 60.0))
         code, found = findings(*daemon.where)
         assert set(found) == MACHINE_NAMES | LIVE_NAMES
-        assert found["room"]["found"].startswith("10 armed, 64 of 2,048 slots")
+        assert found["room"]["found"].startswith("10 of 2,048 armed, 64 slots held")
+        assert "of 2,048 timers" in wheeld_command("status", *daemon.where).stdout
         assert found["daemon"]["found"].startswith(f"pid {daemon.process.pid} answers")
         mine = LIVE_NAMES - {"lateness"}  # the machine may be busy
         assert {name: found[name]["found"] for name in mine if found[name]["status"] != "ok"} == {}

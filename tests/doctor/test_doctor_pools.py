@@ -79,7 +79,7 @@ def test_every_check_has_a_case() -> None:
 
 
 def test_vitals_of_pools(tmp_path: Path) -> None:
-    status = {"clock_pid": 7, "clock_trouble": None}
+    status = {"clock_pid": 7, "clock_trouble": None, "capacity": 1024}
     with FullWheel() as wheel:
         memories = Local(wheel).memories()
         assert memories is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import wheeld
+from wheeld_client import Timers
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -130,6 +131,15 @@ def test_links_in_documents_lead_somewhere() -> None:
     for document in [*DOCUMENTS, *ROOT.glob("*.md"), ROOT / "systemd" / "README.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_the_page_on_timers_has_each_call() -> None:
+    table = (ROOT / "docs" / "timers.md").read_text().partition("## The calls")[2]
+    table = table.partition("\n## ")[0]
+    lacking = [
+        name for name in dir(Timers) if name[0] != "_" and not re.search(rf"\b{name}\b", table)
+    ]
+    assert lacking == []
 
 
 def test_excerpts_of_the_broker_are_its_code() -> None:

@@ -84,7 +84,8 @@ class Vitals:
     """All that the checks need."""
 
     capacity: int
-    unowned: int
+    """As `wheeld status` says it: without the slabs that workers have besides."""
+    held: int
     armed: int
     clock: Clock
     workers: list[ObservedWorker]
@@ -159,8 +160,8 @@ def gather(
     armed = int((snapshot.phases == ARMED).sum())
     names = {worker.row: str(worker) for worker in workers}
     pools = doctor_pools.gather(snapshot.pools, waiting, names, time.monotonic_ns())
-    unowned = int(snapshot.unowned.sum())
-    return Vitals(snapshot.capacity, unowned, armed, clock, workers, tuple(pools))
+    held = snapshot.capacity - int(snapshot.unowned.sum())
+    return Vitals(int(status["capacity"]), held, armed, clock, workers, tuple(pools))
 
 
 def _worker(
@@ -350,8 +351,8 @@ def offences(v: Vitals) -> Finding:
 
 def room(v: Vitals) -> Finding:
     """Is the wheel nearly full, or was it?"""
-    name, taken = "room", v.capacity - v.unowned
-    found = f"{v.armed:,} armed, {taken:,} of {v.capacity:,} slots held by workers"
+    name = "room"
+    found = f"{v.armed:,} of {v.capacity:,} armed, {v.held:,} slots held by workers"
     refused = [worker for worker in v.workers if worker.fulls]
     if refused:
         found += "; refused with WheelFull: " + ", ".join(f"{w} {w.fulls:,}" for w in refused)
