@@ -45,6 +45,7 @@ def collect(
         "name": config.name,
         "pid": os.getpid(),
         "pid_namespace": own_pid_namespace(),
+        "clock": {"pid": clock.pid, "ok": trouble is None, "trouble": trouble},
         "clock_pid": clock.pid,
         "uptime_s": round(time.time() - started, 3),
         "directory": str(resources.directory),
