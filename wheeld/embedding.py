@@ -139,7 +139,8 @@ def running(
     base = config.pop("runtime_dir", None)
     with contextlib.ExitStack() as stack:
         if base is None:
-            base = tempfile.mkdtemp(prefix="wheeld-", dir=_place(name))  # made with mode 0700
+            base = tempfile.mkdtemp(prefix="wheeld-", dir=_place(name))
+            os.chmod(base, 0o700)  # whatever the umask
             stack.callback(_remove_directory, Path(base))
             config["remove_base"] = True  # the daemon does it when this process cannot
         directory = Path(base) / name

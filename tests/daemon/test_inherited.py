@@ -1,4 +1,4 @@
-"""What a process inherits: ignored signals, closed descriptors, a long TMPDIR, the number 1."""
+"""What a process inherits: ignored signals, descriptors, TMPDIR, umask, the number 1."""
 
 import os
 import signal
@@ -127,3 +127,39 @@ def test_process_1_waits_for_orphans_and_hands_signals_on(daemon: Daemon) -> Non
     os.kill(int(first), signal.SIGTERM)
     assert process.wait(LONG) == 0, daemon.said()
     assert os.listdir(daemon.base) == [daemon.log.name]
+
+
+UMASK = """
+import os, subprocess, sys
+os.umask(0o777)
+import wheeld
+from wheeld_client import connect
+with wheeld.ForkServer() as server, server.embedded() as forked, wheeld.embedded() as daemon:
+    for name in (forked, daemon):
+        with connect(name, group="g") as timers:
+            timers.schedule(0.01)
+            assert len(timers.poll(60)) == 1
+            for command in (["schedule", "1s", "--to", "group:g"], ["restart"], ["fsck"]):
+                words = [sys.executable, "-m", "wheeld", *command, "--name", name]
+                subprocess.run(words, check=True)
+place = sys.argv[1]
+where = ["--name", "u", "--runtime-dir", place]
+options = ["--state-dir", place + "/state", "--trace", place + "/trace"]
+start = [sys.executable, "-m", "wheeld", "start", *where, *options]
+for _ in range(2):
+    daemon = subprocess.Popen(start, stderr=subprocess.PIPE, text=True)
+    assert any("serving" in line for line in daemon.stderr)
+    subprocess.run([sys.executable, "-m", "wheeld", "stop", *where], check=True)
+    assert daemon.wait() == 0
+"""
+
+
+def test_a_umask_that_forbids_everything(tmp_path: Path) -> None:
+    """Of root, too: without the capability to do what the mode of a file forbids."""
+    as_others = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
+    done = subprocess.run(
+        [*(as_others if os.getuid() == 0 else []), sys.executable, "-c", UMASK, str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr

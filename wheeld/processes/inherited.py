@@ -8,13 +8,16 @@ import signal
 
 
 def set_right() -> None:
-    """Open the standard descriptors, and have the kernel keep the exit codes of children.
+    """Open the standard descriptors, have the kernel keep the exit codes of children, and let the
+    umask leave this user what it makes.
 
     If a descriptor from 0 to 2 were closed, a file opened later would get its number, and messages
     of this process and its children would be written into it. Where SIGCHLD is ignored, which
     outlives an exec, a child is forgotten as it ends: nobody can wait for it, and its process id
-    may be another process's at once.
+    may be another process's at once. Under a umask such as 0777 nobody could enter the directories
+    and open the files that are made here: neither could those who make them.
     """
+    os.umask(os.umask(0o077) & 0o077)
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)
