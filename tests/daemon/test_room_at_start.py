@@ -2,16 +2,20 @@
 drop what an earlier daemon left."""
 
 import errno
+import json
 import logging
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
+import commands
 from common_fixtures import daemon_process
 from daemons import Daemon, until
 from remotes import Remote
@@ -189,3 +193,22 @@ def test_what_somebody_may_come_for_is_not_dropped(daemon: Daemon) -> None:
     daemon.start()
     with connect(str(daemon.directory), worker="kept", on_death="keep") as heir:
         assert heir.poll(60.0)["cookie"].tolist() == [6]
+
+
+def test_commands_answer_while_the_daemon_may_take_no_memory(
+    daemon_name: str, runtime_dir: Path
+) -> None:
+    """What they need of it does not grow with the capacity, here 32 MiB of state words."""
+    daemon = commands.Daemon(daemon_name, runtime_dir, "--capacity", "4e6")
+    space = psutil.Process(daemon.process.pid).memory_info().vms + (8 << 20)
+    resource.prlimit(daemon.process.pid, resource.RLIMIT_AS, (space, space))
+    with connect(str(daemon.directory), worker="w") as timers:
+        timers.schedule(60)
+        (worker,) = (status := json.loads(commands.well("status", "--json", *daemon.where)))[
+            "workers"
+        ]
+        assert (status["pending"], worker["pending"], worker["held"]) == (1, 1, 64)
+        assert status["capacity"] - 64 <= status["free"] <= status["capacity"]
+    commands.well("health", "--window", "10ms", *daemon.where)
+    assert "stopped" in commands.well("stop", *daemon.where)
+    assert daemon.end() == 0

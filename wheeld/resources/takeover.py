@@ -201,7 +201,7 @@ def _is_idle(prefix: str, memories: Mapping[str, mmap.mmap], slots: SlotsView) -
     """Whether nothing is pending, nothing is unread for a successor, and no worker is alive. No
     supervisor and no clock uses these segments."""
     own, registry = remains.own_pid_namespace(), RegistryView(memories["registry"])
-    if len(slots.armed()) or remains.workers_use(memories["registry"], own) == Use.ALIVE:
+    if slots.pending() or remains.workers_use(memories["registry"], own) == Use.ALIVE:
         return False
     there, heads = segments.of_daemon(prefix, os.getuid()), {}
     for row in range(len(registry.rows)):
@@ -358,7 +358,7 @@ def take_over(
             _discard(prefix, f"nothing is pending there, and it was made with {', '.join(differ)}")
             return None
         raise WheelError(
-            f"the last daemon {name!r} left a wheel in use with {len(slots.armed())} pending "
+            f"the last daemon {name!r} left a wheel in use with {slots.pending()} pending "
             f"timers, made with {', '.join(differ)}: start with the same options to continue with "
             "it, or with --fresh to discard it"
         )

@@ -319,7 +319,7 @@ class Supervisor:
             "pid": os.getpid(),
             "patience_s": STOP_SECONDS if self.config.trace is None else TRACE_STOP_SECONDS,
             "wheel": self.resources.names["wheel"],
-            "pending": len(self.resources.slots.armed()),
+            "pending": self.resources.slots.pending(),
             "restarts": self.restarts,
             "keeps": mode in (StopMode.KEEP, StopMode.RESTART),
         }
@@ -436,7 +436,7 @@ class Supervisor:
             log.log(
                 logging.INFO if wanted and self.failed is None else logging.ERROR,
                 "the memory stays, with %d timers: `wheeld start` continues with it",
-                len(self.resources.slots.armed()),
+                self.resources.slots.pending(),
             )
         return keep
 

@@ -8,9 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from wheeld.clock.guard import ClockGuard
 from wheeld.config.settings import OPTIONS
 from wheeld.processes.identity import stat_fields
@@ -23,6 +20,7 @@ from wheeld.tables.registry import Tenant
 from wheeld.tables.sharing import Sharing
 from wheeld_core import _native, histograms
 from wheeld_core.runtime import worker_segment
+from wheeld_core.views.wheel import Census
 
 
 def collect(
@@ -40,7 +38,7 @@ def collect(
     wheel = resources.wheel
     shared_bytes, most_bytes = resources.shared_bytes()
     trouble = clock.trouble or _clock_trouble(clock)
-    armed, holders = resources.slots.armed(), resources.slots.owner_rows(wheel)
+    counts = resources.slots.census(wheel, config.slots)
     return {
         "name": config.name,
         "pid": os.getpid(),
@@ -54,9 +52,9 @@ def collect(
         "clock_ok": trouble is None,
         "clock_trouble": trouble,
         "capacity": config.slots,
-        "pending": len(armed),
+        "pending": counts.pending,
         "max_per_worker": config.most_per_worker,
-        "free": int(np.count_nonzero(holders[: config.slots] < 0)),
+        "free": counts.unowned,
         "tick_ns": config.tick_ns,
         "wheel_size": 1 << config.wheel_bits,
         "payload_bytes": config.payload_room,
@@ -73,7 +71,7 @@ def collect(
         "taken_over": resources.taken_over,
         "restarts": restarts,
         **clock.handed_over,
-        "workers": _workers(resources, workers, holders, armed),
+        "workers": _workers(resources, workers, counts),
         "purgatories": _purgatories(resources.sharing, workers),
         "pools": _pools(resources.sharing),
         "words": {
@@ -95,19 +93,10 @@ def _clock_trouble(clock: ClockGuard) -> str | None:
     return health.clock_trouble(pid, state, clock.is_well(2.0))
 
 
-def _workers(
-    resources: Resources,
-    workers: Workers,
-    holders: npt.NDArray[np.int64],
-    armed: npt.NDArray[np.intp],
-) -> list[dict[str, Any]]:
-    """One dict per worker; `holders` has a row for each slot, `armed` those with a timer."""
+def _workers(resources: Resources, workers: Workers, counts: Census) -> list[dict[str, Any]]:
+    """One dict per worker."""
     registry, wheel, sharing = workers.registry, resources.wheel, resources.sharing
     groups = registry.group_names().items()
-    pending, held = (
-        np.bincount(rows[(rows >= 0) & (rows < wheel.max_workers)], minlength=wheel.max_workers)
-        for rows in (holders[armed], holders)
-    )
     watched, out, pools = sharing.watch.watched(), sharing.pools.out(), sharing.pools.names()
     return [
         {
@@ -118,8 +107,8 @@ def _workers(
             "state": _state(workers, tenant),
             "on_death": tenant.on_death.name.lower(),
             "groups": [name for group, name in groups if tenant.groups >> group & 1],
-            "pending": int(pending[row]),
-            "held": int(held[row]),
+            "pending": int(counts.armed[row]),
+            "held": int(counts.held[row]),
             "fired": int(wheel.lines["fired"][row]),
             "backlog": bool(wheel.lines["backlog"][row]),
             "offences": int(wheel.lines["offences"][row]),

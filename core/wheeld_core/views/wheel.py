@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,23 @@ from wheeld_core.views.structs import gathered, record, records
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
+
+
+_AT_ONCE: Final = 1 << 14
+"""Slots that are counted at once: counting needs little memory, whatever the capacity."""
+
+
+class Census(NamedTuple):
+    """How many slots are used, and by whom."""
+
+    pending: int
+    """Armed."""
+    unowned: int
+    """Held by no worker; homes are not counted."""
+    armed: npt.NDArray[np.int64]
+    """By the row of their holder."""
+    held: npt.NDArray[np.int64]
+    """By row."""
 
 
 def holder_words(
@@ -94,13 +111,34 @@ class SlotsView:
         """Indices of the armed slots."""
         return np.flatnonzero(self.phases() == packing.Phase.ARMED)
 
+    def pending(self) -> int:
+        """How many slots are armed."""
+        parts = (self.states[at : at + _AT_ONCE] for at in range(0, len(self.states), _AT_ONCE))
+        armed = packing.Phase.ARMED
+        return sum(int(np.count_nonzero(packing.STATE_PHASE.of(each) == armed)) for each in parts)
+
+    def census(self, wheel: WheelView, shared: int) -> Census:
+        """Count the slots; those from `shared` on are homes."""
+        pending, unowned = 0, 0
+        armed, held = np.zeros((2, wheel.max_workers), np.int64)
+        for at in range(0, wheel.capacity, _AT_ONCE):
+            part = slice(at, min(at + _AT_ONCE, wheel.capacity))
+            rows = packing.owner_row(self.owner_words(wheel, part))
+            is_armed = packing.STATE_PHASE.of(self.states[part]) == packing.Phase.ARMED
+            pending += int(np.count_nonzero(is_armed))
+            unowned += int(np.count_nonzero(rows[: max(0, shared - at)] < 0))
+            known = (rows >= 0) & (rows < wheel.max_workers)
+            held += np.bincount(rows[known], minlength=wheel.max_workers)
+            armed += np.bincount(rows[known & is_armed], minlength=wheel.max_workers)
+        return Census(pending, unowned, armed, held)
+
     def owner_words(
         self, wheel: WheelView, slots: npt.NDArray[Any] | slice = slice(None)
     ) -> npt.NDArray[np.uint64]:
         """The owner word of the holder of each of `slots`, 0 for none. A slice consists of whole
         slabs."""
         if isinstance(slots, slice):
-            index = np.arange(wheel.capacity)[slots]
+            index = np.arange(*slots.indices(wheel.capacity))
             slabs = index[:: _native.SLAB_SLOTS] // _native.SLAB_SLOTS
             words = np.repeat(packing.owner_name(gathered(self.owners, slabs)), _native.SLAB_SLOTS)
         else:

@@ -143,6 +143,9 @@ class ControlSocket:
                         answer = await self._answer(message, tenant)
                 except (WheelError, ValueError, OSError) as error:
                     answer = control.failure(error)
+                except MemoryError:
+                    limit = WheelError("the daemon is out of memory: raise its limit, or stop it")
+                    answer = control.failure(limit)
                 patience = IDLE_SECONDS if tenant is None else None
                 if tenant is not None and task is not None:
                     self._tenants[task] = tenant
