@@ -170,3 +170,6 @@ def test_workers_ring_each_other(daemon: Daemon) -> None:
             if round_ == 0:
                 lose(daemon)
                 until(back(daemon, "b"), "the other is back")
+                called = threading.Event()
+                second.call_later(0.01, called.set)  # which wakes it at its new FIFO
+                assert called.wait(LONG)

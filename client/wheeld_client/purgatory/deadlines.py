@@ -22,7 +22,8 @@ from wheeld_client.timers.timers import Timers, payload_of
 from wheeld_core.arguments import float_of, shown
 from wheeld_core.errors import InvalidDelay, PayloadTooLarge, RingFull
 
-log = logging.getLogger("wheeld")
+log = logging.getLogger("wheeld.deadlines")
+log.addHandler(logging.NullHandler())  # a program without logging stays silent
 
 _UNIT_NS: Final = 1 << 12
 _TURN: Final = 1 << 52
