@@ -3,16 +3,21 @@
  * Workers grow the words of their keys; the first of a key comes to a place, looks for others that come with the
  * same key, and makes one place LIVE. With FORGET=1 worker 1 forgets the word of key 0 and empties its place, which
  * worker 2 takes for key 1. With WATCH=1 a watcher waits until the word of key 0 is 1. One worker may die at any
- * step; the supervisor gives back what it was emptying, and tells the watcher of what it had noted. Which EMPTY
- * place is taken is anybody's choice; places are looked at in another order than that of who gives way.
+ * step; the supervisor gives back what it was emptying, and tells the watcher of what it had noted. With DECIDE=1
+ * each worker reads the word of key 0 twice and then starts it, from 0 only, or ends it, from what it has read only;
+ * one that has ended is forgotten (client/wheeld_client/purgatory/deadlines.py:Deadlines). Which EMPTY place is taken
+ * is anybody's choice; places are looked at in another order than that of who gives way.
  *
  * Holds: of a key at most one place is LIVE. When nothing moves any more a word is what a call that returned has
  * made it (if nobody forgets it), and never another key's; an EMPTY place has nothing in it; no place is lost; the
- * watcher has seen a word that is 1. (Three that make one word are too many states: tests/c/sweep/pause_words.c.)
+ * watcher has seen a word that is 1; each start has ended once, or its word is there. (Three that make one word are
+ * too many states: tests/c/sweep/pause_words.c.)
  *
  * RUN: -DWORKERS=2 -DPLACES=2
  * RUN: -DFORGET=1 -DWORKERS=3 -DPLACES=1
  * RUN: -DWATCH=1 -DWORKERS=2 -DPLACES=2
+ * RUN: -DDECIDE=1 -DWORKERS=2 -DPLACES=1
+ * RUN: -DDECIDE=1 -DWORKERS=2 -DPLACES=2
  *
  * MUTANT 1: who comes makes its place LIVE without a look at others
  * MUTANT 2 [-DWATCH=1 -DWORKERS=2 -DPLACES=2]: the watcher looks at the word before it is known to wait
@@ -23,6 +28,8 @@
  * MUTANT 7 [-DWATCH=1 -DWORKERS=2 -DPLACES=2]: a worker grows the word before it notes the key
  * MUTANT 8 [-DWATCH=1 -DWORKERS=2 -DPLACES=2]: a worker empties its note before it has told the watcher
  * MUTANT 9 [-DWATCH=1 -DWORKERS=2 -DPLACES=2]: a worker looks for watchers before it grows the word
+ * MUTANT 10 [-DDECIDE=1 -DWORKERS=2 -DPLACES=1]: a word is forgotten although it has not ended
+ * MUTANT 11 [-DDECIDE=1 -DWORKERS=2 -DPLACES=1]: a word grows although it is less than what was read
  */
 #ifndef MUTANT
 #define MUTANT 0
@@ -42,8 +49,12 @@
 #ifndef WATCH
 #define WATCH 0
 #endif
+#ifndef DECIDE
+#define DECIDE 0
+#endif
 #define ROWS (WORKERS + WATCH)
 #define NONE 255
+#define END 3 /* no word of key 0 is more */
 
 #define EMPTY 0
 #define LIVE 1
@@ -60,7 +71,7 @@ bool shown, marked;   /* the watcher's bit in the directory; its mark and bell: 
 bool note[ROWS];
 
 /* For the checks. */
-byte acknowledged, kills, gone = NONE;
+byte acknowledged, started, ended, kills, gone = NONE;
 bool seen;
 
 #define MAY_DIE \
@@ -274,6 +285,25 @@ inline make()
     fi
 }
 
+/* words.h:wh_words_forget */
+inline forget(least)
+{
+    find();
+    if
+    :: at != NONE && (MUTANT == 10 || value[at] >= least) ->
+        atomic {
+            if
+            :: tag[at] == TAG(LIVE, key) -> tag[at] = TAG(OVER, key)
+            :: else
+            fi
+        };
+        MAY_DIE;
+        touching[me] = NONE; /* words.h:wh_words_let_go */
+        clear(at)
+    :: else -> touching[me] = NONE
+    fi
+}
+
 /* telling_part.c:watching_tell */
 #define TELL \
     if \
@@ -332,23 +362,54 @@ proctype Worker(byte me, key)
     note[me] = false; /* watch.h:wh_watch_done */
     MAY_DIE;
     if
-    :: FORGET && me == 1 -> /* words.h:wh_words_forget */
+    :: FORGET && me == 1 -> forget(0)
+    :: else
+    fi;
+    goto over;
+dead:
+    gone = me;
+over:
+    skip
+}
+
+/* words.h:wh_words_read, then words.h:wh_words_grow from what was read */
+proctype Decider(byte me)
+{
+    byte key = 0, at = NONE, mine = NONE, i, row, was, word;
+    byte looks, tries;
+    bool touched, ours, same;
+    do
+    :: looks < 2 ->
+        looks++;
         find();
+        if
+        :: at != NONE -> word = value[at]; touching[me] = NONE
+        :: else -> word = 0
+        fi;
+        find();
+        do
+        :: at == NONE && (word == 0 || MUTANT == 11) && tries < 2 -> tries++; make()
+        :: else -> break
+        od;
+        tries = 0;
+        MAY_DIE;
         if
         :: at != NONE ->
             atomic {
                 if
-                :: tag[at] == TAG(LIVE, key) -> tag[at] = TAG(OVER, key)
+                :: value[at] == word && word == 0 -> value[at] = 1; started++
+                :: word == 1 && (value[at] == 1 || (MUTANT == 11 && value[at] == 0)) -> value[at] = END; ended++
                 :: else
                 fi
             };
             MAY_DIE;
-            touching[me] = NONE; /* words.h:wh_words_let_go */
-            clear(at)
+            touching[me] = NONE
         :: else
-        fi
-    :: else
-    fi;
+        fi;
+        MAY_DIE;
+        forget(END)
+    :: else -> break
+    od;
     goto over;
 dead:
     gone = me;
@@ -423,7 +484,8 @@ proctype Check()
     :: else -> break
     od;
     assert(FORGET || word >= acknowledged);
-    assert(!WATCH || word == 0 || seen)
+    assert(!WATCH || word == 0 || seen);
+    assert(!DECIDE || started - ended == (word == 1 -> 1 : 0))
 }
 
 init
@@ -440,7 +502,12 @@ init
         :: else
         fi;
         do
-        :: row < WORKERS -> run Worker(row, (FORGET && row == 2 -> 1 : 0)); row++
+        :: row < WORKERS ->
+            if
+            :: DECIDE -> run Decider(row)
+            :: else -> run Worker(row, (FORGET && row == 2 -> 1 : 0))
+            fi;
+            row++
         :: else -> break
         od;
         if

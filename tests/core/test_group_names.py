@@ -14,6 +14,7 @@ from wheeld_client import Timers, WheelError, connect, pending_timers
 from wheeld_core import _native
 from wheeld_core.packing import Stage
 from wheeld_core.views import RegistryView
+from wheeld_core.views.structs import record
 
 MANY = _native.GROUPS + 4
 
@@ -216,3 +217,18 @@ def test_the_number_of_names_goes_round() -> None:
         assert cookies(member.poll()) == [1]
         _native.name_group(wheel.registry_memory, 0, "new")
         assert table(wheel).group_target(0) == 0xFFF
+
+
+@pytest.mark.parametrize("offset", [2**63, 2**64 - 128, -128, 1], ids=str)
+def test_a_table_that_is_not_in_its_segment(offset: int) -> None:
+    memory = memoryview(bytearray(1 << 17))[: 1 << 16]
+    with LocalWheel() as wheel:
+        memory[: len(wheel.registry_memory)] = wheel.registry_memory
+    head = record(memory, "registry")
+    head["rows_off"] = head["groups_off"] = offset if offset > 0 else len(memory) + offset
+    before = bytes(memory)
+    with pytest.raises(ValueError, match="the head of the worker table is damaged"):
+        _native.set_row_state(memory, 1, 1)
+    with pytest.raises(ValueError, match="the head of the worker table is damaged"):
+        _native.name_group(memory, 0, "new")
+    assert memory == before

@@ -8,7 +8,7 @@ import pytest
 from common_fixtures import local_workers
 from local_wheel import SECOND, LocalTimers, LocalWheel
 from purgatory_ops import Op, run_threads
-from wheeld_client import ClientClosed, Watermarks, WordsFull
+from wheeld_client import ClientClosed, Purgatory, Watermarks, WordsFull
 from wheeld_core import _native, views
 
 PLACES = _native.WORD_SETS * _native.WORD_PLACES
@@ -207,6 +207,19 @@ def test_forgotten_words_are_0_and_their_places_empty(
     assert states(wheel)[0] == PLACES
     assert one.advance("a", 2)
     assert other.value("a") == 2
+
+
+def test_a_word_that_grows_only_from_what_was_read(
+    wheel: LocalWheel, workers: list[LocalTimers]
+) -> None:
+    one, other = (Purgatory(timers, "decided") for timers in workers)
+    assert not one._grow("a", 9, 5, 5)  # it is 0
+    assert states(wheel)[_native.WORD_LIVE] == 0
+    assert one._grow("a", 5, 0, 0)
+    assert [other._grow("a", 9, word, word) for word in (0, 4, 6, 5)] == [False, False, False, True]
+    assert not one._forget("a", 10)
+    assert one._word("a") == 9
+    assert one._forget("a", 9)
 
 
 def test_no_room(wheel: LocalWheel, both: list[Watermarks]) -> None:
