@@ -124,7 +124,7 @@ def test_lent_with_payloads(daemon: Daemon, timers: Timers) -> None:
 
 
 def test_calls_go_on_without_a_clock(daemon: Daemon, timers: Timers) -> None:
-    keep, move, drop = (timers.schedule(1.0, cookie) for cookie in (1, 2, 3))
+    keep, move, drop = (timers.schedule(1000.0, cookie) for cookie in (1, 2, 3))
     epoch = daemon.header("epoch")
     with stopped(daemon.pid):  # so that there is no other clock yet
         gone = end_of(daemon.clock_pid)
@@ -137,6 +137,7 @@ def test_calls_go_on_without_a_clock(daemon: Daemon, timers: Timers) -> None:
         assert timers.cancel(drop) is False
         assert timers.pending == 4
     daemon.await_epoch(epoch + 1)
+    assert timers.reschedule(keep, 0.0) is True
     assert sorted(receive(timers, 4)["cookie"].tolist()) == [1, 2, 4, 6]
     assert timers.cancel(keep) is False
     assert len(timers.poll(0.1)) == 0
@@ -225,11 +226,10 @@ def test_a_clock_that_hangs_while_it_starts(own: Daemon) -> None:
 def test_stopped_for_a_moment(daemon: Daemon, timers: Timers) -> None:
     clock = daemon.clock_pid
     numbers = np.random.default_rng(1).permutation(100)
-    timers.schedule_many(0.5 + 0.002 * numbers, numbers)
+    timers.schedule_many(3 + 0.002 * numbers, numbers)
     until(lambda: daemon.header("linked") == 100, "linked")
     with stopped(clock):
-        passes, over = daemon.header("passes"), timers.now_ns() + 800_000_000
-        time.sleep(0.3)
+        passes, over = daemon.header("passes"), timers.now_ns() + 3_300_000_000
         until(lambda: timers.now_ns() > over, "over")
     events = receive(timers, 100)
     assert events["cookie"].tolist() == list(range(100))

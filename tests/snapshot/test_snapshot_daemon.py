@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from wheeld.embedding import advance_ns
 from wheeld_client import Timers, connect
 from wheeld_core import segments
 from wheeld_core.control import Connection
@@ -78,16 +79,18 @@ def host(runtime_dir: Path, daemon_name: str) -> Iterator[Host]:
 
 
 def test_timers_outlive_a_stop(host: Host) -> None:
-    with host.daemon():
+    with host.daemon("--virtual-clock"):
         first = host.connect()
         ids = [first.schedule(100.0 + n, n) for n in range(100)]
         soon = first.schedule(1.0, 555)
         first.schedule(50.0, 777, interval=50.0)
     with pytest.raises(WheelError):
         first.schedule(1.0)
-    with host.daemon(), host.connect() as second:
+    with host.daemon("--virtual-clock"), host.connect() as second:
         assert second.adopted
         assert second.pending == 102
+        assert len(second.poll(0)) == 0
+        advance_ns(str(host.directory), 10**9)
         assert second.poll(LONG)["timer_id"].tolist() == [soon]
         assert second.cancel_many(ids).all()
         assert second.pending == 1
