@@ -28,7 +28,6 @@ API_VERSIONS: Final = 18
 _FIRST: Final = struct.Struct(">hhi")
 MOST_BUT_PRODUCE: Final = 1 << 19
 """Bytes of a request: small fields become large objects."""
-_TAGS: Final = entity_reader(load_request_schema(16, 3))
 """Reads the tagged fields at an entity's end, if it has no others. Newer clients send them:
 no supported request has one that matters."""
 
@@ -140,10 +139,23 @@ def _entity_reader(schema: Any) -> Reader:
             values[name], size = read(data, at)
             at += size
         if flexible:
-            at += _TAGS(data, at)[1]
+            at += _tags_size(data, at)
         return schema(**values), at - offset
 
     return read_entity
+
+
+def _tags_size(data: memoryview, offset: int) -> int:
+    """The bytes of tagged fields, which are optional; this broker reads none of them."""
+    count, at = readers.read_unsigned_varint(data, offset)
+    at += offset
+    for _ in range(count):
+        at += readers.read_unsigned_varint(data, at)[1]
+        length, size = readers.read_unsigned_varint(data, at)
+        at += size + length
+        if at > len(data):
+            raise BadRequest(f"{count} tagged fields in {len(data) - offset} bytes")
+    return at - offset
 
 
 def _reader_of(kind: str, flexible: bool, nullable: bool) -> Reader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import socket
@@ -219,6 +220,17 @@ def test_a_fetch_outside_of_the_log(broker: Run) -> None:
 st.register_type_strategy(Records, st.one_of(st.binary(), st.just(batch(b"value"))))
 
 
+def without_tags(drawn: Any) -> Any:
+    """The same with the defaults of its tagged fields, which the broker does not read."""
+    if isinstance(drawn, tuple):
+        return tuple(map(without_tags, drawn))
+    if not dataclasses.is_dataclass(drawn):
+        return drawn
+    fields = dataclasses.fields(drawn)
+    kept = {f.name: without_tags(getattr(drawn, f.name)) for f in fields if "tag" not in f.metadata}
+    return type(drawn)(**kept)
+
+
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=FUZZ)
 @given(st.data())
 def test_requests_are_read_as_kio_reads_them(data: st.DataObject) -> None:
@@ -239,4 +251,4 @@ def test_requests_are_read_as_kio_reads_them(data: st.DataObject) -> None:
         with pytest.raises(wire.BadRequest):
             wire.decode(memoryview(out.getvalue()), SERVED)
     else:
-        assert wire.decode(memoryview(out.getvalue()), SERVED).body == drawn
+        assert wire.decode(memoryview(out.getvalue()), SERVED).body == without_tags(drawn)
