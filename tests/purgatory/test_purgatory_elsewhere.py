@@ -60,6 +60,7 @@ def test_an_operation_that_other_workers_extend_and_cancel(
         pass_by(wheel, there, 4.9)
         assert session.ended == 0
         pass_by(wheel, there, 5.2 if gone else 0.2)
+        pass_by(wheel, there, 0.1)  # the end is another worker's, which then rings the first
     assert session.ended == 1
     assert not sessions[2].extend(KEY, 5.0)
     assert purgatories[0].num_delayed == 0
