@@ -61,14 +61,18 @@ class Oracle:
         timer = self.armed.pop(id, None)
         if timer is None:
             return False
+        self.forget_unread(id)
+        return True
+
+    def forget_unread(self, id: int) -> None:
         for events in self.unread.values():
             events[:] = [event for event in events if event[0] != id]
-        return True
 
     def reschedule(self, id: int, delay: int) -> bool:
         timer = self.armed.get(id)
         if timer is None:
             return False
+        self.forget_unread(id)  # ticks of before a move are not delivered
         deadline = min(self.now + delay, FOREVER)
         if deadline < timer.deadline or timer.interval:
             timer.asked = self.now  # the clock is told; what is later waits where it is
