@@ -100,14 +100,19 @@ def test_first_tick_of_a_new_grid_that_is_done_again(wheel: LocalWheel, publishe
     assert timers.poll()["deadline"].tolist() == [7 * SECOND + MS]
 
 
-async def test_tick_that_waits_for_an_iteration() -> None:
+@pytest.mark.parametrize("act", ["reschedule", "cancel"])
+async def test_tick_that_waits_for_an_iteration(act: str) -> None:
     with wheeld.embedded(virtual_clock=True) as daemon:
         async with AsyncTimers(str(daemon)) as timers:
             id = timers.schedule(0.001, interval=5.0)
             daemon.advance(0.001)
             while not timers._events:  # noqa: ASYNC110 - no event says so
                 await asyncio.sleep(0)
-            assert timers.reschedule(id, 10.0)
+            if act == "cancel":
+                assert timers.cancel(id)
+                timers.schedule(10.0)
+            else:
+                assert timers.reschedule(id, 10.0)
             daemon.advance(10.0)
-            assert (await anext(aiter(timers)))["deadline"] == 10 * SECOND + MS
-            assert timers.cancel(id)
+            assert (await anext(timers))["deadline"] == 10 * SECOND + MS
+            assert timers.cancel(id) is (act != "cancel")

@@ -118,6 +118,28 @@ def test_a_cancelled_sleep_of_trio_leaves_the_wheel(wheel: Wheel) -> None:
 
 
 @LOOPS
+@pytest.mark.parametrize("act", ["cancel", "reschedule"])
+def test_a_tick_that_waits_for_an_iteration(wheel: Wheel, backend: str, act: str) -> None:
+    async def main() -> None:
+        async with open_timers(wheel) as timers:
+            id = timers.timers.schedule(0.001, 1, interval=500.0)
+            await _advance(wheel, 0.001)
+            while not timers._events:
+                await anyio.lowlevel.checkpoint()
+            if act == "cancel":
+                assert timers.timers.cancel(id)
+            else:
+                assert timers.timers.reschedule(id, 10.0)
+            timers.timers.schedule(20.0, 2)
+            await _advance(wheel, 20.0)
+            event = await anext(timers)
+            expected = (2, 20_001_000_000) if act == "cancel" else (1, 10_001_000_000)
+            assert (event["cookie"], event["deadline"]) == expected
+
+    anyio.run(main, backend=backend)
+
+
+@LOOPS
 @pytest.mark.wheel(virtual_clock=False)
 def test_anyio_when_the_daemon_goes(wheel: Wheel, backend: str) -> None:
     async def main() -> None:

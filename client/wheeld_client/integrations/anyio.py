@@ -21,6 +21,7 @@ import anyio.to_thread
 import numpy as np
 
 from wheeld_client.timers.callbacks import TimerHandle
+from wheeld_client.timers.dispatcher import turn
 from wheeld_client.timers.timers import Timers, connect
 from wheeld_core.errors import WheelError
 
@@ -34,7 +35,7 @@ class AnyioTimers:
 
     def __init__(self, timers: Timers) -> None:
         self.timers = timers
-        self._events: deque[np.void] = deque()
+        self._events: deque[tuple[np.void, int | None]] = deque()  # int: a tick's flags
         self._arrived = anyio.Event()
 
     async def sleep(self, delay: float) -> None:
@@ -106,14 +107,19 @@ class AnyioTimers:
         return self
 
     async def __anext__(self) -> np.void:
-        while not self._events:
+        while True:
+            while self._events:
+                event, flags = self._events.popleft()
+                if flags is None or self.timers._stands(int(event["timer_id"]), flags):
+                    return event
             await self._arrived.wait()
-        return self._events.popleft()
 
     async def _receive(self) -> None:
         """Dispatch for as long as the block lasts; an error ends it, and those who wait."""
         while True:
-            self._events.extend(self.timers.dispatch(0.0))
+            turn(self.timers, 0.0)
+            for events, ticks in self.timers._callbacks.take_others():
+                self._events.extend((event, ticks.get(int(event["timer_id"]))) for event in events)
             if self._events:
                 self._arrived.set()
                 self._arrived = anyio.Event()

@@ -141,11 +141,16 @@ def _interrupt_program() -> bool:
 
 def turn(timers: CallingWorker, timeout: float) -> None:
     """As `dispatch`; events without a receiver wait for the next one."""
-    if not timers._renewing:
-        timers._check()
     ticks: dict[int, int] = {}
     callbacks = timers._callbacks
-    callbacks.sort(timers._await_work(0.0 if timers._unsettled else timeout, None, ticks), ticks)
+    try:
+        if not timers._renewing:
+            timers._check()
+        timeout = 0.0 if timers._unsettled else timeout
+        callbacks.sort(timers._await_work(timeout, None, ticks), ticks)
+    except DaemonNotRunning:
+        timers._settle()
+        raise
     timers._settle()
     callbacks.call()
 
