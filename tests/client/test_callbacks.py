@@ -102,6 +102,20 @@ def test_cancel_from_another_callback(wheel: LocalWheel, timers: LocalTimers) ->
     assert not timers._callbacks.handles
 
 
+@pytest.mark.parametrize("due", [False, True])
+def test_callbacks_that_a_batch_cancels(wheel: LocalWheel, timers: LocalTimers, due: bool) -> None:
+    ran: list[int] = []
+    handles = [timers.call_later(0.001 * (1 + i % 2), ran.append, i) for i in range(6)]
+    if due:
+        wheel.advance(MS)
+    won = timers.cancel_many([handle.id for handle in handles])
+    assert won.tolist() == [not due, True] * 3
+    assert [handle.cancel() for handle in handles[:2]] == [True, True]
+    wheel.advance(SECOND)
+    timers.dispatch()
+    assert ran == ([2, 4] if due else [])  # the one was cancelled by its handle
+
+
 def test_moved_callback(wheel: LocalWheel, timers: LocalTimers) -> None:
     ran: list[int] = []
     handle = timers.call_later(0.001, ran.append, 1)

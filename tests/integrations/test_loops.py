@@ -140,6 +140,25 @@ def test_a_tick_that_waits_for_an_iteration(wheel: Wheel, backend: str, act: str
 
 
 @LOOPS
+def test_one_of_two_that_cancel_each_other(wheel: Wheel, backend: str) -> None:
+    async def main() -> None:
+        async with open_timers(wheel) as timers:
+            ran: list[list[bool]] = []
+            handles = [
+                timers.timers.call_later(
+                    0.001, lambda: ran.append([handle.cancel() for handle in handles])
+                )
+                for _ in range(2)
+            ]
+            timers.timers.schedule(0.001)
+            await _advance(wheel, 0.001)
+            await anext(timers)
+            assert ran == [[False, True]]
+
+    anyio.run(main, backend=backend)
+
+
+@LOOPS
 @pytest.mark.wheel(virtual_clock=False)
 def test_anyio_when_the_daemon_goes(wheel: Wheel, backend: str) -> None:
     async def main() -> None:

@@ -184,3 +184,36 @@ def test_dispatcher_of_timers_that_close(wheel: LocalWheel, purgatory: Purgatory
     assert op.state == "cancelled"
     with pytest.raises(ClientClosed):
         timers.dispatch()
+
+
+@pytest.mark.parametrize("when", ["before a dispatch", "by a neighbour"])
+@pytest.mark.parametrize("end", ["force", "check", "cancel", "shutdown"])
+def test_a_due_operation_that_ends_otherwise_does_not_expire(
+    wheel: LocalWheel, timers: LocalTimers, purgatory: Purgatory, when: str, end: str
+) -> None:
+    def end_others() -> None:
+        for op in ops:
+            op.ready = True
+        if end == "force":
+            for op in ops:
+                op.force_complete()
+        elif end == "check":
+            purgatory.check_and_complete("k")
+        elif end == "cancel":
+            purgatory.cancel_for_key("k")
+        else:
+            purgatory.shutdown()
+
+    ops = [Hooked(0.001, expire=end_others if when == "by a neighbour" else int) for _ in range(3)]
+    for op in ops:
+        assert not purgatory.try_complete_else_watch(op, ["k"])
+    wheel.advance(MS)
+    if when == "before a dispatch":
+        end_others()
+    timers.dispatch()
+    timers.dispatch()
+    expired = [op for op in ops if "expire" in op.ran]
+    assert len(expired) == (when == "by a neighbour")
+    completed = "complete" in ops[1].ran, "complete" in ops[2].ran
+    assert completed == (True, True) if end in ("force", "check") else not any(completed)
+    assert timers.pending == 0

@@ -101,6 +101,19 @@ def moved(timers: Timers, clock: WallClock) -> None:
     comes(timers, 1, time.time, deadline)
 
 
+def moved_before_its_last_tick(timers: Timers, clock: WallClock) -> None:
+    """A move begins a new grid: the tick of the old one, which is later now, does not count."""
+    id = timers.schedule_at(time.time() + FAR, 1, clock="realtime", interval=FAR)
+    clock.step(1.5 * FAR)
+    assert len(timers.poll(LONG)) == 1
+    clock.step(-1.5 * FAR)
+    deadline = time.time() + FAR / 2
+    assert timers.reschedule(id, FAR / 2)
+    clock.step(FAR)
+    comes(timers, 1, time.time, deadline)
+    assert timers.cancel(id)
+
+
 def resumed(timers: Timers, clock: WallClock) -> None:
     deadline = boot_time() + FAR
     timers.schedule_at(deadline, 1, clock="boottime")
@@ -130,7 +143,8 @@ def just_after_back(timers: Timers, clock: WallClock) -> None:
         timers.cancel(id)
 
 
-IDLE = (forward, forward_many, back, there_and_back, moved, resumed, others, just_after_back)
+IDLE = (forward, forward_many, back, there_and_back, moved, moved_before_its_last_tick, resumed,
+        others, just_after_back)  # fmt: skip
 
 
 def without_sleep(timers: Timers, clock: WallClock, wheel: WheelView) -> None:
