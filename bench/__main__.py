@@ -47,7 +47,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def measure(rows: list[Row], rounds: int, quick: bool) -> list[dict[str, Any]]:
-    """What the JSON file holds of each row."""
+    """The parts of a row that the JSON file keeps."""
     found: dict[tuple[int, bool], Any] = {}
     content = []
     for row in rows:

@@ -71,7 +71,7 @@ def ready(pipe: Connection) -> None:
 
 
 def alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What `function(*arguments, pipe)` returns in a process of its own; it calls `ready`."""
+    """Run `function(*arguments, pipe)`, which calls `ready`, in a process; return its result."""
     one = Background(function, *arguments)
     try:
         one.receive()

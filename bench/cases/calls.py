@@ -115,7 +115,7 @@ class OnLoop(Contender):
         return self._loop.call_later(delay, nothing)
 
     def settle(self) -> None:
-        """What asyncio itself does when half of its heap is cancelled; not charged to it."""
+        """Drop cancelled handles, as asyncio does once half of its heap is; not charged to it."""
         if (heap := getattr(self._loop, "_scheduled", None)) is not None:
             left = [handle for handle in heap if not handle.cancelled()]
             for handle in heap:

@@ -29,7 +29,7 @@ POLL_SECONDS = 0.2
 
 
 class OldOperation:
-    """What waits, in Python; its timeout is in seconds. Subclasses define the three methods."""
+    """A waiting operation in Python; its timeout is in seconds. Subclasses define three methods."""
 
     __slots__ = ("_open", "is_completed", "lock", "timeout")
 

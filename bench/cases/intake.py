@@ -36,7 +36,7 @@ async def handler(request: Any) -> bytes:
 
 
 class BareRequest:
-    """What the handler needs of a request."""
+    """The part of a request that the handler reads."""
 
     __slots__ = ("data",)
 
