@@ -131,8 +131,10 @@ class Timeout:
     def set_result(self, result: None) -> None:
         """For `AsyncTimers`: its timer has fired."""
         self._id = 0
-        # not now: uvloop calls readers before tasks that are ready, and may not have begun
-        self._soon = self._timers._loop.call_soon(self._expire)
+        if self._timers._in_order:
+            self._expire()
+        else:  # uvloop calls readers before tasks that are ready, and may not have begun
+            self._soon = self._timers._loop.call_soon(self._expire)
 
     def set_exception(self, error: WheelError) -> None:
         """For `AsyncTimers`: no timer will come."""

@@ -104,6 +104,7 @@ class AsyncTimers(Waits):
             )
         self._loop = running_loop()
         self._timers = await self._loop.run_in_executor(None, self._connect)
+        self._in_order = isinstance(self._loop, asyncio.BaseEventLoop)
         self._shares_clock = abs(self._loop.time() - self._timers.now_ns() / 1e9) < 1.0
         self._bell = self._timers.fileno()
         self._loop.add_reader(self._bell, self._receive)

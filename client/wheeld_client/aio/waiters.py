@@ -47,6 +47,7 @@ class Waiters:
     _timers: Timers | None
     _loop: asyncio.AbstractEventLoop
     _shares_clock: bool  # not where a virtual clock serves another loop than its own
+    _in_order: bool  # the loop runs readers and ready tasks in the order in which they were added
     _lost: DaemonNotRunning | None
 
     def __init__(self) -> None:
