@@ -27,18 +27,24 @@ class Metric:
     """worker, pool or purgatory; empty: it is the daemon's."""
     scale: float = 1
     """The factor by which values there are multiplied."""
+    unit: str = ""
+    """What it counts, in the singular; empty: its name ends with the unit, or it has none."""
 
 
-def _gauge(name: str, help: str, *key: str, label: str = "", scale: float = 1) -> Metric:
-    return Metric(f"wheeld_{name}", "gauge", help, key, label, scale)
+def _gauge(
+    name: str, help: str, *key: str, label: str = "", scale: float = 1, unit: str = ""
+) -> Metric:
+    return Metric(f"wheeld_{name}", "gauge", help, key, label, scale, unit)
 
 
-def _counter(name: str, help: str, *key: str, label: str = "") -> Metric:
-    return Metric(f"wheeld_{name}_total", "counter", help, key, label)
+def _counter(name: str, help: str, *key: str, label: str = "", unit: str) -> Metric:
+    return Metric(f"wheeld_{name}_total", "counter", help, key, label, unit=unit)
 
 
-def _histogram(name: str, help: str, key: str, label: str = "", scale: float = NS) -> Metric:
-    return Metric(f"wheeld_{name}", "histogram", help, ("histograms", key), label, scale)
+def _histogram(
+    name: str, help: str, key: str, label: str = "", scale: float = NS, unit: str = ""
+) -> Metric:
+    return Metric(f"wheeld_{name}", "histogram", help, ("histograms", key), label, scale, unit)
 
 
 UP: Final = _gauge("up", "1 if the daemon answers, else 0.")
@@ -47,45 +53,81 @@ UP: Final = _gauge("up", "1 if the daemon answers, else 0.")
 METRICS: Final = (
     _gauge("clock_ok", "1 if the clock makes progress, else 0.", "clock_ok"),
     _gauge("uptime_seconds", "Time since the daemon started.", "uptime_s"),
-    _gauge("timers_pending", "Timers that are armed.", "pending"),
-    _gauge("slots_capacity", "How many timers can be pending.", "capacity"),
-    _gauge("slots_free", "Slots that no worker holds.", "free"),
+    _gauge("timers_pending", "Timers that are armed.", "pending", unit="timer"),
+    _gauge("slots_capacity", "How many timers can be pending.", "capacity", unit="slot"),
+    _gauge("slots_free", "Slots that no worker holds.", "free", unit="slot"),
     _gauge("shared_memory_bytes", "Shared memory in use.", "shared_bytes"),
-    _counter("timers_fired", "Expirations delivered.", "counters", "fired"),
+    _counter("timers_fired", "Expirations delivered.", "counters", "fired", unit="timer"),
     _counter(
         "timers_dropped",
         "Timers that ended with their dead owner: armed, or expired and unread (these are among "
         "the fired, too).",
         "counters",
-        "dropped",
+        "dropped", unit="timer",
     ),
-    _counter("timers_redirected", "Expirations whose target was gone.", "counters", "redirected"),
-    _counter("slots_returned", "Slots returned after a cancel or a loan.", "counters", "returned"),
-    _counter("clock_passes", "Passes of the clock's loop.", "counters", "passes"),
-    _counter("clock_wakes", "How often the clock slept and woke.", "counters", "wakes"),
-    _counter("clock_cascades", "Timers moved down a level.", "counters", "cascaded"),
-    _counter("clock_restarts", "Clock processes that were replaced.", "clock_restarts"),
+    _counter(
+        "timers_redirected", "Expirations whose target was gone.", "counters", "redirected",
+        unit="timer",
+    ),
+    _counter(
+        "slots_returned", "Slots returned after a cancel or a loan.", "counters", "returned",
+        unit="slot",
+    ),
+    _counter("clock_passes", "Passes of the clock's loop.", "counters", "passes", unit="pass"),
+    _counter(
+        "clock_wakes", "How often the clock slept and woke.", "counters", "wakes", unit="wake",
+    ),
+    _counter("clock_cascades", "Timers moved down a level.", "counters", "cascaded", unit="timer"),
+    _counter(
+        "clock_restarts", "Clock processes that were replaced.", "clock_restarts", unit="restart",
+    ),
     _histogram("timer_lateness_seconds", "From a timer's deadline to its delivery.", "lateness_ns"),
     _histogram("clock_pass_seconds", "Duration of a pass of the clock.", "pass_ns"),
     _histogram("clock_oversleep_seconds", "By how much the clock overslept.", "overslept_ns"),
-    _histogram("pass_expirations", "Expirations per pass, if any.", "fired_per_pass", scale=1),
-    _histogram("pass_submissions", "Submissions per pass, if any.", "drained_per_pass", scale=1),
-    _gauge("worker_timers_pending", "Timers that are armed.", "pending", label="worker"),
-    _gauge("worker_slots_held", "Slots that the worker holds.", "held", label="worker"),
-    _gauge("worker_events_unread", "Expirations in its ring.", "unread", label="worker"),
-    _gauge("worker_ring_size", "How many expirations its ring can hold.", "ring", label="worker"),
+    _histogram(
+        "pass_expirations", "Expirations per pass, if any.", "fired_per_pass", scale=1,
+        unit="expiration",
+    ),
+    _histogram(
+        "pass_submissions", "Submissions per pass, if any.", "drained_per_pass", scale=1,
+        unit="submission",
+    ),
+    _gauge(
+        "worker_timers_pending", "Timers that are armed.", "pending", label="worker", unit="timer",
+    ),
+    _gauge(
+        "worker_slots_held", "Slots that the worker holds.", "held", label="worker", unit="slot",
+    ),
+    _gauge(
+        "worker_events_unread", "Expirations in its ring.", "unread", label="worker", unit="event",
+    ),
+    _gauge(
+        "worker_ring_size", "How many expirations its ring can hold.", "ring", label="worker",
+        unit="event",
+    ),
     _gauge(
         "worker_backlogged", "1 if expirations wait because its ring is full.",
         "backlog", label="worker",
     ),
-    _gauge("worker_buckets_watched", "Buckets it watches.", "watched_buckets", label="worker"),
-    _counter("worker_timers_scheduled", "Timers armed.", "scheduled", label="worker"),
-    _counter("worker_timers_cancelled", "Cancels won.", "cancelled", label="worker"),
-    _counter("worker_timers_rescheduled", "Reschedules won.", "rescheduled", label="worker"),
-    _counter("worker_events_received", "Expirations received.", "received", label="worker"),
-    _counter("worker_wheel_full", "Calls refused with WheelFull.", "fulls", label="worker"),
+    _gauge(
+        "worker_buckets_watched", "Buckets it watches.", "watched_buckets", label="worker",
+        unit="bucket",
+    ),
+    _counter("worker_timers_scheduled", "Timers armed.", "scheduled", label="worker", unit="timer"),
+    _counter("worker_timers_cancelled", "Cancels won.", "cancelled", label="worker", unit="timer"),
     _counter(
-        "worker_offences", "Submissions that no correct client makes.", "offences", label="worker"
+        "worker_timers_rescheduled", "Reschedules won.", "rescheduled", label="worker",
+        unit="timer",
+    ),
+    _counter(
+        "worker_events_received", "Expirations received.", "received", label="worker", unit="event",
+    ),
+    _counter(
+        "worker_wheel_full", "Calls refused with WheelFull.", "fulls", label="worker", unit="call",
+    ),
+    _counter(
+        "worker_offences", "Submissions that no correct client makes.", "offences", label="worker",
+        unit="offence",
     ),
     _histogram(
         "worker_lateness_seconds", "From a timer's deadline until its record is in the ring.",
@@ -101,15 +143,24 @@ METRICS: Final = (
     ),
     _gauge("pool_size_bytes", "Size of the memory pool.", "size", label="pool"),
     _gauge("pool_used_bytes", "Bytes of the pool in use.", "used", label="pool"),
-    _gauge("pool_waiting_workers", "Workers that wait for memory.", "waiters", label="pool"),
+    _gauge(
+        "pool_waiting_workers", "Workers that wait for memory.", "waiters", label="pool",
+        unit="worker",
+    ),
     _gauge(
         "pool_depleted_ratio", "Share of the time in which requests were refused.",
         "depleted_percent", label="pool", scale=0.01,
     ),
-    _gauge("purgatory_operations", "Operations that wait.", "delayed", label="purgatory"),
-    _gauge("purgatory_watches", "Keys that operations wait under.", "watched", label="purgatory"),
-    _counter("trace_events_recorded", "Events in the trace.", "trace", "recorded"),
-    _counter("trace_events_lost", "Events lost: its ring was full.", "trace", "lost"),
+    _gauge(
+        "purgatory_operations", "Operations that wait.", "delayed", label="purgatory",
+        unit="operation",
+    ),
+    _gauge(
+        "purgatory_watches", "Keys that operations wait under.", "watched", label="purgatory",
+        unit="watch",
+    ),
+    _counter("trace_events_recorded", "Events in the trace.", "trace", "recorded", unit="event"),
+    _counter("trace_events_lost", "Events lost: its ring was full.", "trace", "lost", unit="event"),
 )  # fmt: skip
 
 

@@ -36,13 +36,6 @@ from wheeld_core.errors import WheelError
 
 Status = dict[str, Any]
 _UNITS: Final = {"seconds": "s", "bytes": "By", "ratio": "1"}
-_COUNTED: Final = {
-    "timers": "{timer}", "slots": "{slot}", "events": "{event}", "passes": "{pass}",
-    "wakes": "{wake}", "cascades": "{timer}", "restarts": "{restart}", "offences": "{offence}",
-    "expirations": "{expiration}", "submissions": "{submission}", "workers": "{worker}",
-    "operations": "{operation}", "watches": "{watch}", "buckets": "{bucket}", "ring": "{event}",
-    "full": "{call}",
-}  # fmt: skip
 
 
 def name_and_unit(metric: Metric) -> tuple[str, str]:
@@ -53,8 +46,7 @@ def name_and_unit(metric: Metric) -> tuple[str, str]:
     words = metric.name.removeprefix("wheeld_").removesuffix("_total").split("_")
     if (unit := _UNITS.get(words[-1])) is not None:
         return "wheeld." + "_".join(words[:-1]), unit
-    counted = (_COUNTED[word] for word in reversed(words) if word in _COUNTED)
-    return "wheeld." + "_".join(words), next(counted, "1")
+    return "wheeld." + "_".join(words), f"{{{metric.unit}}}" if metric.unit else "1"
 
 
 class _Reading:

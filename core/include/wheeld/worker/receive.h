@@ -125,7 +125,11 @@ static inline uint32_t wh_client_flags_at(const wh_client *c, uint64_t position)
     return c->comps[position & (c->comp_size - 1)].flags;
 }
 
-/* The event of a record, without the payload; the payload's used bytes. */
+_Static_assert(offsetof(wh_completion, flags) ==
+                   offsetof(wh_completion, payload_size) + sizeof(uint16_t),
+               "users read payload_size as 32 bits: wheeld_core/views/structs.py");
+
+/* The event of a record, without the payload; the payload's used bytes. Its flags are cleared. */
 static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *record, uint64_t id,
                                       char *event)
 {

@@ -29,7 +29,7 @@ typedef struct wh_look {
     /* Events in a row that fired at one time, as those of one pass do: counted together. */
     uint64_t times;
     int64_t fired;
-    uint32_t flags;
+    uint32_t kind; /* the clock of `fired` */
 } wh_look;
 
 /* Count what the look has; at the latest when the call ends. */
@@ -37,8 +37,7 @@ static inline void wh_client_counted(wh_client *c, wh_look *look)
 {
     if (look->times == 0)
         return;
-    uint32_t kind = wh_flags_clock(look->flags);
-    kind = wh_likely(kind < WH_CLOCK_KINDS) ? kind : WH_CLOCK_BASE;
+    uint32_t kind = wh_likely(look->kind < WH_CLOCK_KINDS) ? look->kind : WH_CLOCK_BASE;
     int64_t wait = wh_time_sub(wh_times_of(&look->clocks, c, kind), look->fired);
     wh_histogram_add(&c->histograms[WH_COUNTS_TO_POLL], wait, look->times);
     look->times = 0;
@@ -48,11 +47,12 @@ static inline void wh_client_counted(wh_client *c, wh_look *look)
 static inline void wh_client_note(wh_client *c, const char *event, uint32_t flags, wh_look *look)
 {
     int64_t fired;
+    uint32_t kind = wh_flags_clock(flags);
     memcpy(&fired, event + offsetof(wh_completion, fired), sizeof fired);
-    if (wh_unlikely(fired != look->fired || flags != look->flags)) {
+    if (wh_unlikely(fired != look->fired || kind != look->kind)) {
         wh_client_counted(c, look);
         look->fired = fired;
-        look->flags = flags;
+        look->kind = kind;
     }
     look->times++;
 }

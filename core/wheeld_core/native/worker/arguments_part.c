@@ -200,11 +200,12 @@ static bool order_parse_clock(Order *o, PyObject *clock)
     uint64_t kind;
     if (!parse_u64(clock, &kind, "clock"))
         return false;
-    o->request.flags = (uint32_t)kind;
-    if (kind < WH_CLOCK_KINDS)
-        return true;
-    PyErr_SetString(PyExc_ValueError, "no such clock");
-    return false;
+    if (kind >= WH_CLOCK_KINDS) {
+        PyErr_SetString(PyExc_ValueError, "no such clock");
+        return false;
+    }
+    o->request.flags |= (uint32_t)WH_PUT(FLAGS_CLOCK, kind);
+    return true;
 }
 
 /* What is measured by the client's memory: after worker_may_begin(). */
