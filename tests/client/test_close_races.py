@@ -10,14 +10,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import pytest
 
 from children import in_child, start_child
+from common_fixtures import fake_supervisor
+from fake_supervisor import StandIn
 from local_wheel import DROP, KEEP, LocalTimers, LocalWheel, take_all
-from wheeld_client import ClientClosed, DaemonNotRunning
+from wheeld_client import ClientClosed, DaemonNotRunning, Timers, connect
+from wheeld_client.connection import worker
+from wheeld_core import control
 from wheeld_core.views import record
 
 CAPACITY: Final = 2048
@@ -218,3 +223,76 @@ def test_closed_before_a_fork_is_closed_in_the_child(no_switches: None) -> None:
         assert in_child(lambda: victim._state) == "closed"
         thread.join()
         assert victim._state == "closed"
+
+
+standin = fake_supervisor()
+
+
+def _then(at: Any, name: str, act: Callable[[], object]) -> None:
+    """When this method was called next, act."""
+    method = getattr(at, name)
+
+    def call(*args: Any, **named: Any) -> Any:
+        delattr(at, name)
+        found = method(*args, **named)
+        act()
+        return found
+
+    setattr(at, name, call)
+
+
+def _in_thread(act: Callable[[], object]) -> None:
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("step", ["_is_ours", "_take_line"])
+def test_a_connection_closed_in_a_request(standin: StandIn, step: str) -> None:
+    connection = control.Connection(standin.directory)
+    _then(connection, step, lambda: _in_thread(connection.close))
+    with pytest.raises(DaemonNotRunning):
+        connection.request("status", timeout=60.0)
+    with pytest.raises(DaemonNotRunning):
+        connection.wait_closed(60.0)
+
+
+def test_an_answer_that_came_before_the_close(standin: StandIn) -> None:
+    connection = control.Connection(standin.directory)
+    _then(connection, "_receive", connection.close)
+    assert connection.request("status")["ok"] is True
+
+
+def test_only_one_close_says_goodbye(standin: StandIn) -> None:
+    timers = connect(standin.name)
+    _then(timers._connection, "_is_ours", lambda: _in_thread(timers.close))
+    timers.close()
+    assert (len(standin.heard("bye")), len(standin.heard("resume"))) == (1, 0)
+
+
+GONE: Final[dict[str, Callable[[StandIn, Timers], object]]] = {
+    "daemon": lambda standin, timers: standin.kill(),
+    "connection": lambda standin, timers: timers._connection.close(),
+    "connection, in the call": lambda standin, timers: _then(
+        timers._connection, "_is_ours", timers._connection.close
+    ),
+    "worker": lambda standin, timers: setattr(
+        standin, "_answer", lambda message: {"ok": False, "kind": "ValueError", "error": "unknown"}
+    ),
+}
+
+
+@pytest.mark.parametrize("gone", GONE)
+def test_a_close_when_all_has_gone(standin: StandIn, gone: str) -> None:
+    timers = connect(standin.name)
+    GONE[gone](standin, timers)
+    timers.close()
+    with pytest.raises(ClientClosed):
+        timers.schedule(1.0)
+
+
+def test_what_a_closed_connection_tells() -> None:
+    """As in the thread that restores the connection while another one closes the client."""
+    closed = SimpleNamespace(fileno=lambda: -1)
+    assert worker._has_hung_up(closed)  # type: ignore[arg-type]
+    assert not worker._is_silent(closed)  # type: ignore[arg-type]

@@ -351,29 +351,39 @@ class ConnectedWorker(_native.Worker):
         """Leave the daemon. May be called twice.
 
         Pending timers go the way of `on_death`, which drops them by default. Returns when the
-        daemon has taken the slots back (or after two seconds).
+        daemon has taken the slots back (or after two seconds), at once if another thread closes it
+        already. A daemon or a connection that has gone is no error.
         """
-        state = self._state
-        self._close()
-        if state == "open":
-            try:
-                self._connection.request(Request.BYE, timeout=5.0)
-            except ConnectionError as error:
-                # The supervisor may have been restarted and take this for a worker that lives on.
-                if self._reconnector and not isinstance(error.__cause__, TimeoutError):
-                    self._reconnector.say_goodbye()
-        self._connection.close()
-        if self._renewal:
-            self._renewal.close()
-        if self._reconnector:
-            self._reconnector.close()
-        self._wheel = self._registry = None  # unmap now, not when it is collected
-        self._shared = {}
+        ended = self._close()
+        if ended is None:
+            return
+        try:
+            if ended == "open":
+                self._say_goodbye()
+        finally:
+            self._connection.close()
+            if self._renewal:
+                self._renewal.close()
+            if self._reconnector:
+                self._reconnector.close()
+            self._wheel = self._registry = None  # unmap now, not when it is collected
+            self._shared = {}
+
+    def _say_goodbye(self) -> None:
+        try:
+            self._connection.request(Request.BYE, timeout=5.0)
+        except (WheelError, OSError, ValueError) as error:
+            # The supervisor may have been restarted and take this for a worker that lives on.
+            if self._reconnector and not isinstance(error.__cause__, TimeoutError):
+                self._reconnector.say_goodbye()
 
 
 def _tells(connection: control.Connection, events: int) -> bool:
+    """Has one of these events come, or was the connection closed, perhaps in another thread?"""
+    if (fd := connection.fileno()) < 0:
+        return True
     poller = select.poll()
-    poller.register(connection.fileno(), events)
+    poller.register(fd, events)
     return bool(poller.poll(0))
 
 
@@ -382,7 +392,7 @@ def _has_hung_up(connection: control.Connection) -> bool:
 
 
 def _is_silent(connection: control.Connection) -> bool:
-    return connection.fileno() >= 0 and not _tells(connection, select.POLLIN | select.POLLRDHUP)
+    return not _tells(connection, select.POLLIN | select.POLLRDHUP)
 
 
 def _forget_parents() -> None:

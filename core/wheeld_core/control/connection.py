@@ -123,11 +123,12 @@ class Connection:
         if not self._is_ours():
             raise DaemonNotRunning(
                 f"the connection to wheeld at {self.directory} was closed by other code "
-                "(os.closerange, or a library that daemonizes this process?)"
+                "(close() in another thread, os.closerange, or a library that daemonizes this "
+                "process?)"
             )
-        if timeout is not None:
-            self._socket.settimeout(timeout)
-        try:
+        try:  # another thread may close it at any time
+            if timeout is not None:
+                self._socket.settimeout(timeout)
             with contextlib.suppress(BrokenPipeError):  # the reason may have come before it hung up
                 self._socket.sendall(encode({"op": op, **fields}))
             answer = decode(self._read_in_time())
@@ -149,7 +150,8 @@ class Connection:
                 self._socket.settimeout(max(give_up - time.monotonic(), 0.0) or 1e-6)
                 self._receive()
         finally:
-            self._socket.settimeout(seconds)
+            with contextlib.suppress(OSError):  # closed meanwhile: the line has come nevertheless
+                self._socket.settimeout(seconds)
         return line
 
     def _read_line(self) -> bytes:
@@ -188,9 +190,9 @@ class Connection:
 
     def wait_closed(self, timeout: float) -> None:
         """Wait until the daemon has closed the connection and its socket file is gone."""
-        self._socket.settimeout(timeout)
         give_up = time.monotonic() + timeout
         try:
+            self._socket.settimeout(timeout)
             while self._socket.recv(4096):  # bounded by `give_up`
                 if (left := give_up - time.monotonic()) <= 0:  # however much it says
                     raise TimeoutError("it goes on talking")
@@ -203,7 +205,7 @@ class Connection:
             time.sleep(0.01)
 
     def fileno(self) -> int:
-        """The socket's descriptor; it hangs up when the daemon goes."""
+        """The socket's descriptor, which hangs up when the daemon goes; -1: it was closed."""
         return self._socket.fileno()
 
     def leave(self) -> None:
@@ -214,8 +216,9 @@ class Connection:
 
     def close(self) -> None:
         """Close the connection, but not a file that other code has opened under its number."""
-        for descriptor in self.take_descriptors():
-            os.close(descriptor)
+        with contextlib.suppress(IndexError):  # each once, whoever else closes it
+            while True:
+                os.close(self._descriptors.pop())
         if self._socket.fileno() >= 0 and not self._is_ours():
             self._socket.detach()
         self._socket.close()

@@ -216,24 +216,6 @@ static void worker_dealloc(WorkerObject *w)
     Py_DECREF(type);
 }
 
-/* Refuse all further calls, and give back memory and descriptors; if threads wait in poll(), they
- * are woken, and the last of them does. A thread that waits elsewhere touches neither when it comes
- * back. */
-static PyObject *worker_close(WorkerObject *w, PyObject *unused)
-{
-    (void)unused;
-    if ((w->life == UNBOUND && !w->renews) || worker_is_closed(w))
-        Py_RETURN_NONE;
-    worker_say_goodbye(w);
-    if (w->sleepers && worker_life(w) != FORKED) { /* the parent's threads do not exist here */
-        worker_become(w, CLOSING);
-        worker_ring(w);
-    } else {
-        worker_unbind(w, CLOSED);
-    }
-    Py_RETURN_NONE;
-}
-
 static PyObject *worker_state(WorkerObject *w, void *unused)
 {
     (void)unused;
@@ -241,6 +223,27 @@ static PyObject *worker_state(WorkerObject *w, void *unused)
         [FORKED] = "forked", [UNBOUND] = "unbound", [DETACHED] = "forked", [OPEN] = "open",
         [ENDED] = "ended",   [CLOSING] = "closed",  [CLOSED] = "closed"};
     return PyUnicode_FromString(names[worker_life(w)]);
+}
+
+/* Refuse all further calls, and give back memory and descriptors; if threads wait in poll(), they
+ * are woken, and the last of them does. A thread that waits elsewhere touches neither when it comes
+ * back. Returns the state that this call ended; None: another call has closed the client. */
+static PyObject *worker_close(WorkerObject *w, PyObject *unused)
+{
+    (void)unused;
+    if (worker_is_closed(w))
+        Py_RETURN_NONE;
+    PyObject *ended = worker_state(w, NULL);
+    if (ended == NULL || (w->life == UNBOUND && !w->renews))
+        return ended;
+    worker_say_goodbye(w);
+    if (w->sleepers && worker_life(w) != FORKED) { /* the parent's threads do not exist here */
+        worker_become(w, CLOSING);
+        worker_ring(w);
+    } else {
+        worker_unbind(w, CLOSED);
+    }
+    return ended;
 }
 
 /* Has the wheel ended, with the next one awaited? */
