@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from local_wheel import MS, SECOND, LocalTimers, LocalWheel, cookies
-from wheeld_client import TimerHandle
+from wheeld_client import ClientClosed, TimerHandle
 
 
 def test_callbacks_run_in_order_with_their_arguments(
@@ -102,6 +102,55 @@ def test_cancel_from_another_callback(wheel: LocalWheel, timers: LocalTimers) ->
     assert not timers._callbacks.handles
 
 
+class Callback:
+    def __call__(self) -> None:
+        raise AssertionError("it was called")
+
+
+def refuse(wheel: LocalWheel, timers: LocalTimers, handle: TimerHandle) -> None:
+    timers.cancel(handle.id)
+    assert timers.reschedule(handle.id, 1.0) is handle.reschedule(1.0) is False
+
+
+ENDS: dict[str, Callable[[LocalWheel, LocalTimers, TimerHandle], object]] = {
+    "its handle": lambda wheel, timers, handle: handle.cancel(),
+    "its id": lambda wheel, timers, handle: timers.cancel(handle.id),
+    "its id, not blocking": lambda wheel, timers, handle: timers.cancel(handle.id, block=False),
+    "a batch": lambda wheel, timers, handle: timers.cancel_many([1, handle.id, handle.id]),
+    "a refused move": refuse,
+    "poll": lambda wheel, timers, handle: (wheel.advance(SECOND), timers.poll()),
+    "the wheel's end": lambda wheel, timers, handle: timers._callbacks.lose(),
+    "close": lambda wheel, timers, handle: timers.close(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_callback_that_has_ended_leaves_nothing(
+    wheel: LocalWheel, timers: LocalTimers, end: str
+) -> None:
+    callback = Callback()
+    watcher = weakref.ref(callback)
+    handle = timers.call_later(1.0, callback)
+    del callback
+    ENDS[end](wheel, timers, handle)
+    assert not timers._callbacks.handles
+    assert watcher() is None
+    if end == "close":
+        with pytest.raises(ClientClosed):
+            handle.cancel()
+        return
+    assert handle.cancel() is handle.reschedule(1.0) is False
+    wheel.advance(2 * SECOND)
+    timers.dispatch()
+
+
+def test_a_handle_of_an_ended_wheel_ends_no_other_timer(timers: LocalTimers) -> None:
+    old = timers.call_later(1.0, Callback())
+    timers._callbacks.lose()
+    assert old.cancel() is old.reschedule(5.0) is False
+    assert timers.cancel(old.id) is True
+
+
 @pytest.mark.parametrize("due", [False, True])
 def test_callbacks_that_a_batch_cancels(wheel: LocalWheel, timers: LocalTimers, due: bool) -> None:
     ran: list[int] = []
@@ -110,7 +159,7 @@ def test_callbacks_that_a_batch_cancels(wheel: LocalWheel, timers: LocalTimers, 
         wheel.advance(MS)
     won = timers.cancel_many([handle.id for handle in handles])
     assert won.tolist() == [not due, True] * 3
-    assert [handle.cancel() for handle in handles[:2]] == [True, True]
+    assert [handle.cancel() for handle in handles[:2]] == [due, False]
     wheel.advance(SECOND)
     timers.dispatch()
     assert ran == ([2, 4] if due else [])  # the one was cancelled by its handle

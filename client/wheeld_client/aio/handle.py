@@ -20,7 +20,7 @@ class AsyncTimerHandle(TimerHandle):
     raises goes to the loop's exception handler.
     """
 
-    __slots__ = ("_cancelled", "_loop", "_when")
+    __slots__ = ("_loop", "_when")
 
     def __init__(
         self,
@@ -34,7 +34,6 @@ class AsyncTimerHandle(TimerHandle):
         super().__init__(callbacks, context.run, (callback, *args), block)
         self._loop = loop
         self._when = 0.0
-        self._cancelled = False
 
     def __repr__(self) -> str:
         state = " cancelled" if self._cancelled else ""
@@ -45,14 +44,8 @@ class AsyncTimerHandle(TimerHandle):
         return self._when
 
     def cancelled(self) -> bool:
-        """Whether `cancel` came in time."""
+        """Whether it was cancelled in time, by `cancel` or by the id of its timer."""
         return self._cancelled
-
-    def cancel(self) -> bool:
-        """Cancel it, as `TimerHandle.cancel` does."""
-        won = super().cancel()
-        self._cancelled = self._cancelled or won
-        return won
 
     def reschedule(self, delay: float) -> bool:
         """Move it to `delay` seconds from now, as `TimerHandle.reschedule` does.

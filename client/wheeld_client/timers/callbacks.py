@@ -53,20 +53,27 @@ class TimerHandle(_native.Handle):
             It was made with `block=False`, and would have to wait for the clock. Nothing is
             decided.
         """
-        if not self._callbacks.current:
+        callbacks = self._callbacks
+        if not callbacks.current:
             return False
-        if self._callbacks.timers.cancel(self.id, block=self._block):
-            self._callbacks.handles.pop(self.id, None)
-        return self._take() is not None  # if it is due, whoever comes to it finds nothing to call
+        timers = callbacks.timers
+        # the entry names this timer, even if the next wheel gives its id to another one
+        if timers._handles.get(self.id) is self and timers.cancel(self.id, block=self._block):
+            return True
+        if self._take() is None:
+            return False
+        self._cancelled = True  # it is due: its expiration finds nothing to call
+        return True
 
     def reschedule(self, delay: float) -> bool:
         """Move it to `delay` seconds from now. False: it was called, is due, or was cancelled.
 
         Raises as `cancel` does; a move to later never has to wait.
         """
-        return self._callbacks.current and self._callbacks.timers.reschedule(
-            self.id, delay, block=self._block
-        )
+        callbacks = self._callbacks
+        if not callbacks.current or callbacks.timers._handles.get(self.id) is not self:
+            return False
+        return callbacks.timers.reschedule(self.id, delay, block=self._block)
 
     def _report(
         self, callback: Callable[..., object], args: tuple[Any, ...], error: Exception
@@ -83,8 +90,7 @@ class Callbacks:
 
     def __init__(self, timers: CallingWorker) -> None:
         self.timers = timers
-        self.handles: dict[int, TimerHandle] = {}
-        """By the id of their timer."""
+        timers._handles = {}
         self._due: deque[TimerHandle] = deque()
         self._others: deque[Batch] = deque()
         self.claims: dict[int, Callable[[np.void], object]] = {}
@@ -92,7 +98,12 @@ class Callbacks:
 
     def arm(self, handle: TimerHandle, delay: float, block: bool) -> None:
         """Arm the timer of a handle that was made here; `Timers.call_later` does both at once."""
-        self.timers._schedule_into(self.handles, handle, delay, block)
+        self.timers._schedule_into(self.timers._handles, handle, delay, block)
+
+    @property
+    def handles(self) -> dict[int, TimerHandle]:
+        """By the id of their timer; the native calls that end a timer remove its entry."""
+        return self.timers._handles
 
     @property
     def current(self) -> bool:
@@ -153,10 +164,10 @@ class Callbacks:
             events = self._claim(events)
         if not len(events):
             return
-        if not self.handles:
+        if not self.timers._handles:
             self._others.append((events, ticks))
             return
-        others = _native.take_handles(self.handles, events, self._due)
+        others = _native.take_handles(self.timers._handles, events, self._due)
         if others is not None:
             self._others.append((events[np.frombuffer(others, np.bool_)], ticks))
 
@@ -169,8 +180,8 @@ class Callbacks:
         return events[[taker is None for taker in takers]]
 
     def lose(self) -> None:
-        """Their wheel has ended: only what is due already is still called."""
-        lost, self.handles = self.handles, {}
+        """Their timers have ended: only what is due already is still called."""
+        lost, self.timers._handles = self.timers._handles, {}
         for handle in lost.values():
             handle._take()
 
@@ -212,6 +223,10 @@ class CallingWorker(ReservingWorker):
         self._callbacks.lose()
         super()._return_to_wheel()
 
+    def close(self) -> None:
+        super().close()
+        self._callbacks.lose()
+
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: Any, block: bool = True
     ) -> TimerHandle:
@@ -222,7 +237,7 @@ class CallingWorker(ReservingWorker):
         """
         callbacks = self._callbacks
         handle = self._call_later(
-            callbacks.handles, TimerHandle, callbacks, delay, callback, args, block
+            self._handles, TimerHandle, callbacks, delay, callback, args, block
         )
         if handle is None:  # a forked child's, or the wheel has ended
             self._check(block)

@@ -181,9 +181,17 @@ static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
     Py_ssize_t n = PyObject_Length(ids_object);
     bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, false) &&
               array_get(&won, won_object, 1, n, true) && worker_may_begin(w, wait);
+    PyObject *handles = ok ? worker_handles(w) : NULL;
+    if (handles) /* an error in the middle leaves the rest as it is */
+        memset(won.view.buf, 0, (size_t)n);
     enum wh_call call =
         ok ? wh_call_cancel_batch(&w->client, ids.view.buf, won.view.buf, (uint64_t)n, wait)
            : WH_CALL_OK;
+    for (Py_ssize_t i = 0; handles && i < n; i++) {
+        if (((const bool *)won.view.buf)[i])
+            handle_drop(handles, ((const uint64_t *)ids.view.buf)[i], true);
+    }
+    Py_XDECREF(handles);
     if (call != WH_CALL_OK)
         worker_raise(w, call, 0);
     PyBuffer_Release(&ids.view);

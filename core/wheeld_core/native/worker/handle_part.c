@@ -6,7 +6,8 @@ typedef struct {
     PyObject_HEAD PyObject *callbacks; /* the client's table of them */
     PyObject *callback, *args;
     uint64_t id;
-    char block; /* whether its calls may wait for the clock */
+    char block;     /* whether its calls may wait for the clock */
+    char cancelled; /* by its handle or by its timer's id, before it was called */
 } HandleObject;
 
 static PyTypeObject *handle_type;
@@ -51,22 +52,28 @@ static PyObject *handle_new(PyTypeObject *type, PyObject *callbacks, PyObject *c
     return (PyObject *)h;
 }
 
-/* _take(): its callback and arguments, for one caller: who has them calls it, or has cancelled it.
- * None: somebody has had them. */
+/* Take its callback and arguments out; one caller gets them, the others NULL. */
+static void handle_empty(HandleObject *h, PyObject **callback, PyObject **args)
+{
+#ifdef Py_GIL_DISABLED
+    Py_BEGIN_CRITICAL_SECTION(h);
+#endif
+    *callback = h->callback, *args = h->args;
+    h->callback = h->args = NULL;
+#ifdef Py_GIL_DISABLED
+    Py_END_CRITICAL_SECTION();
+#endif
+}
+
+/* _take(): its callback and arguments, for one caller, which calls it or has cancelled it.
+ * None: they have been taken. */
 static PyObject *handle_take(HandleObject *h, PyObject *unused)
 {
     PyObject *taken = PyTuple_New(2), *callback, *args; /* first: this may run other code */
     (void)unused;
     if (taken == NULL)
         return NULL;
-#ifdef Py_GIL_DISABLED
-    Py_BEGIN_CRITICAL_SECTION(h);
-#endif
-    callback = h->callback, args = h->args;
-    h->callback = h->args = NULL;
-#ifdef Py_GIL_DISABLED
-    Py_END_CRITICAL_SECTION();
-#endif
+    handle_empty(h, &callback, &args);
     if (callback == NULL || args == NULL) {
         Py_XDECREF(callback);
         Py_XDECREF(args);
@@ -88,6 +95,7 @@ static PyMemberDef handle_members[] = {
     {"_callback", T_OBJECT_EX, offsetof(HandleObject, callback), 0, NULL},
     {"_args", T_OBJECT_EX, offsetof(HandleObject, args), 0, NULL},
     {"_block", T_BOOL, offsetof(HandleObject, block), 0, NULL},
+    {"_cancelled", T_BOOL, offsetof(HandleObject, cancelled), 0, NULL},
     {NULL}};
 /* clang-format on */
 
@@ -122,6 +130,22 @@ static int handle_pop(PyObject *handles, uint64_t id, PyObject **handle)
     return found;
 }
 
+/* The timer of `id` has ended without dispatch(): its callback, if it has one, is never called. No
+ * error is set, before or after. */
+static wh_seldom void handle_drop(PyObject *handles, uint64_t id, bool cancelled)
+{
+    PyObject *handle = NULL, *callback, *args;
+    if (handle_pop(handles, id, &handle) < 0)
+        PyErr_Clear(); /* no memory: the entry stays */
+    if (handle && PyObject_TypeCheck(handle, handle_type)) {
+        handle_empty((HandleObject *)handle, &callback, &args);
+        ((HandleObject *)handle)->cancelled = cancelled;
+        Py_XDECREF(callback);
+        Py_XDECREF(args);
+    }
+    Py_XDECREF(handle);
+}
+
 /* Pop the handles of `count` events into the list `due`, whose length that is; `others`, if any are
  * without: 1 for each of those. How many have one, or -1. */
 static Py_ssize_t handles_pop(PyObject *handles, const Py_buffer *events, PyObject *due,
@@ -150,9 +174,25 @@ static Py_ssize_t handles_pop(PyObject *handles, const Py_buffer *events, PyObje
     return found;
 }
 
+/* poll() has received these events: the callbacks among them are not called. */
+static void handles_drop(PyObject *handles, PyObject *events)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(events, &view, PyBUF_SIMPLE) < 0) {
+        PyErr_Clear();
+        return;
+    }
+    for (Py_ssize_t at = 0; at < view.len; at += view.itemsize) {
+        uint64_t id;
+        memcpy(&id, (char *)view.buf + at + offsetof(wh_completion, id), sizeof id);
+        handle_drop(handles, id, false);
+    }
+    PyBuffer_Release(&view);
+}
+
 /* take_handles(handles, events, due): extend `due`, a deque or a list, by the handles of events, in
- * their order, as one step; a bytearray that has 1 for each event without, or None: there is none.
- * What waits on an event loop takes the place of handles there. */
+ * their order, as one step; a bytearray with 1 for each event without a handle, or None if all have
+ * one. On an event loop waiters take the place of handles. */
 static PyObject *native_take_handles(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     Py_buffer events;

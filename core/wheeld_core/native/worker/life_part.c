@@ -50,6 +50,7 @@ typedef struct {
     uint32_t forks; /* how often it was bound again in a forked child */
     struct Watching *watching; /* once it has a purgatory; else NULL */
     PyObject *ended; /* why the daemon does not take it back, a str; or NULL */
+    PyObject *handles; /* id -> handle: the callbacks that wait for their timers; a dict, or NULL */
 } WorkerObject;
 
 static char no_page = UNBOUND; /* its life while not bound: neither open nor forked */

@@ -214,7 +214,13 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
 static PyObject *worker_poll(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                              PyObject *kwnames)
 {
-    return worker_receive(w, args, n, kwnames, false);
+    PyObject *events = worker_receive(w, args, n, kwnames, false);
+    PyObject *handles = events && events != w->empty_events ? worker_handles(w) : NULL;
+    if (handles) {
+        handles_drop(handles, events);
+        Py_DECREF(handles);
+    }
+    return events;
 }
 
 static PyObject *worker_acknowledge(WorkerObject *w, PyObject *unused)

@@ -95,6 +95,14 @@ static PyObject *worker_schedule(WorkerObject *w, PyObject *const *args, Py_ssiz
     return worker_arm(w, &r, r.deadline, true);
 }
 
+/* The callbacks that wait for timers of this worker, as a new reference; NULL if there are none. */
+static inline PyObject *worker_handles(const WorkerObject *w)
+{
+    PyObject *handles = w->handles;
+    return handles && PyDict_CheckExact(handles) && PyDict_GET_SIZE(handles) ? Py_NewRef(handles)
+                                                                             : NULL;
+}
+
 /* 1: it is never delivered; 0: it was, or will be; -1: an error is set. */
 static inline int worker_cancel_timer(WorkerObject *w, uint64_t id, bool wait)
 {
@@ -111,6 +119,11 @@ static inline PyObject *worker_cancel_one(WorkerObject *w, PyObject *const *args
     if (!parse_id(args[0], &id) || !worker_may_begin(w, wait))
         return NULL;
     int won = worker_cancel_timer(w, id, wait);
+    PyObject *handles = won > 0 ? worker_handles(w) : NULL;
+    if (handles) {
+        handle_drop(handles, id, true);
+        Py_DECREF(handles);
+    }
     return won < 0 ? NULL : PyBool_FromLong(won);
 }
 

@@ -18,6 +18,7 @@ static int worker_traverse(WorkerObject *w, visitproc visit, void *arg)
     Py_VISIT(w->empty_events);
     Py_VISIT(w->numpy_empty);
     Py_VISIT(w->ended);
+    Py_VISIT(w->handles);
     Py_VISIT(Py_TYPE(w));
     return watching_traverse(w->watching, visit, arg);
 }
@@ -40,6 +41,7 @@ static int worker_clear(WorkerObject *w)
     worker_lock(&held, w);
     watching_drop(w);
     lock_end(&held);
+    Py_CLEAR(w->handles);
     return 0;
 }
 
@@ -211,6 +213,7 @@ static void worker_dealloc(WorkerObject *w)
     worker_say_goodbye(w);
     worker_unbind(w, CLOSED);
     lock_end(&held);
+    Py_CLEAR(w->handles);
     PyTypeObject *type = Py_TYPE(w);
     type->tp_free(w);
     Py_DECREF(type);
@@ -381,6 +384,7 @@ static PyMemberDef worker_members[] = {
     {"_patience_ns", T_LONGLONG, offsetof(WorkerObject, client.patience_ns), 0, NULL},
     {"_away", T_BOOL, offsetof(WorkerObject, heard.lost), 0, NULL},
     {"_given_up", T_ULONGLONG, offsetof(WorkerObject, given_up), 0, NULL},
+    {"_handles", T_OBJECT_EX, offsetof(WorkerObject, handles), 0, NULL},
     {NULL}};
 
 static PyType_Slot worker_slots[] = {{Py_tp_new, worker_new},
