@@ -18,6 +18,15 @@ def into(b: Any) -> None:
     b.wheel.settle()
 
 
+def ended_by_id(b: Any) -> None:
+    b.timers.cancel(b.timers.call_later(1.0, print).id)
+    b.timers.cancel_many([b.timers.call_later(1.0, print).id for _ in range(3)])
+    b.timers.call_later(0.0, print)
+    b.wheel.clock.advance(b.wheel.now + MS)
+    assert len(b.timers.poll()) == 1
+    assert not b.timers._handles
+
+
 def called(b: Any) -> None:
     b.timers.call_later(0.0, len, "")
     b.timers.schedule(0.0)
@@ -27,6 +36,7 @@ def called(b: Any) -> None:
 
 GOOD: dict[str, Callable[[Any], Any]] = {
     "_call_later": lambda b: (b.timers.call_later(1.0, print).cancel(), b.wheel.settle()),
+    "_handles": ended_by_id,
     "_schedule_into": into,
     "Handle": into,
     "take_handles": called,
