@@ -13,184 +13,49 @@ import psutil
 import pytest
 
 from programs import descendants, start_program
-from wheeld.demo import account, case_text, plots, summary, workload
-from wheeld.demo.account import RECEIPT, CaseAccount, Log, Verdict
-from wheeld_client.replay import WORDS
+from wheeld.demo import plots, workload
+from wheeld.demo.case import CaseRun
+from wheeld_client.replay import LatenessHistogram, add_up
+from wheeld_client.replay.account import HISTOGRAMS, SUMS
 
 MS = 1_000_000
-START = 10**12
 
 
-# -- the account, with made-up logs ---------------------------------------------------------------
+def case_of(**of: Any) -> CaseRun:
+    """A case with these changes to what its worker reported."""
+    report: dict[str, Any] = dict.fromkeys(SUMS, 0) | {"scheduled": 3, "cancelled": 2, "expired": 1}
+    report |= {"counters": {"scheduled": 3, "cancelled": 2, "received": 1}, "lasted_ns": 10**9}
+    report |= {name: spread() for name in HISTOGRAMS} | of
+    found = add_up([report], 3, 3.0)
+    return CaseRun("low", "low case", found, [(0.1, 3), (0.2, 0)], 0.5, 0.1, 2**20)
 
 
-def good_logs() -> tuple[Any, list[Log]]:
-    requests = np.zeros(8, workload.REQUEST)
-    requests["arrival_ns"] = np.arange(8) * MS
-    requests["latency_ns"] = np.where(np.arange(8) % 4 < 2, 10 * MS, 900 * MS)
-    requests["timeout_ns"] = 200 * MS
-    logs = []
-    for index in (0, 1):
-        numbers = np.arange(index, 8, 2, dtype=np.uint64)
-        arrival = requests["arrival_ns"][index::2] + START
-        completes = np.arange(4) % 2 == 0
-        receipts = np.zeros(2, RECEIPT)
-        receipts["number"] = numbers[~completes]
-        receipts["deadline"] = arrival[~completes] + 200 * MS + 5
-        receipts["fired"] = receipts["deadline"] + MS
-        receipts["received"] = receipts["fired"] + 1000
-        receipts["intact"] = True
-        log = Log(
-            numbers=numbers,
-            before=arrival.copy(),
-            after=arrival + 10,
-            won=np.where(completes, 1, -1).astype(np.int8),
-            cancelled_at=np.where(completes, arrival + 10 * MS, 0),
-            receipts=receipts,
-            facts={"pending_left": 0, "fulls": 0, "cpu_s": 0.1},
-        )
-        logs.append(log)
-    return requests, logs
+def spread(*values: int) -> dict[str, Any]:
+    histogram = LatenessHistogram()
+    histogram.add(np.array(values))
+    return histogram.as_json()
 
 
-def verdict_of(requests: Any, logs: list[Log]) -> Verdict:
-    return account.check(account.merge(requests, logs))
+def test_a_case_in_words() -> None:
+    good = case_of().text()
+    assert "exactly once              3  of 3, checked one by one" in good
+    assert "OK: every request ended exactly once" in good
+    bad = case_of(lost=1, doubled=2, payload_wrong=4).text()
+    assert "lost 1, doubled 2, early 0, payload mismatches 4" in bad
+    assert "FAILED: 1 neither cancelled nor delivered (lost)" in bad
 
 
-def test_a_good_account_is_exact() -> None:
-    verdict = verdict_of(*good_logs())
-    assert verdict.faults() == {}
-    assert (verdict.exactly_once, verdict.completed, verdict.timed_out) == (8, 4, 4)
+def test_a_run_that_falls_behind_is_called_saturated() -> None:
+    case = case_of(behind=spread(1, 1500 * MS))
+    assert case.as_json()["saturated"]
+    assert "SATURATED: asked for 3/s, reached 3/s, up to 1,500 ms behind" in case.text()
 
 
-def test_a_cancel_that_came_too_late_is_no_fault() -> None:
-    requests, logs = good_logs()
-    logs[0].won[1] = 0
-    verdict = verdict_of(requests, logs)
-    assert verdict.faults() == {}
-    assert verdict.late_completions == 1
-
-
-def drop_receipt(log: Log) -> None:
-    log.receipts = log.receipts[1:]
-
-
-def cancel_said_false(log: Log) -> None:
-    log.won[0] = 0
-
-
-def deliver_twice(log: Log) -> None:
-    log.receipts = np.concatenate([log.receipts, log.receipts[:1]])
-
-
-def deliver_cancelled(log: Log) -> None:
-    log.won[1] = 1
-
-
-def swap_one_for_another(log: Log) -> None:
-    log.receipts["number"][1] = log.receipts["number"][0]
-
-
-def fire_early(log: Log) -> None:
-    log.receipts["fired"][0] = log.receipts["deadline"][0] - 1
-
-
-def shorten_deadline(log: Log) -> None:
-    log.receipts["deadline"][0] -= 6
-
-
-def lengthen_deadline(log: Log) -> None:
-    log.receipts["deadline"][0] += 6
-
-
-def damage_payload(log: Log) -> None:
-    log.receipts["intact"][0] = False
-
-
-def deliver_foreign(log: Log) -> None:
-    log.receipts["number"][0] += 1
-
-
-def deliver_unknown(log: Log) -> None:
-    log.receipts["number"][0] = 2**63
-
-
-def never_schedule(log: Log) -> None:
-    log.after[0], log.before[0], log.won[0] = 0, 0, -1
-
-
-def leave_pending(log: Log) -> None:
-    log.facts["pending_left"] = 2
-
-
-@pytest.mark.parametrize(
-    ("damage", "faults"),
-    [
-        (drop_receipt, {"lost": 1}),
-        (cancel_said_false, {"lost": 1}),
-        (deliver_twice, {"doubled": 1}),
-        (deliver_cancelled, {"doubled": 1}),
-        (swap_one_for_another, {"lost": 1, "doubled": 1, "deadline_wrong": 1}),
-        (fire_early, {"fired_early": 1}),
-        (shorten_deadline, {"deadline_wrong": 1}),
-        (lengthen_deadline, {"deadline_wrong": 1}),
-        (damage_payload, {"payload_wrong": 1}),
-        (deliver_foreign, {"lost": 1, "strangers": 1}),
-        (deliver_unknown, {"lost": 1, "strangers": 1}),
-        (never_schedule, {"unscheduled": 1}),
-        (leave_pending, {"left_pending": 2}),
-    ],
-)
-def test_each_fault_is_seen_and_said(damage: Any, faults: dict[str, int]) -> None:
-    requests, logs = good_logs()
-    damage(logs[1])
-    merged = account.merge(requests, logs)
-    verdict = account.check(merged)
-    assert verdict.faults() == faults
-    text = case_text.case_text(figures_of(merged), "case")
-    assert "OK" not in text
-    for name, count in faults.items():
-        assert f"FAILED: {count} {WORDS[name]} ({name})" in text
-
-
-def figures_of(merged: CaseAccount, start: int = START) -> dict[str, Any]:
-    usage = summary.Usage(0.5, 0.1, 2**20)
-    return summary.summarise("made", merged, account.check(merged), usage, start)
-
-
-def test_figures_are_computed_from_the_receipts() -> None:
-    requests, logs = good_logs()
-    logs[0].receipts["fired"][0] += 3 * MS
-    logs[0].receipts["received"][0] += 3 * MS
-    figures = figures_of(account.merge(requests, logs))
-    assert figures["lateness_ms"]["p50"] == 1.0
-    assert figures["lateness_ms"]["max"] == 4.0
-    assert figures["receive_lateness_ms"]["max"] == pytest.approx(4.001)
-    assert figures["scheduling_lag_ms"]["max"] == pytest.approx(1e-5)
-    assert figures["peak_pending"] == 8
-    assert not figures["saturated"]
-    assert "OK" in case_text.case_text(figures, "case")
-
-
-@pytest.mark.parametrize("behind_ms", [3, 1500])
-def test_a_run_that_falls_behind_is_called_saturated(behind_ms: int) -> None:
-    requests, logs = good_logs()
-    merged = account.merge(requests, logs)
-    merged.after[-1] += behind_ms * MS
-    figures = figures_of(merged)
-    assert figures["saturated"]
-    assert "SATURATED: asked for 1,143/s, reached" in case_text.case_text(figures, "case")
-
-
-def test_a_case_without_timeouts_is_reported_and_drawn(tmp_path: Path) -> None:
+@pytest.mark.parametrize("late", [[], [MS, 3 * MS]])
+def test_a_case_is_drawn(tmp_path: Path, late: list[int]) -> None:
     pytest.importorskip("matplotlib")
-    requests, logs = good_logs()
-    for log in logs:
-        log.receipts, log.won[:] = log.receipts[:0], 1
-    merged = account.merge(requests, logs)
-    figures = figures_of(merged)
-    assert "nothing was delivered" in case_text.case_text(figures, "case")
-    plots.draw(tmp_path / "p.png", [("case", merged, figures, START)], "made")
+    case = case_of(lateness=spread(*late), receipt=spread(*late))
+    plots.draw(tmp_path / "p.png", [case], "made")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 

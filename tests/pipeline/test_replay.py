@@ -43,15 +43,15 @@ def test_each_request_ends_as_the_workload_says(tmp_path: Path) -> None:
             player.receive(0.0)
             daemon.advance(0.001)
         assert player.turn(timers.now_ns()) is None
-    window = player.window
-    # taken up at whole ms and cancelled at most a page (1.05 ms) and a turn later
+    account = player.account
+    # taken up at whole ms and cancelled at most a turn later
     in_time = int((latencies < 48 - 3).sum())
     not_in_time = int((latencies >= 48).sum())
-    assert window.scheduled == count
-    assert in_time <= window.cancelled <= count - not_in_time
-    assert window.expired == count - window.cancelled
-    assert window.late == window.expired - not_in_time
-    assert (window.doubled, window.strangers, player.early, player.payload_wrong) == (0, 0, 0, 0)
+    assert account.scheduled == count
+    assert in_time <= account.cancelled <= count - not_in_time
+    assert account.expired == count - account.cancelled
+    assert player.late == account.expired - not_in_time
+    assert (account.doubled, account.strangers, sum(account.faults.values())) == (0, 0, 0)
     behind = player.behind.percentiles_ms()
     assert behind is not None
     assert behind["max"] <= 1.0

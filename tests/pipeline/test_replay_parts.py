@@ -1,4 +1,4 @@
-"""The parts of a replay: calendar, window, histogram, files; each beside something simpler."""
+"""The parts of a replay: calendar, account, histogram, files; each beside something simpler."""
 
 from collections import Counter
 from pathlib import Path
@@ -8,105 +8,94 @@ import numpy as np
 import pytest
 from workloads import MS, requests, save
 
-from wheeld_client.replay import FLAT_OUT, Feed, LatenessHistogram
-from wheeld_client.replay.calendar import PAGE_BITS, Calendar
-from wheeld_client.replay.window import Window
+from wheeld_client.replay import FLAT_OUT, Account, Feed, LatenessHistogram
+from wheeld_client.replay.calendar import Calendar
 from wheeld_pipeline import PipelineError
 from wheeld_pipeline.replay import source
 from wheeld_pipeline.replay.source import parse_speed
-
-PAGE = 1 << PAGE_BITS
-
 
 # -- calendar -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("spread_ns", [50 * MS, 100_000 * MS, 10**13])
-def test_a_calendar_gives_each_number_once_never_early_and_at_most_a_page_late(
-    spread_ns: int, rng_seed: int
-) -> None:
+def test_a_calendar_gives_each_number_once_when_it_is_due(spread_ns: int, rng_seed: int) -> None:
     random = np.random.default_rng([rng_seed, spread_ns % 1000])
-    calendar, due, taken = Calendar(), {}, Counter[int]()
-    now = 10**12
+    calendar, due = Calendar(), dict[int, int]()
+    now, numbered = 10**12, 0
     for _ in range(300):
         count = int(random.integers(0, 50))
-        numbers = np.arange(len(due), len(due) + count)
+        numbers = np.arange(numbered, numbered + count)
         times = now + random.integers(0, spread_ns, count)
         calendar.add(times, numbers)
         due.update(zip(numbers.tolist(), times.tolist(), strict=True))
-        before, now = now, now + int(random.integers(0, spread_ns // 20))
-        for number in calendar.take(now).tolist():
-            assert before - PAGE <= due[number] <= now
-            taken[number] += 1
-        assert all(taken[number] or due[number] > now - PAGE for number in due)
-        assert calendar.count == len(due) - len(taken)
-        following = calendar.next_ns()
-        assert (following is None) == (calendar.count == 0)
-        assert following is None or following > now
-    taken.update(calendar.take(now + spread_ns + PAGE).tolist())
-    assert taken == Counter(due.keys())
-    assert calendar.next_ns() is None
+        numbered += count
+        now += int(random.integers(0, spread_ns // 20))
+        taken = calendar.take(now).tolist()
+        assert sorted(taken) == sorted(number for number, at in due.items() if at <= now)
+        for number in taken:
+            del due[number]
+        assert len(calendar) == len(due)
+        assert calendar.next_ns() == min(due.values(), default=None)
 
 
-# -- window ---------------------------------------------------------------------------------------
+# -- account --------------------------------------------------------------------------------------
 
 
-def test_what_comes_later_may_be_due_earlier() -> None:
-    calendar = Calendar()
-    calendar.add(np.array([100 * PAGE]), np.array([1]))
-    assert calendar.take(50 * PAGE).tolist() == []
-    calendar.add(np.array([60 * PAGE]), np.array([2]))
-    assert calendar.next_ns() == 61 * PAGE
-    assert calendar.take(61 * PAGE).tolist() == [2]
-    assert calendar.take(101 * PAGE).tolist() == [1]
+def deliver(account: Account, numbers: Any) -> None:
+    """As they should be."""
+    numbers = np.asarray(numbers)
+    zeros, sizes = np.zeros(len(numbers), np.int64), account.sizes_of(numbers)
+    ids = numbers.astype(np.uint64) * np.uint64(3) + np.uint64(7)
+    account.deliver(numbers, id=ids, deadline=zeros, fired=zeros, received=zeros, size=sizes)
 
 
-def check_window(window: Window, ended: dict[int, str]) -> None:
-    counts = Counter(ended.values())
-    assert (window.cancelled, window.expired) == (counts["cancelled"], counts["expired"])
-    assert len(window) == window.scheduled - len(ended)
+def schedule(account: Account, numbers: Any) -> None:
+    ids = numbers.astype(np.uint64) * np.uint64(3) + np.uint64(7)
+    account.schedule(numbers, ids, np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int64))
 
 
-def test_a_window_keeps_the_account_of_a_dictionary(rng_seed: int) -> None:
+def test_an_account_is_that_of_a_dictionary(rng_seed: int) -> None:
     random = np.random.default_rng(rng_seed)
-    window, ended, doubled, strangers = Window(16), {}, 0, 0
+    account, ended, doubled, strangers = Account(16), {}, 0, 0
     out: list[int] = []
     for _ in range(400):
-        numbers = window.arrive(random.integers(0, 100, 5).astype(np.int32))
-        window.schedule(numbers, numbers.astype(np.uint64) * np.uint64(3) + np.uint64(7))
+        numbers = account.arrive(random.integers(0, 100, 5).astype(np.int32))
+        schedule(account, numbers)
         out += numbers.tolist()
         random.shuffle(out)
         done = np.array(out[: int(random.integers(0, 9))], np.int64)
-        kept, ids = window.in_flight(done)
+        kept, ids = account.in_flight(done)
         assert set(kept.tolist()) == set(done.tolist()) - ended.keys()
         assert ids.tolist() == [number * 3 + 7 for number in kept.tolist()]
         won = random.random(len(kept)) < 0.5
-        window.cancel(kept, won)
+        account.cancel(kept, won)
         ended |= dict.fromkeys(kept[won].tolist(), "cancelled")
-        came = random.choice(window.end + 3, 6) if random.random() < 0.3 else kept[~won]
+        came = random.choice(account.end + 3, 6) if random.random() < 0.3 else kept[~won]
         for number in came.tolist():
-            if number >= window.end:
+            if number >= account.end:
                 strangers += 1
             elif number in ended:
                 doubled += 1
             else:
                 ended[number] = "expired"
-        window.deliver(came)
+        deliver(account, came)
         out = [number for number in out if number not in ended]
-        window.slide()
-        assert window.base == min(out, default=window.end)
-        check_window(window, ended)
-        assert (window.doubled, window.strangers) == (doubled, strangers)
+        account.slide()
+        assert account.base == min(out, default=account.end)
+        counts = Counter(ended.values())
+        assert (account.cancelled, account.expired) == (counts["cancelled"], counts["expired"])
+        assert len(account) == account.scheduled - len(ended)
+        assert (account.doubled, account.strangers) == (doubled, strangers)
     assert doubled > 10
     assert strangers > 0
 
 
 def test_one_delivered_twice_in_one_batch_is_doubled() -> None:
-    window = Window()
-    numbers = window.arrive(np.zeros(3, np.int32))
-    window.schedule(numbers[:2], numbers[:2].astype(np.uint64))
-    window.deliver(np.array([0, 1, 0, 2, -1, 7]))  # 2 was never scheduled
-    assert (window.expired, window.doubled, window.strangers) == (2, 1, 3)
+    account = Account()
+    numbers = account.arrive(np.zeros(3, np.int32))
+    schedule(account, numbers[:2])
+    deliver(account, [0, 1, 0, 2, -1, 7])  # 2 was never scheduled
+    assert (account.expired, account.doubled, account.strangers) == (2, 1, 3)
 
 
 # -- histogram ------------------------------------------------------------------------------------
@@ -154,11 +143,11 @@ def test_a_feed_gives_what_has_arrived(tmp_path: Path) -> None:
     feed = fed(2.0)
     taken = feed.take(10 * MS, 1000)
     assert taken is not None
-    assert taken[1].tolist() == [n * MS // 2 for n in range(21)]
+    assert taken["arrival_ns"].tolist() == [n * MS // 2 for n in range(21)]
     assert feed.next_ns() == 21 * MS // 2
     assert feed.take(10 * MS, 1000) is None
     flat_out = fed(FLAT_OUT)
-    sizes = [len(taken[1]) for _ in range(3) if (taken := flat_out.take(0, 40))]
+    sizes = [len(taken) for taken in (flat_out.take(0, 40) for _ in range(3)) if taken is not None]
     assert sizes == [40, 40, 20]
     assert flat_out.over
     assert flat_out.take(0, 40) is None

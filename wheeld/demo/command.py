@@ -76,7 +76,7 @@ def demo(
             _report(outcomes, count, seed, plot, as_json)
             if trace is not None:
                 _report_of_trace(trace, report, outcomes, tick)
-        return FAILED if any(outcome.figures["faults"] for outcome in outcomes) else 0
+        return FAILED if any(one.outcome.faults for one in outcomes) else 0
 
     raise typer.Exit(_exit_code(everything))
 
@@ -158,13 +158,13 @@ def _recording(wanted: bool) -> Iterator[Path | None]:
 def _report_of_trace(
     trace: Path, out: Path, outcomes: list[CaseRun], tick: Callable[[], None]
 ) -> None:
-    from wheeld.demo import case_text, pipeline
+    from wheeld.demo import pipeline
 
     _say("reading what the daemons recorded")
     notes = [
-        f"The demo's {one.title} was {case_text.saturated(one.figures)}."
+        f"The demo's {one.title} was {one.saturated()}."
         for one in outcomes
-        if one.figures["saturated"]
+        if not one.outcome.kept_up
     ]
     _say(pipeline.report(trace, out, notes, tick))
 
@@ -172,17 +172,15 @@ def _report_of_trace(
 def _report(outcomes: list[CaseRun], workers: int, seed: int, plot: Path, as_json: bool) -> None:
     import json
 
-    from wheeld.demo import case_text
-
     cpus = len(os.sched_getaffinity(0))
     if as_json:
-        figures = [outcome.figures for outcome in outcomes]
+        figures = [outcome.as_json() for outcome in outcomes]
         content = {"seed": seed, "workers": workers, "cpus": cpus, "cases": figures}
         typer.echo(json.dumps(content, indent=1))
     else:
         typer.echo(f"seed {seed}, {workers} workers, {cpus} cores")
         for outcome in outcomes:
-            typer.echo("\n" + case_text.case_text(outcome.figures, outcome.title))
+            typer.echo("\n" + outcome.text())
     _draw(outcomes, workers, seed, plot)
 
 
@@ -190,10 +188,9 @@ def _draw(outcomes: list[CaseRun], workers: int, seed: int, plot: Path) -> None:
     """The picture is optional: the report does not need it."""
     from wheeld.demo import plots
 
-    cases = [(one.title, one.account, one.figures, one.start_ns) for one in outcomes]
     try:
         cpus = len(os.sched_getaffinity(0))
-        plots.draw(plot, cases, f"{workers} workers on {cpus} cores, seed {seed}")
+        plots.draw(plot, outcomes, f"{workers} workers on {cpus} cores, seed {seed}")
     except ImportError:
         _say(f"no picture: {plot} needs matplotlib (pip install '.[plots]' in the checkout)")
     except OSError as error:

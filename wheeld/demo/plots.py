@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from wheeld.demo.account import CaseAccount
-from wheeld.demo.summary import pending_over_time
+from wheeld.demo.case import CaseRun
 
+RECEIVED, FIRED = "poll returned it", "clock fired it"
 BLUE, ORANGE, GREY, INK = "#2a6f97", "#c8553d", "#9aa5b1", "#22303c"
 STYLE: Final[Any] = {
     "font.size": 10,
@@ -26,20 +26,18 @@ STYLE: Final[Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9,
 }
-BINS: Final = 120
+COARSER: Final = 8
+"""Bins of the histograms of which one bar is made."""
 
 
-def draw(
-    path: Path, cases: list[tuple[str, CaseAccount, dict[str, Any], int]], subtitle: str
-) -> None:
+def draw(path: Path, cases: list[CaseRun], subtitle: str) -> None:
     """Draw all cases into a PNG.
 
     Parameters
     ----------
     path : Path
         Written, or overwritten.
-    cases : list of (title, CaseAccount, figures, start_ns)
-        `figures` as from `summarise`.
+    cases : list of CaseRun
     subtitle : str
         What was run, on what.
 
@@ -60,27 +58,24 @@ def draw(
             len(cases), 2, figsize=(12, 3.6 * len(cases) + 0.9), squeeze=False, layout="constrained"
         )
         figure.suptitle(f"wheeld demo: {subtitle}", x=0.01, ha="left", fontsize=13)
-        for (left, right), (title, account, figures, start_ns) in zip(rows, cases, strict=True):
-            _lateness(left, title, account, figures)
-            _pending(right, account, figures, start_ns)
+        for (left, right), case in zip(rows, cases, strict=True):
+            _lateness(left, case)
+            _pending(right, case)
         figure.savefig(path, dpi=130)
         pyplot.close(figure)
 
 
-def _lateness(axes: Any, title: str, account: CaseAccount, figures: dict[str, Any]) -> None:
+def _lateness(axes: Any, case: CaseRun) -> None:
     """Histogram of both latenesses on logarithmic axes: the tail is what matters."""
-    axes.set_title(f"{title}: lateness")
-    receipts = account.receipts
-    if not len(receipts):
+    axes.set_title(f"{case.title}: lateness")
+    points = case.outcome.lateness.percentiles_ms()
+    if points is None:
         axes.set_axis_off()
         axes.text(0.5, 0.5, "nothing timed out", ha="center", transform=axes.transAxes)
         return
-    fired = np.maximum(receipts["fired"] - receipts["deadline"], 1000) / 1e6
-    received = np.maximum(receipts["received"] - receipts["deadline"], 1000) / 1e6
-    bins = np.geomspace(min(fired.min(), received.min()), received.max() * 1.05, BINS)
-    axes.hist(received, bins, color=ORANGE, alpha=0.35, label="poll returned it")
-    axes.hist(fired, bins, histtype="step", color=BLUE, linewidth=1.6, label="clock fired it")
-    points = figures["lateness_ms"]
+    received, fired = case.outcome.receipt, case.outcome.lateness
+    axes.stairs(*received.bars(COARSER), color=ORANGE, alpha=0.35, fill=True, label=RECEIVED)
+    axes.stairs(*fired.bars(COARSER), color=BLUE, linewidth=1.6, label=FIRED)
     for name, height in (("p50", 0.97), ("p99", 0.89), ("p99.9", 0.81)):  # never on one another
         axes.axvline(points[name], 0, height, color=BLUE, linewidth=0.9, linestyle=(0, (4, 3)))
         axes.text(
@@ -99,18 +94,19 @@ def _lateness(axes: Any, title: str, account: CaseAccount, figures: dict[str, An
     axes.legend(loc="upper left", bbox_to_anchor=(0, 1))
 
 
-def _pending(axes: Any, account: CaseAccount, figures: dict[str, Any], start_ns: int) -> None:
+def _pending(axes: Any, case: CaseRun) -> None:
     """How many timers waited, over the run."""
-    axes.set_title(f"{figures['case']} case: pending timers")
-    seconds, counts = pending_over_time(account, start_ns)
+    found = case.outcome
+    axes.set_title(f"{case.name} case: pending timers")
+    seconds, counts = np.array(case.pending or [(0.0, 0)]).T
     axes.fill_between(seconds, counts, color=BLUE, alpha=0.18, linewidth=0)
     axes.plot(seconds, counts, color=BLUE, linewidth=1.4)
-    axes.set(xlabel="since the start, s", ylabel="pending timers", ylim=(0, None))
-    axes.set_xlim(0, max(seconds[-1], 1e-9) if len(seconds) else 1)
-    axes.set_ylim(top=max(int(counts.max(initial=1)), 1) * 1.3)
+    axes.set(xlabel="since the start, s", ylabel="pending timers")
+    axes.set_xlim(0, max(seconds[-1], 1e-9))
+    axes.set_ylim(0, max(counts.max(), 1) * 1.3)
     axes.yaxis.set_major_formatter("{x:,.0f}")
-    text = f"{figures['scheduled']:,} requests at {figures['reached_per_s']:,.0f}/s:  "
-    text += f"{figures['completed']:,} completed, {figures['timed_out']:,} timed out"
-    if figures["saturated"]:
+    text = f"{found.scheduled:,} requests at {found.reached_per_s:,.0f}/s:  "
+    text += f"{found.cancelled:,} completed, {found.expired:,} timed out"
+    if not found.kept_up:
         text += "\nSATURATED"
     axes.text(0.01, 0.98, text, fontsize=9, va="top", transform=axes.transAxes)

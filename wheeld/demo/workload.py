@@ -74,9 +74,10 @@ def generate(case: Case, count: int, rate: float, seed: int) -> npt.NDArray[Any]
     return requests
 
 
-def offered_rate(requests: npt.NDArray[Any]) -> float:
+def offered_rate(requests: npt.NDArray[Any]) -> float | None:
+    """None: all at once."""
     span = int(requests["arrival_ns"][-1]) / 1e9 if len(requests) else 0.0
-    return len(requests) / span if span > 0 else math.inf
+    return len(requests) / span if span > 0 else None
 
 
 def peak_pending(requests: npt.NDArray[Any]) -> int:

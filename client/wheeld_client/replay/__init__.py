@@ -3,37 +3,42 @@
 The demo plays requests that it made, `wheeld pipeline replay` those of a workload's files. Nothing
 of the client loads this.
 
-feed        one worker's share of the requests, by time
-window      what is in flight, and the account of it
+feed        one worker's share of the requests, by time, and bytes that tell requests apart
 calendar    when which request is done
-payloads    bytes that tell requests apart
 histogram   percentiles in bounded memory
+account     what is in flight, what became of each request, and whether that was right
 player      one worker's loop over all that
-worker      the process around a player
-board       what workers and parent tell each other while it runs
-crew        the worker processes, seen from the parent
-verdict     what became of all requests, for people
+crew        the parent, and the worker processes
 """
 
-from wheeld_client.replay.crew import Crew, running
-from wheeld_client.replay.feed import FLAT_OUT, Columns, Feed
+from wheeld_client.replay.account import (
+    EVENT_FAULTS,
+    WORDS,
+    Account,
+    Outcome,
+    add_up,
+    event_faults,
+    percentile_row,
+    verdict_lines,
+)
+from wheeld_client.replay.crew import Crew, main, running
+from wheeld_client.replay.feed import FLAT_OUT, Columns, Feed, payload_rows, payload_texts
 from wheeld_client.replay.histogram import LatenessHistogram
-from wheeld_client.replay.payloads import payload_rows, payload_texts
-from wheeld_client.replay.player import Player, PlayListener
-from wheeld_client.replay.verdict import WORDS, faults_of, percentile_row, verdict_lines
-from wheeld_client.replay.worker import ReplayWorker, main
+from wheeld_client.replay.player import Player
 
 __all__ = [
+    "EVENT_FAULTS",
     "FLAT_OUT",
     "WORDS",
+    "Account",
     "Columns",
     "Crew",
     "Feed",
     "LatenessHistogram",
-    "PlayListener",
+    "Outcome",
     "Player",
-    "ReplayWorker",
-    "faults_of",
+    "add_up",
+    "event_faults",
     "main",
     "payload_rows",
     "payload_texts",

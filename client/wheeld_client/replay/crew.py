@@ -1,46 +1,81 @@
-"""The worker processes of a replay, seen from the parent: start, watch, read, end."""
+"""The processes of a replay: a parent, and workers that each play their share.
+
+They share a private directory. order.json says what to do, worker-N.json what worker N reports;
+`board` is a file that both map: one row of counters each, each with one writer.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from wheeld_client.replay import board
+import numpy as np
+
+from wheeld_client.replay.account import Outcome, add_up
+from wheeld_client.replay.feed import Feed
+from wheeld_client.replay.player import Player
+from wheeld_client.timers.timers import Timers, connect
 from wheeld_core.errors import WheelError
 
 START_SECONDS: Final = 60.0
 STALL_SECONDS: Final = 60.0
 """Seconds without a turn of its loop after which a worker counts as stuck."""
+LONGEST_WAIT: Final = 1.0
+"""Seconds; a worker reports that it lives, and checks that its parent does, at least this often."""
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
+
+STATE, BEAT, SCHEDULED, CANCELLED, EXPIRED = range(5)
+READY: Final = 1
+START: Final = 0
+"""In the parent's row: when all begin, on the wheel's clock; 0: not known yet."""
+_COLUMNS: Final = 16
+"""A row has 128 bytes, so that no worker's words share a cache line with another's."""
+
+
+def _open_board(directory: Path) -> Any:
+    """Shape (workers + 1, 16), int64: row 0 is the parent's, row i + 1 worker i's."""
+    return np.memmap(directory / "board", np.int64, "r+").reshape(-1, _COLUMNS)
 
 
 class Crew:
-    """Worker processes that share a private directory and a board of counters.
+    """The workers, seen from the parent.
 
     Parameters
     ----------
     directory : Path
-        Private; holds what the workers need to know.
+        Private.
     workers : int
         How many processes.
     module : str
-        What each runs, as `python -m MODULE DIRECTORY INDEX`; it calls `worker.main`.
+        What each runs, as `python -m MODULE DIRECTORY INDEX`; it calls `main`.
+    order : dict
+        For `main`: daemon, runtime_dir, worker (prefix of the workers' names), payloads, flat_out,
+        seed; and what `feed_of` needs.
     error : type
         What is raised when one fails.
     """
 
     def __init__(
-        self, directory: Path, workers: int, module: str, error: type[WheelError] = WheelError
+        self,
+        directory: Path,
+        workers: int,
+        module: str,
+        order: dict[str, Any],
+        error: type[WheelError] = WheelError,
     ) -> None:
         self._directory, self._workers = directory, workers
         self._module, self._error = module, error
-        self._board = board.make_board(directory, workers)
+        (directory / "order.json").write_text(json.dumps(order))
+        np.zeros((workers + 1, _COLUMNS), np.int64).tofile(directory / "board")
+        self._board = _open_board(directory)
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
@@ -67,7 +102,7 @@ class Crew:
     def wait_ready(self, tick: Callable[[], object] = lambda: None) -> None:
         """Wait until all are connected; `tick` is called often and may raise."""
         give_up = time.monotonic() + START_SECONDS
-        while not (self._board[1:, board.STATE] >= board.READY).all():
+        while not (self._board[1:, STATE] >= READY).all():
             tick()
             self._check()
             if time.monotonic() > give_up:
@@ -76,17 +111,17 @@ class Crew:
 
     def go(self, start_ns: int) -> None:
         """Start all at that time of the wheel's clock."""
-        self._board[0, board.START] = start_ns
+        self._board[0, START] = start_ns
 
     def wait_done(self, tell: Callable[[int], object]) -> None:
         """Wait until all have ended well; calls `tell` with the number of requests that have ended,
         and it may raise."""
-        beats = self._board[1:, board.BEAT].copy()
+        beats = self._board[1:, BEAT].copy()
         moved = [time.monotonic()] * self._workers
         while any(process.poll() is None for process in self._processes):
             self._check()
             now = time.monotonic()
-            for index, beat in enumerate(self._board[1:, board.BEAT].tolist()):
+            for index, beat in enumerate(self._board[1:, BEAT].tolist()):
                 if beat != beats[index] or self._processes[index].poll() is not None:
                     beats[index], moved[index] = beat, now
                 elif now - moved[index] > STALL_SECONDS:
@@ -94,13 +129,21 @@ class Crew:
                         f"worker {index} did nothing for {STALL_SECONDS:.0f} s; is the machine "
                         "overloaded, or the daemon stopped by a signal?"
                     )
-            tell(self.ended())
+            tell(self._ended())
             time.sleep(0.02)
         self._check()
 
-    def ended(self) -> int:
-        """How many requests have ended by now."""
-        return int(self._board[1:, [board.CANCELLED, board.EXPIRED]].sum())
+    def _ended(self) -> int:
+        return int(self._board[1:, [CANCELLED, EXPIRED]].sum())
+
+    def pending(self) -> int:
+        """How many requests are in flight."""
+        return int(self._board[1:, SCHEDULED].sum()) - self._ended()
+
+    def outcome(self, requests: int, asked_per_s: float | None) -> Outcome:
+        """The account, when all have ended."""
+        paths = [self._directory / f"worker-{index}.json" for index in range(self._workers)]
+        return add_up([json.loads(path.read_text()) for path in paths], requests, asked_per_s)
 
     def _check(self) -> None:
         for index, process in enumerate(self._processes):
@@ -127,13 +170,74 @@ class Crew:
 
 
 @contextlib.contextmanager
-def running(
-    directory: Path, workers: int, module: str, error: type[WheelError] = WheelError
-) -> Iterator[Crew]:
-    """Worker processes that run for as long as the block lasts."""
-    crew = Crew(directory, workers, module, error)
+def running(*args: Any) -> Iterator[Crew]:
+    """A `Crew` of these arguments that runs for as long as the block lasts."""
+    crew = Crew(*args)
     try:
         crew.start()
         yield crew
     finally:
         crew.end()
+
+
+# -- in a worker -----------------------------------------------------------------------------------
+
+
+def main(feed_of: Callable[[dict[str, Any], int, int], Feed]) -> None:
+    """Be the worker that the command line names: DIRECTORY INDEX.
+
+    An error that the user can do something about is the last line on stderr, and exit code 1.
+
+    Parameters
+    ----------
+    feed_of : callable
+        Makes the worker's requests, from the order, its index, and the number of workers.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
+    try:
+        _work(Path(sys.argv[1]), int(sys.argv[2]), feed_of)
+    except (WheelError, ValueError, OSError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(1)
+
+
+def _work(directory: Path, index: int, feed_of: Callable[[dict[str, Any], int, int], Feed]) -> None:
+    parent = os.getppid()
+    board = _open_board(directory)
+    workers = len(board) - 1
+
+    def check_parent() -> None:
+        if os.getppid() != parent:
+            raise SystemExit("the replay is gone")
+
+    order = json.loads((directory / "order.json").read_text())
+    feed = feed_of(order, index, workers)
+    name = f"{order['worker']}-{index}"
+    with connect(order["daemon"], worker=name, runtime_dir=order["runtime_dir"]) as timers:
+        board[index + 1][STATE] = READY
+        while not (start_ns := int(board[0, START])):
+            check_parent()
+            time.sleep(0.002)
+        options = {name: order[name] for name in ("flat_out", "payloads", "seed")}
+        player = Player(timers, feed, index, workers, start_ns, **options)
+        cpu_s = _play(player, timers, board[index + 1], check_parent)
+        fresh = directory / f"worker-{index}.new"
+        fresh.write_text(json.dumps({**player.report(), "cpu_s": cpu_s}))
+        fresh.rename(fresh.with_suffix(".json"))
+
+
+def _play(player: Player, timers: Timers, row: Any, check_parent: Callable[[], None]) -> float:
+    """Play until every request has ended; returns the seconds of CPU time that it took."""
+    before, turns, account = time.process_time(), 0, player.account
+    while not player.flat_out and (rest := player.start_ns - timers.now_ns()) > 0:
+        time.sleep(min(rest / 1e9, 0.1))
+        check_parent()
+    while (pause := player.turn(timers.now_ns())) is not None:
+        player.receive(min(pause, LONGEST_WAIT))
+        turns += 1
+        row[BEAT], row[SCHEDULED] = turns, account.scheduled
+        row[CANCELLED], row[EXPIRED] = account.cancelled, account.expired
+        check_parent()
+    player.receive(0.0)
+    return time.process_time() - before

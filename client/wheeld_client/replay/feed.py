@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,40 +15,9 @@ Columns = dict[str, npt.NDArray[np.int64]]
 
 FLAT_OUT: Final = math.inf
 """The speed at which every request has arrived already."""
-
-
-@dataclass
-class Arrived:
-    """Requests that have arrived: their numbers, and what they need; each shape (n,)."""
-
-    numbers: Ints
-    arrival_ns: Ints
-    latency_ns: Ints
-    timeout_ns: Ints
-    sizes: npt.NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def pick(self, which: npt.NDArray[np.bool_] | slice) -> Arrived:
-        """Some of them."""
-        return Arrived(
-            self.numbers[which],
-            self.arrival_ns[which],
-            self.latency_ns[which],
-            self.timeout_ns[which],
-            self.sizes[which],
-        )
-
-    def and_then(self, others: Arrived) -> Arrived:
-        """These and others."""
-        return Arrived(
-            np.concatenate([self.numbers, others.numbers]),
-            np.concatenate([self.arrival_ns, others.arrival_ns]),
-            np.concatenate([self.latency_ns, others.latency_ns]),
-            np.concatenate([self.timeout_ns, others.timeout_ns]),
-            np.concatenate([self.sizes, others.sizes]),
-        )
+ARRIVED: Final = np.dtype(
+    [(name, "i8") for name in ("number", "arrival_ns", "latency_ns", "timeout_ns", "payload_bytes")]
+)
 
 
 class Feed:
@@ -75,13 +43,7 @@ class Feed:
         """Take up the next batch that has rows."""
         for columns in self._batches:
             if len(columns["arrival_ns"]):
-                arrivals = columns["arrival_ns"]
-                flat_out = self._speed == FLAT_OUT
-                self._planned = (
-                    np.zeros_like(arrivals)
-                    if flat_out
-                    else (arrivals / self._speed).astype(np.int64)
-                )
+                self._planned = (columns["arrival_ns"] / self._speed).astype(np.int64)
                 self._columns, self._next = columns, 0
                 return
         self.over = True
@@ -90,17 +52,40 @@ class Feed:
         """When the next request arrives, since the start; None: there is none."""
         return None if self.over else int(self._planned[self._next])
 
-    def take(self, now_ns: int, most: int) -> tuple[Columns, Ints] | None:
-        """Columns of at most `most` requests that have arrived, and when; None: there are none."""
+    def take(self, now_ns: int, most: int) -> npt.NDArray[Any] | None:
+        """At most `most` requests that have arrived, as `ARRIVED`; None: there are none. They have
+        no numbers yet; `arrival_ns` is when they arrive at this speed, since the start."""
         if self.over:
             return None
         end = int(np.searchsorted(self._planned, now_ns, "right"))
         start, end = self._next, min(end, self._next + most)
         if end <= start:
             return None
-        taken = {name: values[start:end] for name, values in self._columns.items()}
-        planned = self._planned[start:end]
+        taken = np.empty(end - start, ARRIVED)
+        for name in ("latency_ns", "timeout_ns", "payload_bytes"):
+            taken[name] = self._columns[name][start:end]
+        taken["arrival_ns"] = self._planned[start:end]
         self._next = end
         if end == len(self._planned):
             self._read()
-        return taken, planned
+        return taken
+
+
+_TEXTS: Final = 1024
+
+
+def payload_texts(seed: int, width: int) -> npt.NDArray[np.uint8]:
+    """Random bytes that `payload_rows` cuts payloads from, shape (1024, width)."""
+    return np.random.default_rng([seed, width]).integers(0, 256, (_TEXTS, width), np.uint8)
+
+
+def payload_rows(texts: npt.NDArray[np.uint8], numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """The payload of each request: its number in 8 bytes, then random bytes that go with it.
+
+    A payload of another request differs in its first 8 bytes, a torn one in the rest.
+    """
+    rows: npt.NDArray[np.uint8] = texts[numbers & (_TEXTS - 1)]
+    head = np.ascontiguousarray(numbers, np.uint64).view(np.uint8).reshape(-1, 8)
+    width = min(8, rows.shape[1])
+    rows[:, :width] = head[:, :width]
+    return rows

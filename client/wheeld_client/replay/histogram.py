@@ -48,6 +48,15 @@ class LatenessHistogram:
             found[name] = min(float(edge.view(np.float64)), self.most) / 1e6
         return {**found, "max": self.most / 1e6}
 
+    def bars(self, of: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Counts of `of` neighbouring bins each, from the first to the last that is not empty, and
+        the edges between them in ms."""
+        counts = self.counts.reshape(-1, of).sum(axis=1)
+        used = np.flatnonzero(counts)
+        first, end = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
+        edges = (np.arange(first, end + 1) * of + _FIRST) << _SHIFT
+        return counts[first:end], edges.view(np.float64) / 1e6
+
     def as_json(self) -> dict[str, Any]:
         """For another process."""
         used = np.flatnonzero(self.counts)

@@ -2,11 +2,10 @@
 
 source      the files: checked, in order, streamed in batches
 worker      a worker process; its driver is `wheeld_client.replay`
-outcome     the account of all workers
 run         all of it
 """
 
-from wheeld_pipeline.replay.outcome import Outcome
+from wheeld_client.replay import Outcome
 from wheeld_pipeline.replay.run import replay
 
 __all__ = ["Outcome", "replay"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Callable
@@ -10,10 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from wheeld_client import Timers, connect
-from wheeld_client.replay import FLAT_OUT, running
+from wheeld_client.replay import FLAT_OUT, Outcome, running
 from wheeld_pipeline.errors import PipelineError, UsageError
-from wheeld_pipeline.replay import outcome, source
-from wheeld_pipeline.replay.outcome import Outcome
+from wheeld_pipeline.replay import source
 from wheeld_pipeline.replay.source import Source, parse_speed
 
 _WORKER: Final = "wheeld_pipeline.replay.worker"
@@ -82,21 +80,20 @@ def replay(
         "daemon": str(daemon),
         "runtime_dir": None if runtime_dir is None else os.fspath(runtime_dir),
         "speed": str(speed),
+        "flat_out": factor == FLAT_OUT,
         "payloads": payloads,
+        "seed": 0,
         "worker": worker,
     }
     with tempfile.TemporaryDirectory(prefix="wheeld-replay-") as made:
         directory = Path(made)
         with connect(daemon, worker=worker, runtime_dir=runtime_dir) as timers:
             _check_room(workload, timers, payloads)
-            (directory / "order.json").write_text(json.dumps(order))
-            with running(directory, workers, _WORKER, PipelineError) as crew:
+            with running(directory, workers, _WORKER, order, PipelineError) as crew:
                 crew.wait_ready()
                 crew.go(timers.now_ns() + HEAD_START_NS)
                 crew.wait_done(tell)
-            paths = [directory / f"worker-{index}.json" for index in range(workers)]
-            accounts = [json.loads(path.read_text()) for path in paths]
-    return outcome.add_up(accounts, workload.rows, _asked(workload, factor))
+            return crew.outcome(workload.rows, _asked(workload, factor))
 
 
 def _asked(workload: Source, speed: float) -> float | None:
