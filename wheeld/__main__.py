@@ -40,7 +40,6 @@ def main() -> None:
 
 
 def _private_daemon() -> Callable[[], None]:
-    """Run an embedded daemon, which does not load the command line."""
     from wheeld.supervisor import launch  # loads numpy
 
     return launch.main

@@ -58,7 +58,6 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """The server's process id."""
         return self._process.pid
 
     def embedded(
@@ -157,15 +156,12 @@ class DaemonProcess:
         return self.returncode
 
     def terminate(self) -> None:
-        """SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def send_signal(self, number: int) -> None:
-        """Send a signal; does nothing once its end was waited for."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)

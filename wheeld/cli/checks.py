@@ -85,8 +85,6 @@ def doctor(
 
 
 class _Progress:
-    """A bar on stderr, for people at a terminal."""
-
     def __enter__(self) -> Callable[[str, int, int], None]:
         from rich.console import Console
         from rich.progress import Progress

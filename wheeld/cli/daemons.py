@@ -43,7 +43,6 @@ def _may_serve(directory: Path) -> bool:
 
 
 def _one(directory: Path) -> dict[str, Any]:
-    """The entry of one daemon."""
     known = {"name": directory.name, "directory": str(directory), "trouble": None}
     try:
         if not os.access(directory, os.X_OK):

@@ -8,7 +8,6 @@ from wheeld_core.units import duration, mebibytes, readable_bytes
 
 
 def status_text(status: dict[str, Any]) -> str:
-    """A daemon's status, for people."""
     counters, most = status["counters"], status["max_per_worker"]
     lines = [
         f"{status['name']}  pid {status['pid']}, clock pid {status['clock_pid']}"
@@ -71,7 +70,6 @@ def _percentiles(found: dict[str, Any]) -> str:
 
 
 def _trace_lines(trace: dict[str, Any]) -> list[str]:
-    """The state of the trace, in two lines or three."""
     recorder = f"recorder pid {trace['recorder_pid']}" if trace["recorder_pid"] else "NO RECORDER"
     lines = [
         f"  trace       {trace['directory']}",
@@ -97,7 +95,6 @@ def purgatory_text(purgatory: dict[str, Any]) -> str:
 
 
 def pool_text(pool: dict[str, Any]) -> str:
-    """One pool in one line."""
     text = f"{pool['name']:<28} {readable_bytes(pool['used'])} of {readable_bytes(pool['size'])}"
     text += " strictly" if pool["strict"] else ""
     text += f"  depleted {pool['depleted_percent']:.1f} %"

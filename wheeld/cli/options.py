@@ -66,7 +66,6 @@ def with_bare(bare: Mapping[str, str]) -> type[TyperCommand]:
 
     class Command(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            """Gives them their value."""
             found = []
             for word, following in itertools.zip_longest(args, args[1:], fillvalue="-"):
                 found += [word]

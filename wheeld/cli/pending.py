@@ -39,13 +39,8 @@ class TimerFilter:
     """At most so many, soonest first; 0: all."""
 
     def apply(self, found: PendingTimers) -> npt.NDArray[np.void]:
-        """Those of them, soonest first.
-
-        Raises
-        ------
-        ValueError
-            There is no worker, or no receiver, of that name.
-        """
+        """Those of them, soonest first. `ValueError`: there is no worker, or no receiver, of that
+        name."""
         timers = found.timers
         wanted = np.ones(len(timers), bool)
         if self.worker is not None:
@@ -106,7 +101,6 @@ def _describe(timer: np.void, found: PendingTimers, payloads: bool) -> dict[str,
 
 
 def _text(content: bytes) -> str | None:
-    """Decode bytes that are readable text."""
     try:
         text = content.decode()
     except UnicodeDecodeError:
@@ -115,7 +109,6 @@ def _text(content: bytes) -> str | None:
 
 
 def print_timers(timers: list[dict[str, Any]], format: str, payloads: bool = False) -> None:
-    """Print what `pending_timers` returned."""
     columns = [*COLUMNS, *(["payload", "payload_hex"] if payloads else [])]
     if format == "json":
         print(json.dumps(timers, indent=1))

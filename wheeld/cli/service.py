@@ -36,8 +36,6 @@ _HIDDEN: Final = ("home", "root", "run/user", "tmp", "var/tmp")
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """A file of the service."""
-
     path: Path
     text: str
     is_users: bool = False
@@ -55,8 +53,6 @@ class PlannedFile:
 
 @dataclass(frozen=True)
 class Installation:
-    """What an installation does."""
-
     files: tuple[PlannedFile, ...]
     commands: tuple[str, ...]
     """For the user to run after the files were written."""
@@ -65,6 +61,9 @@ class Installation:
 
 def plan(name: str, program: str, *, for_user: bool, root: Path = Path("/")) -> Installation:
     """The plan for running the daemon `name` as a service.
+
+    `WheelError`: the name is not allowed in the name of a unit, or the unit could not see the
+    program.
 
     Parameters
     ----------
@@ -76,11 +75,6 @@ def plan(name: str, program: str, *, for_user: bool, root: Path = Path("/")) -> 
         A service of the calling user, instead of a system service.
     root : Path
         The root directory, if not `/`, for an image or a test.
-
-    Raises
-    ------
-    WheelError
-        The name is not allowed in the name of a unit, or the unit could not see the program.
     """
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
         raise UsageError(

@@ -49,7 +49,6 @@ def wheeld(
 
 
 def _parameter(option: Option) -> inspect.Parameter:
-    """An option as a parameter of a command."""
     declared = typer.Option(
         option.flag,
         help=option.help + (" SIGHUP reloads it." if option.live else ""),

@@ -188,7 +188,6 @@ def _line(*pieces: tuple[str, str]) -> Text:
 
 
 def _named(title: str, pairs: Iterable[tuple[str, str]], *more: tuple[str, str]) -> Text:
-    """A line of names with their values."""
     each = (p for name, value in pairs for p in (("dim", f"{name} "), ("bold", f"{value}  ")))
     return _line(("", f"{title:<11}"), *each, *more)
 
@@ -310,15 +309,7 @@ def _key(fd: int | None, seconds: float) -> str:
 
 
 def watch(read: Callable[[], dict[str, Any]], seconds: float, sort: str, console: Console) -> None:
-    """Show the screen until q or Ctrl-C; if the daemon goes away, wait for it.
-
-    Parameters
-    ----------
-    read : callable
-        Returns the status, or raises WheelError or OSError.
-    seconds : float
-        Time between two readings.
-    """
+    """Show the screen until q or Ctrl-C; if the daemon goes away, wait for it."""
     found, notice = once(read, min(seconds, 0.2)), ""
     last = look(read)
     with _keyboard() as keyboard, Live(console=console, screen=True, auto_refresh=False) as live:

@@ -175,13 +175,8 @@ class ClockGuard(ChildGuard):
         return now - wakes_by < within * 1e9
 
     async def start(self) -> None:
-        """Start the first clock; returns when it drives the wheel.
-
-        Raises
-        ------
-        WheelError
-            None can be started.
-        """
+        """Start the first clock; returns when it drives the wheel. `WheelError`: none can be
+        started."""
         self._start_keeping()
         assert self._keeping is not None
         running = asyncio.create_task(self._running.wait())
@@ -268,7 +263,6 @@ class ClockGuard(ChildGuard):
         raise TimeoutError("no sign of life")
 
     async def _begin(self, ready: Message) -> None:
-        """It drives the wheel, or says why it cannot."""
         if "failed" in ready:
             self.locked_out = ready["locked_out"]
             raise ClockRefused(ready["failed"])
@@ -314,13 +308,7 @@ class ClockGuard(ChildGuard):
     # -- orders ---------------------------------------------------------------------------------
 
     async def ask(self, op: Order, answer: Notice, key: int, **fields: object) -> Message:
-        """Send an order until a clock has answered it.
-
-        Raises
-        ------
-        ClockGone
-            The daemon stops.
-        """
+        """Send an order until a clock has answered it. `ClockGone`: the daemon stops."""
         while True:
             await self._running.wait()
             if self._stopping:

@@ -10,12 +10,7 @@ DEFAULT: Final = "127.0.0.1:9464"
 
 def parse(text: str) -> tuple[str, int]:
     """Host and port of `127.0.0.1:9464`, `localhost:9464` or `[::1]:9464`; port 0: any free one.
-
-    Raises
-    ------
-    ValueError
-        It is not an address.
-    """
+    `ValueError`: it is not an address."""
     host, colon, port = text.rpartition(":")
     in_brackets = host.startswith("[") and host.endswith("]")
     host = host[1:-1] if in_brackets else host

@@ -117,13 +117,7 @@ class Option:
 
     def read(self, value: Any) -> Any:
         """The field's value, converted from that of any source, including the strings of the
-        environment.
-
-        Raises
-        ------
-        ValueError
-            It is of another type; the message says what was expected.
-        """
+        environment. `ValueError`: it is of another type; the message says what was expected."""
         if self.kind == "pools":
             return _strings(value.split(";") if isinstance(value, str) else value)
         if self.kind == "switch" and isinstance(value, str):
@@ -142,13 +136,8 @@ class Option:
         return value
 
     def check(self, value: Any) -> None:
-        """Raise unless this value of the field is allowed.
-
-        Raises
-        ------
-        ValueError
-            It is not; the message says what was expected, and for example what.
-        """
+        """Raise unless this value of the field is allowed. `ValueError`: it is not; the message
+        says what was expected, and for example what."""
         if self.kind in _RULES:
             _RULES[self.kind](value)
         elif not self._is_allowed(value):

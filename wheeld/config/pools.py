@@ -33,13 +33,8 @@ class Pool(NamedTuple):
 
 
 def parse(texts: Iterable[str]) -> list[Pool]:
-    """The pools of a configuration, in its order.
-
-    Raises
-    ------
-    ValueError
-        A string is malformed, a name occurs twice, or there are too many.
-    """
+    """The pools of a configuration, in its order. `ValueError`: a string is malformed, a name
+    occurs twice, or there are too many."""
     pools = [_parse(text) for text in texts]
     if len(pools) > _native.POOLS:
         raise ValueError(f"{len(pools)} pools: expected at most {_native.POOLS}")
@@ -77,7 +72,6 @@ def _parse(text: str) -> Pool:
 
 
 def _size(text: str, what: str, given: str, most: int) -> int:
-    """A number of bytes from 1 to `most`."""
     try:
         found = parse_bytes(given)
     except ValueError as error:

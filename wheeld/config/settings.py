@@ -380,7 +380,6 @@ class _Sources:
 
 
 def _like(key: str) -> str:
-    """A suggestion for an unknown key."""
     import difflib
 
     close = difflib.get_close_matches(key, OPTIONS, 1)
@@ -395,17 +394,14 @@ def _line_of(key: str, text: str) -> str:
 def load(given: dict[str, Any], file: Path | None = None) -> Config:
     """The configuration from all sources.
 
+    `ConfigError`: a key is unknown or a value is wrong.
+
     Parameters
     ----------
     given : dict
         What the caller gave itself; None stands for not given.
     file : Path, optional
         A TOML file; default: /etc/wheeld/<name>.toml if it exists.
-
-    Raises
-    ------
-    ConfigError
-        A key is unknown or a value is wrong.
     """
     sources = _Sources()
     name = given.get("name")

@@ -67,8 +67,6 @@ class ObservedWorker:
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock process."""
-
     pid: int
     process: ProcStat
     trouble: str | None
@@ -81,8 +79,6 @@ class Clock:
 
 @dataclass(frozen=True)
 class Vitals:
-    """All that the checks need."""
-
     capacity: int
     """As `wheeld status` says it: without the slabs that workers have besides."""
     held: int
@@ -96,7 +92,6 @@ class Vitals:
 
 
 def process(proc: Path, pid: int) -> ProcStat:
-    """What /proc says of a process."""
     try:
         fields = stat_fields(proc / str(pid))
         return ProcStat(fields[0], int(fields[19]))

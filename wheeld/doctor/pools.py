@@ -21,8 +21,6 @@ NEARLY_ALL = 0.9
 
 @dataclass(frozen=True)
 class PoolVitals:
-    """One pool."""
-
     name: str
     size: int
     used: int

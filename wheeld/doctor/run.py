@@ -41,14 +41,11 @@ class Host:
 
     @property
     def proc(self) -> Path:
-        """What is /proc here."""
         return self.root / "proc"
 
 
 @dataclass
 class Diagnosis:
-    """All findings."""
-
     name: str
     directory: str | None
     findings: list[Finding]
@@ -60,7 +57,6 @@ class Diagnosis:
         return f"{self.name}: " + (self.directory or "not running; machine checks only")
 
     def summary(self) -> str:
-        """One line under the table."""
         parts = []
         for status in ("failure", "warning", "note"):
             names = [finding.name for finding in self.findings if finding.status == status]
@@ -69,7 +65,6 @@ class Diagnosis:
         return f"{self.name}: {'; '.join(parts) or 'all well'} ({len(self.findings)} checks)"
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "name": self.name,
             "directory": self.directory,
@@ -87,6 +82,9 @@ def run(
 ) -> Diagnosis:
     """Look at the machine, and at the daemon if there is one.
 
+    `ConfigError`: the configuration is wrong: the daemon cannot be compared with it.
+    `PermissionError`: that daemon runs as another user.
+
     Parameters
     ----------
     name : str
@@ -95,13 +93,6 @@ def run(
         Directory that holds the runtime directory; default: the usual places.
     config : Path, optional
         The daemon's TOML file; default: /etc/wheeld/<name>.toml if it exists.
-
-    Raises
-    ------
-    ConfigError
-        The configuration is wrong: the daemon cannot be compared with it.
-    PermissionError
-        That daemon runs as another user.
     """
     host = host or Host()
     if "/" in name:

@@ -124,7 +124,6 @@ class RingCopy(NamedTuple):
     entries: Array
 
     def used(self) -> int:
-        """Entries that are in it."""
         return (self.tail - self.head) & MASK64
 
 
@@ -280,14 +279,12 @@ class WheelImage:
         return of_slots(slots, keys, lambda i: self.name(int(slots[i])) + say(int(slots[i])))
 
     def worker(self, row: int) -> str:
-        """Describe a worker: name and row."""
         if not 0 <= row < self.max_workers:
             return f"row {row}"
         name = bytes(self.rows["name"][row]).decode(errors="replace")
         return f"{name} (row {row})" if name else f"row {row}"
 
     def name(self, slot: int) -> str:
-        """Describe a slot: index, id, owner."""
         row = int(self.owner_row[slot])
         owner = "nobody" if self.unowned[slot] or self.loose[slot] else self.worker(row)
         return f"slot {slot}, id {int(self.ids[slot])}, owner {owner}: "

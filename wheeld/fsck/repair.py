@@ -22,14 +22,8 @@ from wheeld_core.views import RegistryView
 
 
 def repair(daemon: DaemonMemory) -> None:
-    """Recover the wheel of a daemon that does not run.
-
-    Raises
-    ------
-    WheelError
-        A daemon or a clock runs; or the segments' headers are damaged, so that nothing in them can
-        be trusted.
-    """
+    """Recover the wheel of a daemon that does not run. `WheelError`: a daemon or a clock runs; or
+    the segments' headers are damaged, so that nothing in them can be trusted."""
     with _no_daemon(daemon.directory):
         faults = daemon.headers()
         memories = daemon.memories()

@@ -65,8 +65,6 @@ class MemorySource(Protocol):
 
 @dataclass
 class Example:
-    """One finding."""
-
     text: str
     slot: int | None = None
     id: int | None = None
@@ -87,8 +85,6 @@ class CheckResult:
 
 @dataclass
 class Findings:
-    """What fsck found."""
-
     name: str
     directory: str
     live: bool
@@ -111,7 +107,6 @@ class Findings:
         return f"wheel of {self.name} ({how})"
 
     def summary(self) -> str:
-        """One line under the table."""
         text = f"{self.name}: {'repaired, ' if self.repaired else ''}"
         text += f"{'live' if self.live else 'exact'}, {self.looks} look{'s' * (self.looks > 1)}, "
         text += f"{self.seconds:.2f} s: "
@@ -148,6 +143,9 @@ def run(
 ) -> Findings:
     """Check, and perhaps repair, the wheel of a daemon.
 
+    `WheelError`, `OSError`: it could not be checked, or not be repaired; the message says what to
+    do.
+
     Parameters
     ----------
     name : str
@@ -158,11 +156,6 @@ def run(
         Rebuild the wheel with the native recovery; only when no daemon and no clock run.
     progress : callable
         Called with what is being done, steps done, steps in all.
-
-    Raises
-    ------
-    WheelError, OSError
-        It could not be checked, or not be repaired; the message says what to do.
     """
     directory = find(name, runtime_dir)
     daemon = DaemonMemory(directory)

@@ -105,7 +105,6 @@ def pools(s: WheelImage) -> list[Damage]:
 
 
 def _of_pool(s: WheelImage, pool: int) -> Iterator[str]:
-    """What is wrong with a pool's own words."""
     view, fields = s.pools, s.pools.pools[pool]
     used, out = int(view.used()[pool]), view.out()[pool, :-1]
     row, change, made = _being_returned(view, pool)

@@ -15,8 +15,6 @@ NS: Final = 1e-9
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric."""
-
     name: str
     kind: str
     """gauge, counter or histogram."""

@@ -22,13 +22,8 @@ START_SECONDS: Final = 30.0
 
 
 def check_installed() -> None:
-    """Check that the library of the exporter is installed, without loading it.
-
-    Raises
-    ------
-    WheelError
-        It is not installed.
-    """
+    """Check that the library of the exporter is installed, without loading it. `WheelError`: it is
+    not installed."""
     if importlib.util.find_spec("prometheus_client") is None:
         raise WheelError(
             "--metrics needs prometheus-client, which is not installed: "
@@ -37,18 +32,8 @@ def check_installed() -> None:
 
 
 class ExporterGuard(ChildGuard):
-    """One running exporter at a time; none without --metrics.
-
-    Parameters
-    ----------
-    resources : Resources
-        Whose runtime directory has the control socket.
-
-    Raises
-    ------
-    WheelError
-        What it needs is not installed.
-    """
+    """One running exporter at a time; none without --metrics. `WheelError`: what it needs is not
+    installed."""
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(EXPORTER)
@@ -75,13 +60,8 @@ class ExporterGuard(ChildGuard):
             self._start_keeping()
 
     async def started(self) -> None:
-        """Wait for the first exporter.
-
-        Raises
-        ------
-        WheelError
-            Why it does not serve: nobody relies on this daemon yet.
-        """
+        """Wait for the first exporter. `WheelError`: why it does not serve: nobody relies on this
+        daemon yet."""
         if self._keeping is None:
             return
         try:
@@ -93,7 +73,6 @@ class ExporterGuard(ChildGuard):
             raise WheelError(f"--metrics {self._trouble}")
 
     async def stop(self) -> None:
-        """End it."""
         self._stopping = True
         await self._end_keeping()
 

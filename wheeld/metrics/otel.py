@@ -57,7 +57,6 @@ class _Reading:
         self._found: Status | None = None
 
     def get(self) -> Status | None:
-        """That of this collection."""
         if not self._known:
             try:
                 self._found = self._read()
@@ -67,11 +66,9 @@ class _Reading:
         return self._found
 
     def forget(self) -> None:
-        """The next collection reads anew."""
         self._known = False
 
     def observe(self, metric: Metric, options: CallbackOptions) -> Iterator[Observation]:
-        """What an instrument observes."""
         status = self.get()
         for labels, found in values(metric, status) if status is not None else ():
             yield Observation(_scaled(found, metric), _attributes(metric, labels))
@@ -100,7 +97,6 @@ class _WithHistograms(MetricExporter):
     def export(
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
     ) -> MetricExportResult:
-        """Export one collection."""
         status = self._reading.get()
         self._reading.forget()
         if status is not None:
@@ -193,6 +189,8 @@ def _exporter(endpoint: str | None) -> MetricExporter:
 class Export:
     """Exports a daemon's metrics again and again, from its start to `close`.
 
+    `WheelError`, `ValueError`: the environment asks for an unknown protocol.
+
     Parameters
     ----------
     daemon : str
@@ -201,11 +199,6 @@ class Export:
         As in `prometheus.DaemonCollector`.
     endpoint : str, optional
         Base URL of the receiver, such as http://127.0.0.1:4318; default: the environment's.
-
-    Raises
-    ------
-    WheelError, ValueError
-        The environment asks for an unknown protocol.
     """
 
     def __init__(self, daemon: str, read: Callable[[], Status], endpoint: str | None) -> None:
@@ -225,5 +218,4 @@ class Export:
         return self._exporter.result is MetricExportResult.SUCCESS
 
     def close(self) -> None:
-        """Export once more, and end."""
         self._provider.shutdown()

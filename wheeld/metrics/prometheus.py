@@ -14,7 +14,6 @@ from wheeld.metrics.declarations import METRICS, UP, Metric, classic_buckets, va
 
 
 def family(metric: Metric, status: dict[str, Any]) -> Family:
-    """One metric of a daemon, with all its labels."""
     labels = [metric.label] if metric.label else []
     if metric.kind == "histogram":
         times = HistogramMetricFamily(metric.name, metric.help, labels=labels)
@@ -39,7 +38,6 @@ class DaemonCollector(Collector):
         self._status = status
 
     def collect(self) -> Iterator[Family]:
-        """All of them."""
         up = GaugeMetricFamily(UP.name, UP.help)
         up.add_metric([], float(self._status is not None))
         yield up

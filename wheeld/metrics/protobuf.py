@@ -35,7 +35,6 @@ def exposition(status: dict[str, Any] | None) -> bytes:
 
 
 def _family(metric: Metric, found: Iterable[tuple[list[str], Any]]) -> bytes:
-    """One MetricFamily."""
     parts = [_text(1, metric.name), _text(2, metric.help), _number(3, _TYPES[metric.kind])]
     for labels, value in found:
         pairs = b"".join(

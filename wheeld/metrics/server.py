@@ -100,7 +100,6 @@ class _Server:
         self._room.set()
 
     async def _converse(self, end: socket.socket, peer: str) -> None:
-        """One request and its answer."""
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
@@ -120,7 +119,6 @@ class _Server:
                     await loop.sock_sendall(end, answer)
 
     async def _request(self, end: socket.socket) -> bytes:
-        """Request line and headers."""
         loop, found = asyncio.get_running_loop(), b""
         while not _END.search(found):
             if len(found) >= MOST_REQUEST:
@@ -185,7 +183,6 @@ def _text_format(accept: str) -> str:
 
 
 def _encoded(status: Status | None, kind: str, zipped: bool) -> bytes:
-    """The whole answer."""
     if kind == "protobuf":
         content_type, body = protobuf.CONTENT_TYPE, protobuf.exposition(status)
     else:
@@ -223,6 +220,8 @@ def wants_protobuf(accept: str) -> bool:
 def serve(read: Callable[[], Status], listen: str) -> Iterator[str]:
     """Serve the metrics for the block.
 
+    `ValueError`: `listen` is not an address. `WheelError`: it cannot be listened on.
+
     Parameters
     ----------
     read : callable
@@ -235,13 +234,6 @@ def serve(read: Callable[[], Status], listen: str) -> Iterator[str]:
     ------
     str
         The address, with the port.
-
-    Raises
-    ------
-    ValueError
-        `listen` is not an address.
-    WheelError
-        It cannot be listened on.
     """
     host, port = addresses.parse(listen)
     try:

@@ -55,7 +55,6 @@ class SupervisorChannel:
         return b"\n" in self._rest or bool(self._poll.poll(math.ceil(1000 * seconds)))
 
     def receive(self) -> Message | None:
-        """The next message, waited for; None: the supervisor is gone."""
         while b"\n" not in self._rest:
             part = self._socket.recv(65536)
             if not part:

@@ -27,15 +27,12 @@ HEALTHY_SECONDS: Final = 30.0
 class Child:
     """One child process, started by the constructor, which is called from a running event loop.
 
+    `OSError`: no process or descriptor can be had; nothing is left behind.
+
     Parameters
     ----------
     module : str
         Run as `python -m MODULE <fd>`; `wheeld.processes.child_main` is the other end.
-
-    Raises
-    ------
-    OSError
-        No process or descriptor can be had; nothing is left behind.
 
     Attributes
     ----------
@@ -126,11 +123,6 @@ class Child:
 class ChildGuard:
     """Keeps one child process running: when it ends, the next one starts after a pause.
 
-    Parameters
-    ----------
-    module : str
-        The child's module.
-
     Attributes
     ----------
     restarts : int
@@ -212,7 +204,6 @@ class ChildGuard:
         return None
 
     async def _run(self) -> None:
-        """One child, from its start to its end."""
         self._child = None
         self._child = child = Child(self._module)
         try:

@@ -28,13 +28,8 @@ def take_all() -> None:
 
 
 def claim(max_workers: int) -> None:
-    """As `take_all`, but check that it is enough.
-
-    Raises
-    ------
-    WheelError
-        They are too few for so many workers.
-    """
+    """As `take_all`, but check that it is enough. `WheelError`: they are too few for so many
+    workers."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed(max_workers)
     if hard != resource.RLIM_INFINITY and hard < wanted:

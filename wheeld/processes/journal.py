@@ -101,17 +101,14 @@ class JournalHandler(logging.Handler):
     """Sends messages to the journal without ever blocking: messages that it does not take are
     counted, and the count is sent when it takes some again.
 
+    `WheelError`: no journal listens there.
+
     Parameters
     ----------
     daemon : str
         Its name: the field WHEELD_DAEMON. A message about a worker has WHEELD_WORKER, too.
     path : Path
         The journal's socket.
-
-    Raises
-    ------
-    WheelError
-        No journal listens there.
     """
 
     def __init__(self, daemon: str, path: Path = SOCKET) -> None:
@@ -129,7 +126,6 @@ class JournalHandler(logging.Handler):
             ) from error
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send the message, or count it."""
         try:
             if self._lost:
                 text = f"{self._lost} messages are missing here: the journal did not take them"

@@ -64,13 +64,8 @@ _ahead: dict[str, Spawned] = {}
 
 
 def spawn(module: str) -> Spawned:
-    """Run `python -m MODULE <fd>`, one of those in `OPTIONS`.
-
-    Raises
-    ------
-    OSError
-        There is no room for a process or a descriptor; nothing is left of it.
-    """
+    """Run `python -m MODULE <fd>`, one of those in `OPTIONS`. `OSError`: there is no room for a
+    process or a descriptor; nothing is left of it."""
     ours, theirs = socket.socketpair()
     try:
         with theirs:

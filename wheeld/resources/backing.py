@@ -16,12 +16,7 @@ def back(
     names: Mapping[str, str], memories: Mapping[str, mmap.mmap], config: Config, slabs: int
 ) -> None:
     """Reserve memory for the first `slabs` slabs, except where there is some already.
-
-    Raises
-    ------
-    SegmentError
-        There is not enough memory.
-    """
+    `SegmentError`: there is not enough memory."""
     backed = int(WheelView(memories["wheel"]).header["backed"])
     if slabs <= backed:
         return

@@ -68,13 +68,8 @@ class Handover:
         return [fd for fd in known if fd >= 0]
 
     def execute(self) -> None:
-        """Execute the program and so become the next incarnation.
-
-        Raises
-        ------
-        WheelError
-            The program cannot be executed; the memory stays.
-        """
+        """Execute the program and so become the next incarnation. `WheelError`: the program cannot
+        be executed; the memory stays."""
         for fd in self.descriptors():
             os.set_inheritable(fd, True)
         environment = {**os.environ, VARIABLE: json.dumps(asdict(self))}
@@ -163,13 +158,8 @@ def _ask() -> Mapping[str, Any]:
 
 async def keeps_memory(config: Config) -> bool:
     """Can the installed program continue with this memory? False: it has another layout, and the
-    timers go through a snapshot.
-
-    Raises
-    ------
-    WheelError
-        It would not start, or not with this memory; nothing has been changed yet.
-    """
+    timers go through a snapshot. `WheelError`: it would not start, or not with this memory; nothing
+    has been changed yet."""
     refusal = "not restarted, the running daemon stays: "
     try:
         found = await asyncio.get_running_loop().run_in_executor(None, _ask)
@@ -209,13 +199,7 @@ def _layout(found: Mapping[str, Any]) -> str:
 
 
 class Predecessor:
-    """The previous clock, which drives the wheel until its successor is ready.
-
-    Parameters
-    ----------
-    handover : Handover
-        Where its process id and channel come from.
-    """
+    """The previous clock, which drives the wheel until its successor is ready."""
 
     def __init__(self, handover: Handover) -> None:
         self.ended_ns = handover.ended_ns

@@ -285,12 +285,7 @@ class Resources:
 
     def renew(self, lost: set[str]) -> None:
         """Make the directory again if it was removed or replaced, and the FIFOs of these names.
-
-        Raises
-        ------
-        OSError, WheelError
-            That is not possible now.
-        """
+        `OSError`, `WheelError`: that is not possible now."""
         if not self.leads_here():
             with contextlib.suppress(FileExistsError):
                 self.directory.parent.mkdir(mode=0o755 if self._gid is not None else 0o700)
@@ -360,7 +355,6 @@ class Resources:
         path.chmod(self._mode(mode))
 
     def drop_file(self, file_name: str) -> None:
-        """Remove a file of the runtime directory, if it is there."""
         path = self.directory / file_name
         self._made.pop(file_name, None)
         if self.leads_here():  # else what is there is another's
@@ -548,7 +542,6 @@ class Resources:
 
 
 def remove(path: Path) -> None:
-    """Remove a file if it is there; a directory there is not ours, and stays."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

@@ -29,6 +29,8 @@ def of_trace(spool: Path, name: str, host: str | None = None) -> Path:
 def take(path: Path, option: str, holder: str, inherited: Iterable[int] = ()) -> int:
     """Take a lock for as long as the daemon lives; returns the descriptor that holds it.
 
+    `WheelError`: another daemon holds it; the message names that one.
+
     Parameters
     ----------
     path : Path
@@ -40,11 +42,6 @@ def take(path: Path, option: str, holder: str, inherited: Iterable[int] = ()) ->
     inherited : iterable of int
         Locks that this process held before it executed the program anew; a match is used, and the
         others are left alone.
-
-    Raises
-    ------
-    WheelError
-        Another daemon holds it; the message names that one.
     """
     while True:
         fd = os.open(path, _FLAGS, 0o600)

@@ -58,15 +58,9 @@ _SEGMENT: Final = re.compile(
 
 
 def find(name: str, runtime_dir: Path | None = None) -> Path:
-    """The runtime directory of a daemon, running or dead.
-
-    Raises
-    ------
-    DaemonNotRunning
-        There is none; the message names the directories that were searched.
-    PermissionError
-        It belongs to a user that is not trusted (`wheeld_core.trust`).
-    """
+    """The runtime directory of a daemon, running or dead. `DaemonNotRunning`: there is none; the
+    message names the directories that were searched. `PermissionError`: it belongs to a user that
+    is not trusted (`wheeld_core.trust`)."""
     for candidate in runtime.candidates(name, runtime_dir):
         if (candidate / runtime.DAEMON_FILE).exists():
             trust.check(candidate)
@@ -75,17 +69,9 @@ def find(name: str, runtime_dir: Path | None = None) -> Path:
 
 
 def read_facts(directory: Path) -> control.Message:
-    """The contents of a directory's daemon.json.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is none.
-    ValueError
-        It is not a JSON object, or other users may have written it.
-    WheelError
-        It is not a regular file of the directory's owner.
-    """
+    """The contents of a directory's daemon.json. `FileNotFoundError`: there is none. `ValueError`:
+    it is not a JSON object, or other users may have written it. `WheelError`: it is not a regular
+    file of the directory's owner."""
     path = directory / runtime.DAEMON_FILE
     try:
         fd = os.open(path, _READ)
@@ -407,14 +393,8 @@ class DaemonMemory:
 
     def headers(self) -> list[str]:
         """Check the files and headers of all segments, and map the base ones that are intact.
-
-        Raises
-        ------
-        LayoutMismatch
-            All of them were made by another version.
-        WheelError
-            None of them is there.
-        """
+        `LayoutMismatch`: all of them were made by another version. `WheelError`: none of them is
+        there."""
         texts: list[str] = []
         heads = {kind: self._head(self.prefix + kind, KINDS[kind], texts) for kind in KINDS}
         if not any(head is not None for head in heads.values()):

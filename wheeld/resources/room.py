@@ -59,6 +59,9 @@ def check(
 ) -> None:
     """Check the state directory and the memory limit.
 
+    `WheelError`: the daemon could not run, or could not take its snapshots; the message says what
+    is missing.
+
     Parameters
     ----------
     config : Config
@@ -67,11 +70,6 @@ def check(
         It takes over live memory: shortages are only logged then.
     subject, groups : Path
         The /proc/PID whose limits apply, and the root of the control groups.
-
-    Raises
-    ------
-    WheelError
-        The daemon could not run, or could not take its snapshots; the message says what is missing.
     """
     for fault in _faults(config, subject, groups):
         if not over_living:

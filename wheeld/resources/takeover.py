@@ -98,13 +98,7 @@ def _refuse_held(pid: int, directory: Path, name: str) -> NoReturn:
 
 def _stray(directory: Path, name: str) -> str | None:
     """The prefix of live segments that were made for this directory and have no supervisor; of
-    several, the ones used last.
-
-    Raises
-    ------
-    WheelError
-        Some have one, which lost this directory.
-    """
+    several, the ones used last. `WheelError`: some have one, which lost this directory."""
     stem, shm, found = segment_stem(directory, name), Path(segments.SHM_DIRECTORY), dict[str, int]()
     for group in remains.groups(shm, os.getuid()):
         if group.name != name or not group.prefix.startswith(stem):
@@ -289,6 +283,11 @@ def take_over(
     """Map the live segments of this directory's last daemon; returns them with their fixed
     contents, or None if there are none.
 
+    `WheelError`: a living supervisor has them; they hold another wheel than `wanted`; they were
+    left on purpose and have another layout; they have live workers in a PID namespace that this
+    start cannot see; or workers have damaged them beyond repair. The message says which, and what
+    to do.
+
     Parameters
     ----------
     directory : Path
@@ -303,14 +302,6 @@ def take_over(
         Discard them.
     restores : bool
         The pending timers can come from the last snapshot, if it contains all of them.
-
-    Raises
-    ------
-    WheelError
-        A living supervisor has them; they hold another wheel than `wanted`; they were left on
-        purpose and have another layout; they have live workers in a PID namespace that this start
-        cannot see; or workers have damaged them beyond repair. The message says which, and what to
-        do.
     """
     facts = _facts(directory)
     prefix = _left_prefix(directory, name, facts)

@@ -14,13 +14,7 @@ SPOOL_FOLDER: Final = "_spool"
 
 
 def check_pyarrow() -> None:
-    """Check that pyarrow is installed, without loading it.
-
-    Raises
-    ------
-    WheelError
-        It is not installed.
-    """
+    """Check that pyarrow is installed, without loading it. `WheelError`: it is not installed."""
     if importlib.util.find_spec("pyarrow") is None:
         raise WheelError(
             "--trace needs pyarrow, which is not installed: "
@@ -30,13 +24,8 @@ def check_pyarrow() -> None:
 
 def prepare(given: str | os.PathLike[str]) -> Path:
     """Make the directory of a trace, or check an existing one; returns its absolute path.
-
-    Raises
-    ------
-    WheelError
-        It cannot be made, is no directory, cannot be written to, or is another user's, or others
-        may write to it.
-    """
+    `WheelError`: it cannot be made, is no directory, cannot be written to, or is another user's, or
+    others may write to it."""
     directory = Path(given).absolute()
     spool = directory / SPOOL_FOLDER
     try:

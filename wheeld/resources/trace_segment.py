@@ -90,13 +90,8 @@ def of_dead(name: str | None, wheel: mmap.mmap) -> mmap.mmap | None:
 
 
 def find(name: str | None, wheel: mmap.mmap, config: Config) -> mmap.mmap | None:
-    """The trace segment that a killed daemon left, if it is wanted and intact.
-
-    Raises
-    ------
-    WheelError
-        Its ring has another size than is wanted.
-    """
+    """The trace segment that a killed daemon left, if it is wanted and intact. `WheelError`: its
+    ring has another size than is wanted."""
     if (memory := of_dead(name, wheel)) is None:
         return None
     view = TraceView(memory)

@@ -47,13 +47,8 @@ def path_of(state_dir: str | os.PathLike[str], name: str) -> Path:
 
 
 def make_directory(state_dir: str | os.PathLike[str]) -> Path:
-    """Make the directory for snapshots, 0700, or check the one that is there.
-
-    Raises
-    ------
-    WheelError
-        It cannot be made, belongs to another user, or other users may write to it or to its parent.
-    """
+    """Make the directory for snapshots, 0700, or check the one that is there. `WheelError`: it
+    cannot be made, belongs to another user, or other users may write to it or to its parent."""
     try:
         return trust.own_directory(Path(state_dir), 0o700)
     except OSError as error:
@@ -69,10 +64,7 @@ def write(path: Path, snapshot: Snapshot) -> int:
     Made to be run in a thread: its long steps release the GIL. Two writers in one process take
     turns, but the caller sees to it that the later one has the later snapshot.
 
-    Raises
-    ------
-    SnapshotError
-        A system error (no space, read-only, ...); the file at `path` is unchanged.
+    `SnapshotError`: a system error (no space, read-only, ...); the file at `path` is unchanged.
     """
     fresh = path.with_name(path.name + ".new")
     with _writing:
@@ -151,17 +143,9 @@ def _header(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def read(path: Path) -> Snapshot:
-    """Read and check the snapshot at `path`.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is none.
-    SnapshotError
-        It is not a whole, unchanged snapshot of this format, or not a regular file of ours.
-    WheelError
-        It cannot be read; it may be intact, so do not set it aside.
-    """
+    """Read and check the snapshot at `path`. `FileNotFoundError`: there is none. `SnapshotError`:
+    it is not a whole, unchanged snapshot of this format, or not a regular file of ours.
+    `WheelError`: it cannot be read; it may be intact, so do not set it aside."""
     content = _content(path)
     if content[: len(MAGIC)] != MAGIC[: len(content)]:
         raise SnapshotError(f"{path} is not a wheeld snapshot: wrong magic number")

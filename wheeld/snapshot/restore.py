@@ -73,6 +73,8 @@ def plan_restore(
 ) -> Restoration:
     """When each timer of a snapshot is due, and which are dropped.
 
+    `WheelError`: the snapshot does not fit; the message says what to start the daemon with.
+
     Parameters
     ----------
     now : Clocks
@@ -85,11 +87,6 @@ def plan_restore(
     misfire : str
         What fell due after the snapshot and not later than now: "fire" it at once, or "skip" it.
         What was due at the snapshot already is owed in any case.
-
-    Raises
-    ------
-    WheelError
-        The snapshot does not fit; the message says what to start the daemon with.
     """
     timers = snapshot.timers.copy()
     then = snapshot.clocks
@@ -176,6 +173,8 @@ def apply(
     Slots of the claimed slabs that hold no timer are written as cancelled ones, so that the first
     clock gives them to their owner. All other generations go on, too, so that ids stay unique.
 
+    `WheelError`: the segment is in use, or an owner has no row. Nothing is written then.
+
     Parameters
     ----------
     rows : mapping
@@ -183,11 +182,6 @@ def apply(
         gone: the owner gets what was for it.
     groups : mapping, optional
         Name -> index, for `plan.groups`.
-
-    Raises
-    ------
-    WheelError
-        The segment is in use, or an owner has no row. Nothing is written then.
     """
     names, timers = plan.snapshot.names, plan.timers
     if slots.states.any() or slots.owners.any():

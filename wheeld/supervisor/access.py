@@ -43,10 +43,7 @@ class Caller(NamedTuple):
         The kernel has a handle of it since it connected. Before Linux 6.5 that cannot be had: then
         user and start time are compared with those at the accept.
 
-        Raises
-        ------
-        WheelError
-            It has ended, and its number may be another process's.
+        `WheelError`: it has ended, and its number may be another process's.
         """
         found: int | None
         try:

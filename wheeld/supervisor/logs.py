@@ -35,22 +35,7 @@ _relays: list[_StderrRelay] = []
 
 
 def set_up(level: str, form: str, daemon: str) -> None:
-    """Set up logging in this process.
-
-    Parameters
-    ----------
-    level : str
-        The least level that is logged: debug, info, warning or error.
-    form : str
-        text, json or journald.
-    daemon : str
-        Its name, for fields.
-
-    Raises
-    ------
-    WheelError
-        `form` is journald and there is no journal.
-    """
+    """Set up logging in this process. `WheelError`: `form` is journald and there is no journal."""
     handler: logging.Handler
     if form == "journald":
         handler = journal.JournalHandler(daemon)
@@ -83,13 +68,7 @@ class Formatter(logging.Formatter):
 
 class JsonFormatter(logging.Formatter):
     """One message is one JSON object in one line: `time` (UTC), `level`, `daemon`, `pid`,
-    `message`, `worker` if it is about one, and `exception` if there is one.
-
-    Parameters
-    ----------
-    daemon : str
-        Its name.
-    """
+    `message`, `worker` if it is about one, and `exception` if there is one."""
 
     def __init__(self, daemon: str) -> None:
         super().__init__()
@@ -132,7 +111,6 @@ class _Handler(logging.Handler):
         self._lost = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the message, or count it."""
         try:
             if self._lost:
                 said = f"{self._lost} messages are missing here: the buffer was full"

@@ -138,13 +138,8 @@ class Supervisor:
         self.stopping.set()
 
     async def run(self) -> None:
-        """Serve until a signal, `wheeld stop`, or the parent's death; then clean up.
-
-        Raises
-        ------
-        WheelError
-            Why it ended, if not by request. Memory that another daemon can take over is left then.
-        """
+        """Serve until a signal, `wheeld stop`, or the parent's death; then clean up. `WheelError`:
+        why it ended, if not by request. Memory that another daemon can take over is left then."""
         keep = functools.partial(self.stop, StopMode.KEEP)
         signals.handle(asyncio.get_running_loop(), self.stopping.set, keep, self._reload)
         tasks: list[asyncio.Task[None]] = []

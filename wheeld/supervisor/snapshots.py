@@ -31,17 +31,7 @@ _RECLAIMED = np.uint64(packing.completion(packing.Stage.RECLAIMED, 0, 0))
 
 
 class Snapshots:
-    """Writes and restores the snapshot of one daemon; does nothing without --state-dir.
-
-    Parameters
-    ----------
-    resources : Resources
-        The wheel that is saved or restored.
-    workers : Workers
-        The owners of the timers.
-    fresh : bool
-        Do not restore.
-    """
+    """Writes and restores the snapshot of one daemon; does nothing without --state-dir."""
 
     def __init__(self, resources: Resources, workers: Workers, fresh: bool = False) -> None:
         self._resources = resources
@@ -71,10 +61,7 @@ class Snapshots:
         Owners get rows under their names, as kept workers. A damaged file is set aside, and the
         daemon starts without it.
 
-        Raises
-        ------
-        WheelError
-            The snapshot is whole but does not fit this configuration.
+        `WheelError`: the snapshot is whole but does not fit this configuration.
         """
         if self._path is None or self._fresh or not self._path.exists():
             return
@@ -140,10 +127,7 @@ class Snapshots:
 
         A daemon that never served leaves a snapshot that it could not restore unchanged.
 
-        Raises
-        ------
-        WheelError
-            It could not be written; the message says what to do.
+        `WheelError`: it could not be written; the message says what to do.
         """
         if self._job is not None:
             await asyncio.gather(self._job, return_exceptions=True)

@@ -34,15 +34,7 @@ OPTIONS: Final = (
 
 
 class WorkerHead:
-    """The header of each worker's segment, which never changes.
-
-    Parameters
-    ----------
-    wheel : mmap
-        The wheel segment.
-    size : int
-        Bytes of a worker's segment.
-    """
+    """The header of each worker's segment, which never changes."""
 
     def __init__(self, wheel: mmap.mmap, size: int) -> None:
         fields = dtype_of("worker").fields
@@ -68,15 +60,7 @@ class WorkerHead:
 
 
 class SharedHeads:
-    """The fixed contents of the segments that all workers write: their lengths and headers.
-
-    Parameters
-    ----------
-    wheel : mmap
-        The wheel segment.
-    pools : sequence of Pool
-        The memory pools that its daemon has.
-    """
+    """The fixed contents of the segments that all workers write: their lengths and headers."""
 
     def __init__(self, wheel: mmap.mmap, pools: Sequence[Pool]) -> None:
         self.pools = list(pools)
@@ -112,15 +96,13 @@ class SharedHeads:
         """Restore the lengths and headers of the segments of these names. If `watch` or `pools` is
         gone, make a new one.
 
+        `OSError`, `SegmentError`: one is not a segment of this user, or /dev/shm has no room for
+        the lost part.
+
         Returns
         -------
         bool
             Whether a part of `slots` is lost.
-
-        Raises
-        ------
-        OSError, SegmentError
-            One is not a segment of this user, or /dev/shm has no room for the lost part.
         """
         with contextlib.ExitStack() as opened:
             fds: dict[str, int] = {}

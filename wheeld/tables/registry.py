@@ -131,14 +131,8 @@ class Registry:
         The row that had the same name before is taken again if it is free. Without a name it gets
         one made from `pid`.
 
-        Raises
-        ------
-        ValueError
-            The name is empty or too long.
-        NameInUse
-            A worker of that name is connected.
-        WheelError
-            Every row is taken.
+        `ValueError`: the name is empty or too long. `NameInUse`: a worker of that name is
+        connected. `WheelError`: every row is taken.
         """
         chosen = name if name is not None else f"pid-{pid}-{self._incarnations + 1 & 0xFFFF}"
         encoded = self.encode_name(chosen)
@@ -251,12 +245,7 @@ class Registry:
         not even kept ones, that is not among the `targets` of timers that are armed or not
         delivered yet. Without `targets` no number is reused.
 
-        Raises
-        ------
-        ValueError
-            The name is not allowed.
-        WheelError
-            All 64 groups are in use.
+        `ValueError`: the name is not allowed. `WheelError`: all 64 groups are in use.
         """
         encoded = self.encode_group(name)
         known = self.view.group_names()

@@ -171,13 +171,7 @@ def _expected(kind: str, workers: int, pools: int) -> dict[str, int]:
 
 
 def copies(workers: int, watch: mmap.mmap, pools: mmap.mmap) -> tuple[WatchView, PoolsView]:
-    """Views of copies, which cannot change.
-
-    Raises
-    ------
-    WheelError
-        Their headers are damaged.
-    """
+    """Views of copies, which cannot change. `WheelError`: their headers are damaged."""
     copied = bytes(watch), bytes(pools)
     if found := faults(workers, *copied):
         raise WheelError(f"{'; '.join(found)}: a worker has overwritten that")

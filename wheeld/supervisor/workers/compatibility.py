@@ -9,14 +9,7 @@ from wheeld_core.errors import LayoutMismatch, WheelError
 
 def check(message: Message) -> None:
     """Check the versions and clocks that a client sends in its hello, or when it reconnects.
-
-    Raises
-    ------
-    LayoutMismatch
-        It has another version.
-    WheelError
-        Its clocks differ from the daemon's.
-    """
+    `LayoutMismatch`: it has another version. `WheelError`: its clocks differ from the daemon's."""
     theirs = (message.get("layout"), message.get("fingerprint"))
     if theirs != (_native.LAYOUT_VERSION, _native.FINGERPRINT):
         raise LayoutMismatch(

@@ -31,15 +31,8 @@ def of_offenders(workers: Workers, limit: int | None) -> None:
 
 
 async def by_name(workers: Workers, message: Message) -> dict[str, Any]:
-    """Kill a worker's process, or drop what a dead one left; the answer to `evict`.
-
-    Raises
-    ------
-    ValueError
-        There is no worker of that name.
-    WheelError
-        Its process does not end.
-    """
+    """Kill a worker's process, or drop what a dead one left; the answer to `evict`. `ValueError`:
+    there is no worker of that name. `WheelError`: its process does not end."""
     name = message.get("worker")
     tenant = workers.registry.find(name) if isinstance(name, str) else None
     if tenant is None:

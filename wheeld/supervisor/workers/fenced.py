@@ -22,13 +22,7 @@ NOTICE_SECONDS: Final = 1.0
 
 
 class FencedWorkers:
-    """The fenced workers, and flags in workers' segments that their clients set.
-
-    Parameters
-    ----------
-    resources : Resources
-        Gives access to the segments.
-    """
+    """The fenced workers, and flags in workers' segments that their clients set."""
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources

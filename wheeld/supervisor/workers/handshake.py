@@ -11,15 +11,9 @@ from wheeld_core.control.messages import Back, Message, Welcome
 
 
 def policy_of(message: Message, registry: Registry, resources: Resources) -> tuple[OnDeath, int]:
-    """Its policy for its timers, and the bits of its groups.
-
-    Raises
-    ------
-    ValueError
-        There is no such policy; it needs a group; or the group's name is too long.
-    WheelError
-        There is no room for another group.
-    """
+    """Its policy for its timers, and the bits of its groups. `ValueError`: there is no such policy;
+    it needs a group; or the group's name is too long. `WheelError`: there is no room for another
+    group."""
     policy, group = message.get("on_death", "drop"), message.get("group")
     names = [option.name.lower() for option in OnDeath]
     if policy not in names:

@@ -15,19 +15,7 @@ MEMBER_LOOK_SECONDS: Final = 0.25
 
 
 class KeptWorkers:
-    """The kept rows of a daemon.
-
-    Parameters
-    ----------
-    resources : Resources
-        Their configuration has the time limit.
-    registry : Registry
-        The worker table.
-    fenced : FencedWorkers
-        Knows which workers receive.
-    depart : callable
-        Begins the departure of a tenant, for a reason.
-    """
+    """The kept rows of a daemon."""
 
     def __init__(
         self,

@@ -32,13 +32,7 @@ from wheeld_core.views import record
 
 
 class Workers:
-    """Registers workers, watches their processes, and cleans up after them.
-
-    Parameters
-    ----------
-    resources : Resources
-        Where segments and FIFOs are made.
-    """
+    """Registers workers, watches their processes, and cleans up after them."""
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
@@ -270,12 +264,8 @@ class Workers:
 
     def resume(self, message: Message, caller: Caller) -> tuple[Tenant, Back]:
         """The tenancy of a live worker that lost its connection, and the answer to it.
-
-        Raises
-        ------
-        DaemonNotRunning
-            It is not this daemon's: the segments are different, or it was reaped meanwhile.
-        """
+        `DaemonNotRunning`: it is not this daemon's: the segments are different, or it was reaped
+        meanwhile."""
         compatibility.check(message)
         if message.get("token") != self._token:
             raise DaemonNotRunning("the daemon was started with a fresh wheel; connect() again")
