@@ -43,7 +43,6 @@ class RecordBatch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Total bytes."""
         return _PREFIX + self.length
 
     @property
@@ -58,7 +57,6 @@ class RecordBatch(NamedTuple):
 
 
 def header(raw: bytes | memoryview, at: int = 0) -> RecordBatch:
-    """The header at that place."""
     return RecordBatch(*HEADER.unpack_from(raw, at))
 
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from examples.broker import process_life, settings
+from examples.broker import settings
 from examples.broker.log import OwnWords, Partition
 from examples.broker.topics import Topics, remove_others
 from examples.broker.wire import BrokerClient, milliseconds, partitions_of
@@ -40,8 +40,6 @@ Copies = dict[tuple[uuid.UUID, int], Partition]
 
 
 class Follower:
-    """A replica of everything."""
-
     def __init__(self, own: settings.Settings, node: int) -> None:
         self._own, self._node = own, node
         self._base = Path(own.directory) / f"replica-{node}"
@@ -122,6 +120,4 @@ class Follower:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format=f"follower {sys.argv[2]}: %(message)s")
-    asyncio.run(
-        process_life.work(Follower(settings.load(Path(sys.argv[1])), int(sys.argv[2])).run())
-    )
+    asyncio.run(settings.work(Follower(settings.load(Path(sys.argv[1])), int(sys.argv[2])).run()))

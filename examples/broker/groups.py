@@ -22,7 +22,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from examples.broker.files import locked, write_whole
+from examples.broker.settings import locked, write_whole
 from examples.broker.wire import RequestRefused
 
 
@@ -188,7 +188,6 @@ class Groups:
                 one.members, one.state = {}, "Empty"
 
     def all(self) -> list[Group]:
-        """All groups, read-only."""
         found = [self._read(path.stem) for path in sorted(self._directory.glob("*.json"))]
         return [group for group in found if group is not None]
 

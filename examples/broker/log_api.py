@@ -56,7 +56,6 @@ class DelayedFetch(DelayedOperation):
         self.keys = [one.end_key if of_follower else one.high_key for one, _ in wanted]
 
     def try_complete(self) -> bool:
-        """Count the bytes."""
         there = 0
         for one, offset in self._wanted:
             there += one.size(offset, one.end if self._of_follower else one.watermark)
@@ -261,7 +260,9 @@ class LogApi:
                 raise RequestRefused(ErrorCode.invalid_replication_factor, reason)
             count = len(wanted.assignments) or wanted.num_partitions
             configs = {one.name: one.value for one in wanted.configs}
-            topic = self.topics.create(wanted.name, count, configs, call.body.validate_only)
+            if call.body.validate_only:
+                raise RequestRefused(ErrorCode.invalid_request, "validate_only is not supported")
+            topic = self.topics.create(wanted.name, count, configs)
             found = {"topic_id": uuid.UUID(topic.id), "num_partitions": topic.partitions}
             return found | {"replication_factor": nodes}
 

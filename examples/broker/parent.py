@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from examples.broker.groups import Groups
-from examples.broker.process_life import READY
-from examples.broker.settings import Settings
+from examples.broker.settings import READY, Settings
 from examples.broker.topics import Topics
 from wheeld_client import Watermarks, WheelError, connect
 
@@ -60,7 +59,6 @@ class Child:
         return was_ready
 
     def kill(self) -> None:
-        """Kill it, as a crash would; it is started again."""
         self.ready.clear()
         if self.process is not None:
             with suppress(ProcessLookupError):
@@ -166,7 +164,6 @@ class Broker:
     # -- its children ---------------------------------------------------------------------------
 
     async def all_ready(self) -> None:
-        """Wait until all children serve."""
         for child in self.children:
             await child.ready.wait()
 

@@ -1,15 +1,25 @@
-"""What the processes of one broker agree on: a file in its directory."""
+"""What the processes of one broker share: settings, small files, how a process starts and ends.
+
+Small files that several processes change are changed under a lock, and completely or not at all.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
-
-from examples.broker.files import write_whole
+from typing import Any, Final
 
 FILE: Final = "broker.json"
+READY: Final = "ready"
 
 
 @dataclass(frozen=True)
@@ -43,10 +53,43 @@ class Settings:
         return f"broker-{self.port}"
 
     def save(self) -> None:
-        """Write the file."""
         write_whole(Path(self.directory) / FILE, json.dumps(asdict(self), indent=1))
 
 
 def load(directory: Path) -> Settings:
-    """The settings of the broker in a directory."""
     return Settings(**json.loads((directory / FILE).read_text()))
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold a file's flock, which the kernel gives back when its holder dies."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file's text; a writer killed meanwhile leaves the old one. One writer at a time."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(text)
+    fresh.rename(path)
+
+
+async def work(body: Coroutine[Any, Any, None]) -> None:
+    """Report to the parent that this process is ready; run the body until it must end.
+
+    That is at SIGTERM and at the end of the standard input, which the parent holds: so its children
+    end with it, however it ends.
+    """
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each partition has an open file
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(body)
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    loop.add_reader(sys.stdin.fileno(), task.cancel)
+    print(READY, flush=True)
+    with suppress(asyncio.CancelledError):
+        await task
+    loop.remove_reader(sys.stdin.fileno())

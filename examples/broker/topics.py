@@ -16,9 +16,8 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from examples.broker.files import locked, write_whole
 from examples.broker.log import OwnWords, Partition, Words
-from examples.broker.settings import Settings
+from examples.broker.settings import Settings, locked, write_whole
 from examples.broker.wire import Key, RequestRefused
 
 MOST_PARTITIONS: Final = 1000
@@ -67,7 +66,6 @@ class Topics:
         self._open: dict[tuple[str, int], Partition] = {}  # by id
 
     def all(self) -> dict[str, Topic]:
-        """The topics as they are now, by name."""
         try:
             inode = self._file.stat().st_ino
             if self._read is None or os.fstat(self._read).st_ino != inode:
@@ -112,7 +110,6 @@ class Topics:
         return self._open[id]
 
     def partitions(self) -> Iterator[tuple[Key, Partition]]:
-        """All of them."""
         for name, topic in list(self.all().items()):
             with suppress(RequestRefused):  # deleted just now
                 for number in range(topic.partitions):
@@ -123,7 +120,6 @@ class Topics:
         name: str,
         partitions: int = -1,
         configs: dict[str, str | None] | None = None,
-        validate_only: bool = False,
     ) -> Topic:
         """Make a topic, or refuse to; with -1 partitions it gets the default."""
         own = self._settings
@@ -150,8 +146,7 @@ class Topics:
                 reason = f"{count} partitions, expected 1 to {most}"
                 raise RequestRefused(ErrorCode.invalid_partitions, reason)
             topic = Topic(uuid.uuid4().hex, count, int(least))
-            if not validate_only:
-                topics[name] = topic
+            topics[name] = topic
         return topic
 
     def delete(self, name: str, name_or_id: str | uuid.UUID) -> list[Partition]:
@@ -185,7 +180,6 @@ class Topics:
                 write_whole(self._file, json.dumps(fields))
 
     def close(self) -> None:
-        """Close what is open."""
         for partition in self._open.values():
             partition.close()
         self._open.clear()

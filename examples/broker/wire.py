@@ -28,8 +28,6 @@ API_VERSIONS: Final = 18
 _FIRST: Final = struct.Struct(">hhi")
 MOST_BUT_PRODUCE: Final = 1 << 19
 """Bytes of a request: small fields become large objects."""
-"""Reads the tagged fields at an entity's end, if it has no others. Newer clients send them:
-no supported request has one that matters."""
 
 Answer = dict[str, Any]
 Key = tuple[str | uuid.UUID, int]

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from examples.broker import process_life, settings, wire
+from examples.broker import settings, wire
 from examples.broker.group_api import GroupApi
 from examples.broker.groups import Groups
 from examples.broker.log_api import LogApi
@@ -96,7 +96,6 @@ class Handler:
         return answer
 
     async def api_versions(self, call: Call) -> Answer:
-        """The supported APIs."""
         keys = [
             {"api_key": api, "min_version": low, "max_version": high}
             for api, (low, high) in SERVED.items()
@@ -124,7 +123,7 @@ async def run(directory: Path, name: str) -> None:
         intake = Intake(pool, handler, largest=min(pool.largest, own.largest), **limits)
         await stack.enter_async_context(intake)
         await intake.serve(own.host, own.port, reuse_port=True)
-        await process_life.work(_settle(timers, log_api, own.replica_lag / SETTLES_PER_LAG))
+        await settings.work(_settle(timers, log_api, own.replica_lag / SETTLES_PER_LAG))
         await intake.close(grace=0)  # clients that wait ask again, here or elsewhere
 
 

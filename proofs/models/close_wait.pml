@@ -343,15 +343,15 @@ end_serving:
     do
     :: sub_head != sub_tail -> sub_head = sub_tail /* drain.h:wh_drain */
     :: !rung && !closed -> rung = true; bell = true /* deliver.h:wh_publish */
-    :: row == ACTIVE && seg_of == WE -> row = DYING /* wheeld/supervisor/workers/workers.py:Workers._fence */
+    :: row == ACTIVE && seg_of == WE -> row = DYING /* wheeld/supervisor/workers.py:Workers._fence */
     :: seg_of == WE && (goodbye || (row == DYING && MUTANT == 12)) ->
-        row = DYING; /* wheeld/supervisor/workers/workers.py:Workers._depart */
+        row = DYING; /* wheeld/supervisor/workers.py:Workers._depart */
         sweep(0);
         sweep(1);
         atomic {
-            row = FREE; /* wheeld/supervisor/workers/workers.py:Workers._forget */
+            row = FREE; /* wheeld/supervisor/workers.py:Workers._forget */
             seg_of = THEY;
-            incarnation = HEIR; /* wheeld/tables/registry.py:Registry.allocate, wheeld/supervisor/workers/workers.py:Workers._succeed */
+            incarnation = HEIR; /* wheeld/tables/registry.py:Registry.allocate, wheeld/supervisor/workers.py:Workers._succeed */
             row = ACTIVE
         }
     od

@@ -541,7 +541,7 @@ inline sweep()
     leaving = false;
     stir = queued; /* share.h:wh_share_left */
     STEP;
-    row = FREE /* wheeld/clock/process.py:ClockProcess._reaped, wheeld/supervisor/workers/workers.py:Workers._forget */
+    row = FREE /* wheeld/clock/process.py:ClockProcess._reaped, wheeld/supervisor/workers.py:Workers._forget */
 }
 
 /* recover.h:wh_recover_over, recover.h:wh_recover_offered */
@@ -665,7 +665,7 @@ proctype Supervisor()
 {
 end_serving:
     do
-    :: atomic { row == ACTIVE && dead -> /* wheeld/supervisor/workers/workers.py:Workers._depart */
+    :: atomic { row == ACTIVE && dead -> /* wheeld/supervisor/workers.py:Workers._depart */
             row = DYING;
             detach_asked = true /* wheeld/clock/guard.py:ClockGuard.reap */
         }

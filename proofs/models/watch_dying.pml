@@ -360,7 +360,7 @@ end_sleep:
 
 /* -- the supervisor ------------------------------------------------------------------------------- */
 
-/* wheeld/supervisor/workers/workers.py:Workers.attachments: those of all rows that are not free */
+/* wheeld/supervisor/workers.py:Workers.attachments: those of all rows that are not free */
 inline start_clock()
 {
     atomic {
@@ -381,7 +381,7 @@ proctype Supervisor()
 end_serving:
     do
     :: row == ACTIVE && tenant == MORTAL && dead && watched ->
-        row = DYING /* wheeld/supervisor/workers/workers.py:Workers._depart */
+        row = DYING /* wheeld/supervisor/workers.py:Workers._depart */
     :: row == DYING && clock_runs && !asked ->
         atomic {
             asked = true;
@@ -393,10 +393,10 @@ end_serving:
     :: reaped ->
         atomic {
             reaped = false;
-            row = FREE /* wheeld/supervisor/workers/workers.py:Workers._forget */
+            row = FREE /* wheeld/supervisor/workers.py:Workers._forget */
         }
     :: row == FREE && clock_runs ->
-        atomic { /* wheeld/tables/registry.py:Registry.allocate, wheeld/supervisor/workers/workers.py:Workers._furnish */
+        atomic { /* wheeld/tables/registry.py:Registry.allocate, wheeld/supervisor/workers.py:Workers._furnish */
             assert(owner[0] != MORTAL && empty(ring0));
             tenant = HEIR;
             served[0] = HEIR;
@@ -410,7 +410,7 @@ end_serving:
             clock_gone -> supervisor_dies = false;
             asked = false;
             reaped = false;
-            watched = MUTANT != 7; /* wheeld/supervisor/workers/workers.py:Workers.watch_adopted */
+            watched = MUTANT != 7; /* wheeld/supervisor/workers.py:Workers.watch_adopted */
             if
             :: MUTANT == 5 && row == DYING -> row = FREE
             :: else

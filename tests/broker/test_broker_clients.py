@@ -26,7 +26,6 @@ broker = inside(followers=1, min_in_sync=2)
 
 @pytest.mark.parametrize("library", broker_clients.ALL)
 def test_a_group_reads_what_a_client_wrote(broker: Run, library: str) -> None:
-    """acks=all by an idempotent producer; the next consumer goes on where the first one ended."""
     if library not in broker_clients.installed():
         pytest.skip(f"{library} is not there")
     client = broker_clients.ALL[library](broker.address)
@@ -111,7 +110,6 @@ def test_a_topic_gets_what_it_asks_for_or_is_refused(broker: Run, options: dict[
 
 
 def test_a_topic_that_is_made_again_is_another_one(tmp_path: Path) -> None:
-    """For its producer, its group and its follower, which was away meanwhile."""
     confluent = pytest.importorskip("confluent_kafka")
     errors: list[Any] = []
     with running(tmp_path, followers=1, min_in_sync=2) as run:
@@ -138,7 +136,6 @@ def test_a_topic_that_is_made_again_is_another_one(tmp_path: Path) -> None:
 
 
 def test_acks_all_costs_the_same_with_many_partitions(tmp_path: Path) -> None:
-    """A fetch of a follower is of 8 partitions at most, however many there are."""
     from uuid import UUID
 
     from examples.broker.follower import FETCHERS, Follower
@@ -182,7 +179,6 @@ def test_a_consumer_of_platformatic(broker: Run, tmp_path: Path) -> None:
 
 
 def test_the_command(tmp_path: Path) -> None:
-    """It starts, refuses a second broker in the same place, and ends at SIGTERM."""
     command = [sys.executable, "-m", "examples.broker", "start", "--port", "0", "--directory"]
     command += [str(tmp_path / "data"), "--followers", "0", "--workers", "1"]
     options: dict[str, Any] = {"cwd": ROOT, "env": of_checkout(), "text": True}

@@ -147,7 +147,6 @@ def test_groups_are_files_that_all_processes_see(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_starts_has_no_members(tmp_path: Path) -> None:
-    """Their sessions are gone; what they have committed is not."""
     groups = Groups(tmp_path)
     with groups.changing("g") as group:
         joined(group, "a")

@@ -43,9 +43,6 @@ def records(log: Path) -> dict[int, bytes]:
 
 @pytest.mark.skipif(not broker_clients.installed(), reason="no client is there")
 def test_every_acknowledged_record_is_there_once_and_is_read(tmp_path: Path) -> None:
-    """It is at the offset that its producer was told, on each follower too, and each group reads
-    it, in its partition's order.
-    """
     libraries = broker_clients.installed()
     wanted = {b"%s/%d" % (name.encode(), n) for name in libraries for n in range(COUNT)}
 

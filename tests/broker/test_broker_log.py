@@ -62,7 +62,6 @@ def everything(partition: Partition) -> bytes:
 
 
 def test_batches_come_out_as_they_went_in(tmp_path: Path, opened: Open) -> None:
-    """Only the base offset and the leader epoch are the broker's; a reader begins anywhere."""
     log = opened(tmp_path)
     first, second = batch(b"a", b"b", b"c"), batch(b"d")
     assert append(log, first) == 0
@@ -83,7 +82,6 @@ def test_batches_come_out_as_they_went_in(tmp_path: Path, opened: Open) -> None:
 def test_a_writer_killed_before_its_commit_has_changed_nothing(
     tmp_path: Path, opened: Open, written: int | None
 ) -> None:
-    """Whatever part of a batch it wrote: others read and write on as if it had not been."""
     other = opened(tmp_path)
     append(other, batch(b"before"))
     torn = batch(b"x" * 200)
@@ -116,7 +114,6 @@ def test_a_broker_that_starts_cuts_off_what_is_no_batch(
 
 
 def test_a_batch_of_an_idempotent_producer_is_there_once(tmp_path: Path, opened: Open) -> None:
-    """Also for a process that learns of the producer from the log alone."""
     first, second = opened(tmp_path), opened(tmp_path)
     sent = [batch(b"a", b"b", producer=7, sequence=sequence) for sequence in (0, 2, 4)]
     assert [append(first, raw) for raw in sent] == [0, 2, 4]
@@ -136,7 +133,6 @@ def test_a_batch_of_an_idempotent_producer_is_there_once(tmp_path: Path, opened:
 def test_a_producer_that_the_log_does_not_know_begins_anywhere(
     tmp_path: Path, opened: Open
 ) -> None:
-    """Its topic was made again. From then on there is no gap."""
     log = opened(tmp_path)
     assert append(log, batch(b"second", producer=7, sequence=5)) == 0
     with pytest.raises(RequestRefused) as refused:
@@ -175,7 +171,6 @@ def test_followers_in_sync_hold_the_watermark(tmp_path: Path, opened: Open) -> N
 def test_a_follower_that_had_all_when_it_asked_is_in_sync_under_load(
     tmp_path: Path, opened: Open
 ) -> None:
-    """It is always a batch behind, as new ones come while it fetches."""
     log = opened(tmp_path, followers=1, lag_ns=SECOND, now_ns=0)
     for second in range(10):
         append(log, batch(b"x"), second * SECOND // 2)

@@ -111,166 +111,128 @@ async def vanish_in(run: Run, call: Callable[[BrokerClient], Awaitable[Any]], be
     await asyncio.sleep(0.1)  # the broker has seen it, too
 
 
-def test_a_member_that_falls_silent_is_out(broker: Run) -> None:
-    """Another one is told to join again, and gets on without it."""
+async def test_a_member_that_falls_silent_is_out(broker: Run) -> None:
+    one, other = Member(broker, "silent", 10), Member(broker, "silent", 30)
+    async with peer(broker) as first, peer(broker) as second:
+        await two(one, first, other, second)
+        broker.daemon.advance(11)
 
-    async def body() -> None:
-        one, other = Member(broker, "silent", 10), Member(broker, "silent", 30)
-        async with peer(broker) as first, peer(broker) as second:
-            await two(one, first, other, second)
-            broker.daemon.advance(11)
+        async def asked() -> bool:
+            return await other.beat(second) is ErrorCode.rebalance_in_progress
 
-            async def asked() -> bool:
-                return await other.beat(second) is ErrorCode.rebalance_in_progress
-
-            await until(asked)
-            again = await other.join(second)
-            assert (again.leader, len(again.members)) == (other.id, 1)
-            assert await one.beat(first) is ErrorCode.unknown_member_id
-
-    play(body())
+        await until(asked)
+        again = await other.join(second)
+        assert (again.leader, len(again.members)) == (other.id, 1)
+        assert await one.beat(first) is ErrorCode.unknown_member_id
 
 
-def test_heartbeats_keep_a_session(broker: Run) -> None:
-    """Also those that come to another worker than the ones before."""
-
-    async def body() -> None:
-        one = Member(broker, "beating", 10)
-        async with peer(broker) as first, peer(broker) as second:
-            await one.join(first)
-            for turn in range(8):
-                broker.daemon.advance(6)
-                assert await one.beat((first, second)[turn // 2 % 2]) is ErrorCode.none
-            broker.daemon.advance(11)
-
-            async def empty() -> bool:
-                return described(broker, "beating") == ("Empty", 0)
-
-            await until(empty)
-
-    play(body())
-
-
-def test_an_empty_session_is_no_other_members(broker: Run) -> None:
-    """A timer that does not count any more ends nobody's session."""
-
-    async def body() -> None:
-        one = Member(broker, "returns", 10)
-        async with peer(broker) as first:
-            await one.join(first)
-            gone = await first.call(LEAVE, 2, group_id="returns", member_id=one.id)
-            assert gone.error_code is ErrorCode.none
-            one.id = ""
+async def test_heartbeats_keep_a_session(broker: Run) -> None:
+    one = Member(broker, "beating", 10)
+    async with peer(broker) as first, peer(broker) as second:
+        await one.join(first)
+        for turn in range(8):
             broker.daemon.advance(6)
-            await one.join(first)
-            broker.daemon.advance(6)
-            assert await one.beat(first) is ErrorCode.none
+            assert await one.beat((first, second)[turn // 2 % 2]) is ErrorCode.none
+        broker.daemon.advance(11)
 
-    play(body())
+        async def empty() -> bool:
+            return described(broker, "beating") == ("Empty", 0)
 
-
-def test_syncs_wait_for_the_leader(broker: Run) -> None:
-    async def body() -> None:
-        one, other = Member(broker, "syncs"), Member(broker, "syncs")
-        async with peer(broker) as first, peer(broker) as second:
-            await two(one, first, other, second)
-            waiting = asyncio.create_task(other.sync(second))
-            assert described(broker, "syncs") == ("Completing", 2)
-            own = await one.sync(first, **{one.id: b"for the leader", other.id: b"other"})
-            assert own.assignment == b"for the leader"
-            assert (await waiting).assignment == b"other"
-            assert described(broker, "syncs") == ("Stable", 2)
-
-    play(body())
+        await until(empty)
 
 
-def test_a_sync_ends_when_the_leader_leaves(broker: Run) -> None:
-    async def body() -> None:
-        one, other = Member(broker, "leaves"), Member(broker, "leaves")
-        async with peer(broker) as first, peer(broker) as second:
-            await two(one, first, other, second)
-            waiting = asyncio.create_task(other.sync(second))
-            gone = await first.call(LEAVE, 2, group_id="leaves", member_id=one.id)
-            assert gone.error_code is ErrorCode.none
-            assert (await waiting).error_code is ErrorCode.rebalance_in_progress
-
-    play(body())
-
-
-def test_who_does_not_come_to_the_rebalance_is_out(broker: Run) -> None:
-    async def body() -> None:
-        one, other = Member(broker, "late", 100), Member(broker, "late", 100)
-        async with peer(broker) as first, peer(broker) as second:
-            await one.join(first)
-            waiting = asyncio.create_task(other.join(second))  # for one, in vain
-
-            async def asked() -> bool:
-                return await one.beat(first) is ErrorCode.rebalance_in_progress
-
-            await until(asked)
-            broker.daemon.advance(61)
-            answer = await waiting
-            assert (answer.leader, len(answer.members)) == (other.id, 1)
-            assert await one.beat(first) is ErrorCode.unknown_member_id
-
-    play(body())
+async def test_an_empty_session_is_no_other_members(broker: Run) -> None:
+    one = Member(broker, "returns", 10)
+    async with peer(broker) as first:
+        await one.join(first)
+        gone = await first.call(LEAVE, 2, group_id="returns", member_id=one.id)
+        assert gone.error_code is ErrorCode.none
+        one.id = ""
+        broker.daemon.advance(6)
+        await one.join(first)
+        broker.daemon.advance(6)
+        assert await one.beat(first) is ErrorCode.none
 
 
-def test_who_vanishes_while_it_waits_for_the_others_has_its_session(broker: Run) -> None:
-    """From the end of the round on, and not the time that a round may take."""
-
-    async def body() -> None:
-        one, other = Member(broker, "in-join"), Member(broker, "in-join", 10)
-        async with peer(broker) as first:
-            await one.join(first)
-
-            async def asked() -> bool:
-                return await one.beat(first) is ErrorCode.rebalance_in_progress
-
-            await vanish_in(broker, other.join, asked)
-            assert len((await one.join(first)).members) == 2
-            broker.daemon.advance(11)
-            await until(asked)
-
-    play(body())
+async def test_syncs_wait_for_the_leader(broker: Run) -> None:
+    one, other = Member(broker, "syncs"), Member(broker, "syncs")
+    async with peer(broker) as first, peer(broker) as second:
+        await two(one, first, other, second)
+        waiting = asyncio.create_task(other.sync(second))
+        assert described(broker, "syncs") == ("Completing", 2)
+        own = await one.sync(first, **{one.id: b"for the leader", other.id: b"other"})
+        assert own.assignment == b"for the leader"
+        assert (await waiting).assignment == b"other"
+        assert described(broker, "syncs") == ("Stable", 2)
 
 
-def test_who_vanishes_while_it_waits_for_its_assignment_has_its_session(broker: Run) -> None:
-    """From the assignment on."""
-
-    async def body() -> None:
-        one, other = Member(broker, "in-sync"), Member(broker, "in-sync", 10)
-        async with peer(broker) as first, peer(broker) as second:
-            await two(one, first, other, second)
-
-            async def asked() -> bool:
-                return await one.beat(first) is ErrorCode.rebalance_in_progress
-
-            async def any_time() -> bool:
-                return True
-
-            await vanish_in(broker, other.sync, any_time)
-            await one.sync(first, **{one.id: b"one", other.id: b"other"})
-            broker.daemon.advance(11)
-            await until(asked)
-
-    play(body())
+async def test_a_sync_ends_when_the_leader_leaves(broker: Run) -> None:
+    one, other = Member(broker, "leaves"), Member(broker, "leaves")
+    async with peer(broker) as first, peer(broker) as second:
+        await two(one, first, other, second)
+        waiting = asyncio.create_task(other.sync(second))
+        gone = await first.call(LEAVE, 2, group_id="leaves", member_id=one.id)
+        assert gone.error_code is ErrorCode.none
+        assert (await waiting).error_code is ErrorCode.rebalance_in_progress
 
 
-def test_an_id_that_nobody_gave_out_is_unknown(broker: Run) -> None:
-    async def body() -> None:
-        stranger = Member(broker, "strangers")
-        stranger.id = "somebody"
-        async with peer(broker) as first:
-            assert (await stranger.join(first)).error_code is ErrorCode.unknown_member_id
-            stranger.session = 0.001
-            assert (await stranger.join(first)).error_code is ErrorCode.invalid_session_timeout
+async def test_who_does_not_come_to_the_rebalance_is_out(broker: Run) -> None:
+    one, other = Member(broker, "late", 100), Member(broker, "late", 100)
+    async with peer(broker) as first, peer(broker) as second:
+        await one.join(first)
+        waiting = asyncio.create_task(other.join(second))  # for one, in vain
 
-    play(body())
+        async def asked() -> bool:
+            return await one.beat(first) is ErrorCode.rebalance_in_progress
+
+        await until(asked)
+        broker.daemon.advance(61)
+        answer = await waiting
+        assert (answer.leader, len(answer.members)) == (other.id, 1)
+        assert await one.beat(first) is ErrorCode.unknown_member_id
+
+
+async def test_who_vanishes_while_it_waits_for_the_others_has_its_session(broker: Run) -> None:
+    one, other = Member(broker, "in-join"), Member(broker, "in-join", 10)
+    async with peer(broker) as first:
+        await one.join(first)
+
+        async def asked() -> bool:
+            return await one.beat(first) is ErrorCode.rebalance_in_progress
+
+        await vanish_in(broker, other.join, asked)
+        assert len((await one.join(first)).members) == 2
+        broker.daemon.advance(11)
+        await until(asked)
+
+
+async def test_who_vanishes_while_it_waits_for_its_assignment_has_its_session(broker: Run) -> None:
+    one, other = Member(broker, "in-sync"), Member(broker, "in-sync", 10)
+    async with peer(broker) as first, peer(broker) as second:
+        await two(one, first, other, second)
+
+        async def asked() -> bool:
+            return await one.beat(first) is ErrorCode.rebalance_in_progress
+
+        async def any_time() -> bool:
+            return True
+
+        await vanish_in(broker, other.sync, any_time)
+        await one.sync(first, **{one.id: b"one", other.id: b"other"})
+        broker.daemon.advance(11)
+        await until(asked)
+
+
+async def test_an_id_that_nobody_gave_out_is_unknown(broker: Run) -> None:
+    stranger = Member(broker, "strangers")
+    stranger.id = "somebody"
+    async with peer(broker) as first:
+        assert (await stranger.join(first)).error_code is ErrorCode.unknown_member_id
+        stranger.session = 0.001
+        assert (await stranger.join(first)).error_code is ErrorCode.invalid_session_timeout
 
 
 def test_sessions_of_dead_workers_end(tmp_path: Path) -> None:
-    """Their timers go to workers that live."""
     with running(tmp_path, virtual_clock=True, initial_delay=0.0) as run:
 
         async def join() -> None:

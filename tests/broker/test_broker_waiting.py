@@ -13,7 +13,7 @@ pytest.importorskip("kio")
 
 from kio.schema.errors import ErrorCode
 
-from broker_runs import LONG, Run, batch
+from broker_runs import Run, batch
 from examples.broker.wire import BrokerClient, milliseconds
 
 PRODUCE, FETCH, METADATA, CREATE, DELETE = 0, 1, 3, 19, 20
@@ -84,130 +84,102 @@ class Client:
         return await self.fetch(offset, 0, 0.0, replica=1)
 
 
-def play(body: Any) -> None:
-    asyncio.run(asyncio.wait_for(body, LONG))
-
-
 async def still_waits(*tasks: asyncio.Task[Any]) -> None:
     """A look, not a proof: a task that ends wrongly ends soon."""
     await asyncio.sleep(0.1)
     assert not any(task.done() for task in tasks)
 
 
-def test_long_polls_end_with_an_append_and_its_replication(broker: Run) -> None:
-    """Whichever worker they wait in, and whichever appends: no time passes here."""
-
-    async def body() -> None:
-        clients = [Client(broker, "polls") for _ in range(EACH)]
-        async with Client(broker, "polls") as writer:
-            await writer.create()
-            polls = []
-            for one in clients:
-                await one.__aenter__()
-                polls.append(asyncio.create_task(one.fetch(0)))
-            await still_waits(*polls)
-            assert await writer.produce(b"x") == (ErrorCode.none, 0)
-            await still_waits(*polls)  # it is not replicated
-            await writer.follow(1)
-            size = len(batch(b"x"))
-            assert await asyncio.gather(*polls) == [(ErrorCode.none, 1, size)] * EACH
-            for one in clients:
-                await one.__aexit__()
-
-    play(body())
+async def test_long_polls_end_with_an_append_and_its_replication(broker: Run) -> None:
+    clients = [Client(broker, "polls") for _ in range(EACH)]
+    async with Client(broker, "polls") as writer:
+        await writer.create()
+        polls = []
+        for one in clients:
+            await one.__aenter__()
+            polls.append(asyncio.create_task(one.fetch(0)))
+        await still_waits(*polls)
+        assert await writer.produce(b"x") == (ErrorCode.none, 0)
+        await still_waits(*polls)  # it is not replicated
+        await writer.follow(1)
+        size = len(batch(b"x"))
+        assert await asyncio.gather(*polls) == [(ErrorCode.none, 1, size)] * EACH
+        for one in clients:
+            await one.__aexit__()
 
 
-def test_a_long_poll_ends_with_its_time(broker: Run) -> None:
-    async def body() -> None:
-        async with Client(broker, "times") as one, Client(broker, "times") as writer:
-            await writer.create()
-            poll = asyncio.create_task(one.fetch(0, least=1000))
-            await still_waits(poll)
-            await writer.produce(b"x")
-            await writer.follow(1)  # something, and less than was asked for
-            await still_waits(poll)
-            broker.daemon.advance(31)
-            assert await poll == (ErrorCode.none, 1, len(batch(b"x")))
-
-    play(body())
+async def test_a_long_poll_ends_with_its_time(broker: Run) -> None:
+    async with Client(broker, "times") as one, Client(broker, "times") as writer:
+        await writer.create()
+        poll = asyncio.create_task(one.fetch(0, least=1000))
+        await still_waits(poll)
+        await writer.produce(b"x")
+        await writer.follow(1)  # something, and less than was asked for
+        await still_waits(poll)
+        broker.daemon.advance(31)
+        assert await poll == (ErrorCode.none, 1, len(batch(b"x")))
 
 
-def test_who_waits_for_a_topic_learns_that_it_is_deleted(broker: Run) -> None:
-    async def body() -> None:
-        clients = [Client(broker, "deleted") for _ in range(EACH)]
-        async with Client(broker, "deleted") as other:
-            await other.create()
-            waiting = []
-            for number, one in enumerate(clients):
-                await one.__aenter__()
-                task = one.fetch(0) if number % 2 else one.produce(b"x", acks=-1)
-                waiting.append(asyncio.create_task(task))
-            await asyncio.sleep(0.1)
-            await other.delete()
-            codes = {answer[0] for answer in await asyncio.gather(*waiting)}
-            assert codes == {ErrorCode.unknown_topic_or_partition}
-            for one in clients:
-                await one.__aexit__()
-
-    play(body())
+async def test_who_waits_for_a_topic_learns_that_it_is_deleted(broker: Run) -> None:
+    clients = [Client(broker, "deleted") for _ in range(EACH)]
+    async with Client(broker, "deleted") as other:
+        await other.create()
+        waiting = []
+        for number, one in enumerate(clients):
+            await one.__aenter__()
+            task = one.fetch(0) if number % 2 else one.produce(b"x", acks=-1)
+            waiting.append(asyncio.create_task(task))
+        await asyncio.sleep(0.1)
+        await other.delete()
+        codes = {answer[0] for answer in await asyncio.gather(*waiting)}
+        assert codes == {ErrorCode.unknown_topic_or_partition}
+        for one in clients:
+            await one.__aexit__()
 
 
-def test_acks_all_waits_for_the_follower(broker: Run) -> None:
-    async def body() -> None:
-        async with Client(broker, "acks") as one, Client(broker, "acks") as follower:
-            await one.create(least=2)
-            waiting = asyncio.create_task(one.produce(b"x", acks=-1))
-            await still_waits(waiting)
-            await follower.follow(0)
-            await still_waits(waiting)
-            await follower.follow(1)
-            assert await waiting == (ErrorCode.none, 0)
-
-    play(body())
+async def test_acks_all_waits_for_the_follower(broker: Run) -> None:
+    async with Client(broker, "acks") as one, Client(broker, "acks") as follower:
+        await one.create(least=2)
+        waiting = asyncio.create_task(one.produce(b"x", acks=-1))
+        await still_waits(waiting)
+        await follower.follow(0)
+        await still_waits(waiting)
+        await follower.follow(1)
+        assert await waiting == (ErrorCode.none, 0)
 
 
-def test_an_offset_of_a_deleted_topic_is_not_of_the_new_one(broker: Run) -> None:
-    """Else acks=all would be answered without a replica."""
-
-    async def body() -> None:
-        async with Client(broker, "again") as one, Client(broker, "again") as follower:
-            await one.create(least=2)
-            listed = await one._peer.call(METADATA, 12, topics=[{"name": "again"}])
-            follower.id = listed.topics[0].topic_id
-            await one.delete()
-            await one.create(least=2)
-            waiting = asyncio.create_task(one.produce(b"x", acks=-1))
-            await still_waits(waiting)
-            assert (await follower.follow(1))[0] is ErrorCode.unknown_topic_id
-            await still_waits(waiting)
-            follower.id = None
-            await follower.follow(1)
-            assert await waiting == (ErrorCode.none, 0)
-            part = {"partition": 0, "fetch_offset": 1}
-            topics = [{"topic": "again", "partitions": [part]}]
-            by_name = await follower._peer.call(FETCH, 11, replica_id=1, topics=topics)
-            assert by_name.error_code is ErrorCode.unsupported_version
-
-    play(body())
+async def test_an_offset_of_a_deleted_topic_is_not_of_the_new_one(broker: Run) -> None:
+    async with Client(broker, "again") as one, Client(broker, "again") as follower:
+        await one.create(least=2)
+        listed = await one._peer.call(METADATA, 12, topics=[{"name": "again"}])
+        follower.id = listed.topics[0].topic_id
+        await one.delete()
+        await one.create(least=2)
+        waiting = asyncio.create_task(one.produce(b"x", acks=-1))
+        await still_waits(waiting)
+        assert (await follower.follow(1))[0] is ErrorCode.unknown_topic_id
+        await still_waits(waiting)
+        follower.id = None
+        await follower.follow(1)
+        assert await waiting == (ErrorCode.none, 0)
+        part = {"partition": 0, "fetch_offset": 1}
+        topics = [{"topic": "again", "partitions": [part]}]
+        by_name = await follower._peer.call(FETCH, 11, replica_id=1, topics=topics)
+        assert by_name.error_code is ErrorCode.unsupported_version
 
 
-def test_acks_all_and_a_follower_that_does_not_come(broker: Run) -> None:
-    """First the time is up; then it does not count any more, and that may be too few."""
-
-    async def body() -> None:
-        async with Client(broker, "alone") as one, Client(broker, "alone") as other:
-            await one.create(least=2)
-            waiting = asyncio.create_task(one.produce(b"x", acks=-1, seconds=10))
-            await still_waits(waiting)
-            broker.daemon.advance(11)
-            assert (await waiting)[0] is ErrorCode.request_timed_out
-            waiting = asyncio.create_task(one.produce(b"x", acks=-1, seconds=1000))
-            await still_waits(waiting)
-            broker.daemon.advance(20)
-            assert (await waiting)[0] is ErrorCode.not_enough_replicas_after_append
-            assert (await one.produce(b"x", acks=-1))[0] is ErrorCode.not_enough_replicas
-            assert (await one.produce(b"x"))[0] is ErrorCode.none
-            await other.follow(3)
-            assert (await one.fetch(0))[1] == 3
-
-    play(body())
+async def test_acks_all_and_a_follower_that_does_not_come(broker: Run) -> None:
+    async with Client(broker, "alone") as one, Client(broker, "alone") as other:
+        await one.create(least=2)
+        waiting = asyncio.create_task(one.produce(b"x", acks=-1, seconds=10))
+        await still_waits(waiting)
+        broker.daemon.advance(11)
+        assert (await waiting)[0] is ErrorCode.request_timed_out
+        waiting = asyncio.create_task(one.produce(b"x", acks=-1, seconds=1000))
+        await still_waits(waiting)
+        broker.daemon.advance(20)
+        assert (await waiting)[0] is ErrorCode.not_enough_replicas_after_append
+        assert (await one.produce(b"x", acks=-1))[0] is ErrorCode.not_enough_replicas
+        assert (await one.produce(b"x"))[0] is ErrorCode.none
+        await other.follow(3)
+        assert (await one.fetch(0))[1] == 3

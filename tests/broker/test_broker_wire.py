@@ -93,7 +93,6 @@ def produced(run: Run, records: bytes | None, partition: int = 0, **more: Any) -
     ],
 )
 def test_every_version_that_is_announced_is_answered(broker: Run, api: int, version: int) -> None:
-    """With nothing in the request: kio reads the answer of that version to its last byte."""
     ask(broker, api, version, acks=1)  # else a produce has no answer
 
 
@@ -103,7 +102,6 @@ def test_api_versions_says_what_is_served(broker: Run) -> None:
 
 
 def test_a_newer_client_is_told_what_is_served(broker: Run) -> None:
-    """In version 0, which every client reads."""
     with connected(broker) as peer:
         peer.sendall(framed(struct.pack(">hhih", API_VERSIONS, 99, 7, -1)))
         header, body = decoded(API_VERSIONS, 0, answer_of(peer) or b"")
@@ -120,7 +118,6 @@ def test_a_newer_client_is_told_what_is_served(broker: Run) -> None:
     ],
 )
 def test_what_is_not_served_is_refused(broker: Run, api: int, version: int, answered: bool) -> None:
-    """In an answer, if that version's has a place for an error of all; else in the log."""
     request = struct.pack(">hhih", api, version, 5, -1)
     with connected(broker) as peer:
         peer.sendall(framed(request))
@@ -135,7 +132,6 @@ def test_what_is_not_served_is_refused(broker: Run, api: int, version: int, answ
 
 
 def test_an_error_of_acks_0_ends_the_connection(broker: Run) -> None:
-    """It has no answer that could say it."""
     for records, partition in ((batch(b"x"), 9), (b"\0" * 70, 0)):
         data = [{"name": "t", "partition_data": [{"index": partition, "records": records}]}]
         with connected(broker) as peer:

@@ -9,7 +9,7 @@ from children import receive
 from common_fixtures import daemon_process
 from daemons import Daemon, until
 from local_wheel import MS, LocalTimers, LocalWheel, cookies
-from wheeld.tables import outstanding
+from wheeld.tables.registry import targets
 from wheeld_client import Timers, WheelError, connect, pending_timers
 from wheeld_core import _native
 from wheeld_core.packing import Stage
@@ -95,7 +95,7 @@ def test_what_is_offered_keeps_the_name_of_its_group(daemon: Daemon) -> None:
 
 
 def in_use(wheel: LocalWheel) -> bool:
-    return table(wheel).group_target(0) in outstanding.targets(wheel.view, wheel.slots)
+    return table(wheel).group_target(0) in targets(wheel.view, wheel.slots)
 
 
 def test_until_it_is_delivered() -> None:

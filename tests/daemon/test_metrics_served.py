@@ -20,7 +20,7 @@ import wheeld
 from common_fixtures import daemon_process
 from daemons import LONG, Daemon, end_of, until
 from scrapes import ask, fetch, needs_prometheus, prometheus, value
-from wheeld.metrics import exponential, server
+from wheeld.metrics import declarations, server
 from wheeld.metrics.server import wants_protobuf
 from wheeld_client import connect
 from wheeld_core.errors import WheelError
@@ -209,10 +209,10 @@ def test_bare_and_bad(daemon: Daemon) -> None:
 
 def test_buckets_of_schema_3() -> None:
     live = [(0, 2), (1, 3), (7, 1), (8, 1), (9, 4), (1023, 2**64 - 1)]
-    zero, counts = exponential.rebucketed(live, 1.0)
-    assert (zero, sum(counts.values())) == (2, 9 + exponential.MOST)
+    zero, counts = declarations.rebucketed(live, 1.0)
+    assert (zero, sum(counts.values())) == (2, 9 + declarations.MOST)
     for index, count in counts.items():
         low, high = 2 ** ((index - 1) / 8), 2 ** (index / 8)
         near = [n for upper, n in live if low < upper <= high * (1 + 1e-12)]
-        inside = [min(n, exponential.MOST) for n in near]
+        inside = [min(n, declarations.MOST) for n in near]
         assert sum(inside) == count

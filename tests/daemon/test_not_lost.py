@@ -21,7 +21,7 @@ from wheeld.clock import guard
 from wheeld.processes import children
 from wheeld.resources import owned
 from wheeld.snapshot import file as snapshot_file
-from wheeld.supervisor.control import control_socket
+from wheeld.supervisor import control_socket
 
 def short_while_the_file_is_there(module, name, error):
     whole = getattr(module, name)

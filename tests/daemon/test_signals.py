@@ -10,8 +10,7 @@ import pytest
 from children import receive
 from common_fixtures import daemon_process
 from daemons import Daemon, until
-from wheeld.config.reload import LIVE, reloaded
-from wheeld.config.settings import Config, load
+from wheeld.config.settings import LIVE, Config, load, reloaded
 from wheeld_client import WheelFull, connect
 
 FATAL = {

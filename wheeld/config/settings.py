@@ -6,9 +6,10 @@ TOML file, else from the defaults here.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -17,7 +18,7 @@ from wheeld.config import addresses
 from wheeld.config.options import group_id, option, options_of
 from wheeld.config.pools import Pool, parse
 from wheeld_core import _native
-from wheeld_core.errors import UsageError
+from wheeld_core.errors import UsageError, WheelError
 from wheeld_core.units import parse_bytes, parse_duration
 
 CONFIG_DIRECTORY = Path("/etc/wheeld")
@@ -418,3 +419,32 @@ def load(given: dict[str, Any], file: Path | None = None) -> Config:
             flag = OPTIONS[key].flag if key in OPTIONS else key
             sources.add(key, value, f"option {flag}")
     return sources.config()
+
+
+log = logging.getLogger("wheeld")
+
+LIVE: Final = tuple(key for key, option in OPTIONS.items() if option.live)
+"""Options that are read each time they are needed; `max_per_worker` applies to workers that connect
+later."""
+
+
+def reloaded(old: Config, read: Callable[[], Config]) -> Config:
+    """Read the sources again; returns the configuration to use from now on, and what to log.
+
+    One that is wrong changes nothing.
+    """
+    try:
+        new = read()
+    except (WheelError, OSError, ValueError) as error:
+        log.error("the configuration was not reloaded; the old one stays in force: %s", error)
+        return old
+    differ = [key for key in OPTIONS if getattr(old, key) != getattr(new, key)]
+    live = [key for key in differ if key in LIVE]
+    rest = [key for key in differ if key not in LIVE]
+    said = ", ".join(f"{key} = {getattr(new, key)}" for key in live)
+    log.info("reloaded the configuration: %s", said or "nothing that can be reloaded has changed")
+    if rest:
+        log.warning(
+            "also changed, but takes effect only after a stop and a start: %s", ", ".join(rest)
+        )
+    return replace(old, **{key: getattr(new, key) for key in live})

@@ -15,13 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from wheeld.doctor import bells as doctor_bells, pools as doctor_pools
+from wheeld.doctor import pools as doctor_pools
 from wheeld.doctor.machine import Finding, ok
 from wheeld.fsck.image import ARMED, EXPIRED, NEVER, OFFERED, WheelImage
 from wheeld.processes.identity import stat_fields
 from wheeld.resources.remains import Memories
 from wheeld.tables import sharing
 from wheeld.tables.registry import RowState
+from wheeld_core import _native
+from wheeld_core.packing import FLAGS_CLOCK, ID_KIND, id_slot
 from wheeld_core.units import KIB, mebibytes
 from wheeld_core.views import PoolsView, WheelView, record
 
@@ -184,7 +186,7 @@ def _worker(
         int(s.lines["offences"][row]),
         int(mine.sum()),
         int(rest.sum()),
-        doctor_bells.unheard(s, row, now),
+        unheard(s, row, now),
     )
 
 
@@ -316,7 +318,14 @@ def stuck(v: Vitals) -> Finding:
 
 
 def doorbell(v: Vitals) -> Finding:
-    return doctor_bells.doorbell({str(worker): worker.unheard for worker in v.workers})
+    """Does the clock sleep although it was rung?"""
+    bad = [f"{worker}: {worker.unheard:,} timers" for worker in v.workers if worker.unheard]
+    if not bad:
+        return ok("doorbell", "nothing overdue while the clock sleeps")
+    return Finding(
+        "doorbell", "failure", "; ".join(bad), "a clock that wakes when a timer is due",
+        "some process of this user reads from clock.fifo and swallows the clock's wake-ups",
+    )  # fmt: skip
 
 
 def kept(v: Vitals) -> Finding:
@@ -389,3 +398,28 @@ CHECKS: tuple[Callable[[Vitals], Finding], ...] = (
     clock_runs, clock_restarts, lateness, timer_slack, swapped, worker_processes, stuck, doorbell,
     kept, offences, room, shares, hoarders,
 )  # fmt: skip
+
+
+LATE_NS = 300_000_000
+"""Overdue by more than a clock takes to wake."""
+
+
+def unheard(s: WheelImage, row: int, now_ns: int) -> int:
+    """Timers that were submitted, are overdue, and have not been seen by the sleeping clock.
+
+    A clock may sleep beside submissions: those of cancels, and of timers that are due after its
+    sleep. For every other submission it was rung.
+    """
+    ring = s.subs.get(row)
+    if ring is None or not s.quiet:
+        return 0
+    ids = ring.entries & ~np.uint64(ID_KIND.mask)
+    slots = id_slot(ids)
+    known = slots < s.capacity
+    ids, slots = ids[known], slots[known]
+    met = (s.ids[slots] != ids) | (s.phases[slots] != ARMED)
+    timers = s.slots[slots]
+    overdue = (FLAGS_CLOCK.of(timers["flags"]) == _native.CLOCK_BASE) & (
+        timers["deadline"] < now_ns - LATE_NS
+    )
+    return len(np.unique(slots[overdue & ~met]))

@@ -6,7 +6,8 @@ units, counters end with `_total`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -195,3 +196,36 @@ def table() -> str:
     lines = ["| metric | kind | label | meaning |", "| --- | --- | --- | --- |"]
     lines += [f"| `{m.name}` | {m.kind} | {m.label} | {m.help} |" for m in METRICS]
     return "\n".join(lines) + "\n"
+
+
+SCHEMA: Final = 3
+"""2**3 buckets from each power of two to the next."""
+MOST: Final = 1 << 48
+"""Counts that workers can write are clamped to this, so that sums and differences fit into 64
+bits."""
+
+
+def rebucketed(buckets: Iterable[tuple[int, int]], scale: float) -> tuple[int, dict[int, int]]:
+    """Count the zeros, and the values in each bucket, by index, in order.
+
+    Parameters
+    ----------
+    buckets
+        (largest value, count) of those of a live histogram, in order.
+    scale : float
+        What a value there is multiplied by.
+
+    Returns
+    -------
+    int, dict
+        Bucket i has values over 2**((i - 1) / 8) and up to 2**(i / 8), as Prometheus numbers them.
+    """
+    zero, counts = 0, dict[int, int]()
+    for upper, said in buckets:
+        count = min(said, MOST)
+        if upper == 0:
+            zero += count
+        else:
+            index = math.ceil(math.log2(upper * scale) * (1 << SCHEMA))
+            counts[index] = counts.get(index, 0) + count
+    return zero, counts

@@ -30,8 +30,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
-from wheeld.metrics.declarations import METRICS, UP, Metric, values
-from wheeld.metrics.exponential import SCHEMA, rebucketed
+from wheeld.metrics.declarations import METRICS, SCHEMA, UP, Metric, rebucketed, values
 from wheeld_core.errors import WheelError
 
 Status = dict[str, Any]

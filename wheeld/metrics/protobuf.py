@@ -12,8 +12,16 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from wheeld.metrics.declarations import METRICS, UP, Metric, classic_buckets, values
-from wheeld.metrics.exponential import MOST, SCHEMA, rebucketed
+from wheeld.metrics.declarations import (
+    METRICS,
+    MOST,
+    SCHEMA,
+    UP,
+    Metric,
+    classic_buckets,
+    rebucketed,
+    values,
+)
 
 CONTENT_TYPE: Final = (
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"

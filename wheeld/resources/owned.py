@@ -13,13 +13,12 @@ import logging
 import mmap
 import os
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from wheeld.config.settings import Config
 from wheeld.resources import (
-    backing,
     ownership,
     room,
     takeover,
@@ -415,7 +414,7 @@ class Resources:
     def back(self, slabs: int) -> None:
         """Reserve memory for the first `slabs` slabs. Once there is a clock, the clock does
         this."""
-        backing.back(self.names, self.memories, self.config, slabs)
+        back(self.names, self.memories, self.config, slabs)
 
     def make_hidden(self, kind: str, size: int, mode: int = 0o660) -> mmap.mmap:
         """As `make_segment`, for a segment that is made when the prefix is public: its name has a
@@ -507,7 +506,7 @@ class Resources:
         self.mend()
 
     def shared_bytes(self) -> tuple[int, int]:
-        return backing.shared_bytes(self.names.values())
+        return reserved_bytes(self.names.values())
 
     def leave_locked(self, to: Handover, discard: bool = False) -> None:
         """Release everything but the locks, which go to the program that this process executes
@@ -546,3 +545,32 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         log.warning("cannot remove %s: %s", path, error.strerror)
+
+
+def back(
+    names: Mapping[str, str], memories: Mapping[str, mmap.mmap], config: Config, slabs: int
+) -> None:
+    """Reserve memory for the first `slabs` slabs, except where there is some already.
+    `SegmentError`: there is not enough memory."""
+    backed = int(WheelView(memories["wheel"]).header["backed"])
+    if slabs <= backed:
+        return
+    parts = _native.spans(backed, slabs, **config.native())
+    for kind, spans in zip(("wheel", "slots"), parts, strict=True):
+        fd = segments.open_to_grow(names[kind], memories[kind])
+        try:
+            for offset, size in spans:
+                segments.reserve(fd, names[kind], offset, size)
+        finally:
+            os.close(fd)
+    _native.open_slabs(memories["wheel"], slabs)
+
+
+def reserved_bytes(names: Iterable[str]) -> tuple[int, int]:
+    """Bytes that segments have reserved now, and when all slots are needed."""
+    now = most = 0
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            status = os.stat(f"{segments.SHM_DIRECTORY}/{name}")
+            now, most = now + 512 * status.st_blocks, most + status.st_size
+    return now, most

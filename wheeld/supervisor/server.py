@@ -17,8 +17,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from wheeld.clock.guard import ClockGuard
-from wheeld.config.reload import reloaded
-from wheeld.config.settings import Config
+from wheeld.config.settings import Config, reloaded
 from wheeld.metrics.guard import ExporterGuard
 from wheeld.processes import descriptors, identity, notify, signals
 from wheeld.processes.callers import OneForAll
@@ -27,10 +26,9 @@ from wheeld.recorder.guard import RecorderGuard
 from wheeld.resources import handover, takeover
 from wheeld.resources.owned import Resources
 from wheeld.supervisor import logs, status
-from wheeld.supervisor.control.control_socket import ControlSocket
+from wheeld.supervisor.control_socket import ControlSocket
 from wheeld.supervisor.snapshots import Snapshots
-from wheeld.supervisor.workers import eviction
-from wheeld.supervisor.workers.workers import Workers
+from wheeld.supervisor.workers import Workers, evict, evict_offenders
 from wheeld.tables.registry import Tenant
 from wheeld_core import _native, runtime
 from wheeld_core.control.messages import Leaving, Message, Request
@@ -211,7 +209,7 @@ class Supervisor:
             self._facts_are_old = True
 
     def _look(self) -> None:
-        eviction.of_offenders(self.workers, self.config.evict_after)
+        evict_offenders(self.workers, self.config.evict_after)
         if self._facts_are_old:
             self._renew_facts()
 
@@ -295,7 +293,7 @@ class Supervisor:
         if op == Request.STATUS:
             return {"ok": True, "status": await self._look_up_status()}
         if op == Request.EVICT:
-            return await eviction.by_name(self.workers, message)
+            return await evict(self.workers, message)
         if op == Request.ADVANCE:
             return {"ok": True, "now_ns": await self._advance(message)}
         if op == Request.STOP:

@@ -19,7 +19,7 @@ from wheeld.snapshot import file as snapshot_file
 from wheeld.snapshot.collect import collect, comp_head
 from wheeld.snapshot.contents import Clocks, Snapshot, SnapshotError
 from wheeld.snapshot.restore import Restoration, apply, plan_restore
-from wheeld.supervisor.workers.workers import Workers
+from wheeld.supervisor.workers import Workers
 from wheeld.tables.registry import OnDeath, RowState
 from wheeld_core import _native, packing, runtime, segments
 from wheeld_core.errors import WheelError

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from wheeld.clock.guard import ClockGuard
 from wheeld.config.settings import OPTIONS
@@ -14,12 +14,13 @@ from wheeld.processes.identity import stat_fields
 from wheeld.resources.owned import Resources
 from wheeld.resources.remains import own_pid_namespace
 from wheeld.supervisor import health
-from wheeld.supervisor.workers.workers import Workers
-from wheeld.tables import worker_figures
+from wheeld.supervisor.workers import Workers
 from wheeld.tables.registry import Tenant
 from wheeld.tables.sharing import Sharing
-from wheeld_core import _native, histograms
+from wheeld_core import _native, histograms, segments
+from wheeld_core.histograms import Histogram
 from wheeld_core.runtime import worker_segment
+from wheeld_core.views import dtype_of, record, records
 from wheeld_core.views.wheel import Census
 
 
@@ -126,7 +127,7 @@ def _workers(resources: Resources, workers: Workers, counts: Census) -> list[dic
 def _figures(resources: Resources, row: int) -> dict[str, Any]:
     """A worker's own counters, and the lateness of its expirations."""
     wheel, name = resources.wheel, resources.names.get(worker_segment(row))
-    figures = worker_figures.read(name, os.getuid()) or worker_figures.nothing()
+    figures = read_figures(name, os.getuid()) or no_figures()
     late = histograms.lateness_of(wheel.histograms, row)
     unread = int(wheel.lines["comp_tail"][row]) - figures.comp_head if name else 0
     return {
@@ -177,3 +178,46 @@ def _pools(sharing: Sharing) -> list[dict[str, Any]]:
         }
         for i, (name, fields) in enumerate(zip(view.names(), view.pools, strict=True))
     ]
+
+
+COUNTERS: Final = (
+    "scheduled", "cancelled", "rescheduled", "received", "bells", "fulls", "disbelieved",
+)  # fmt: skip
+
+
+class Figures(NamedTuple):
+    """Figures of one worker, since its segment was made."""
+
+    counters: dict[str, int]
+    histograms: dict[str, Histogram]
+    comp_head: int
+    """Completions that it has consumed."""
+
+
+def read_figures(name: str | None, owner_uid: int | None = None) -> Figures | None:
+    """The figures in the segment called `name`; None if it is gone or too short."""
+    if name is None:
+        return None
+    each, head = dtype_of("histogram").itemsize, dtype_of("worker").itemsize
+    size = head + each * _native.COUNTS_OF_WORKER
+    try:
+        with segments.opened(name, False, owner_uid) as (fd, _):
+            found = os.pread(fd, size, 0)
+    except (OSError, segments.SegmentError):
+        return None
+    if len(found) < size:
+        return None
+    return _parsed(found, head)
+
+
+def no_figures() -> Figures:
+    """The figures of a worker without a segment: zeros."""
+    head, count = dtype_of("worker").itemsize, _native.COUNTS_OF_WORKER
+    return _parsed(bytes(head + count * dtype_of("histogram").itemsize), head)
+
+
+def _parsed(found: bytes, head: int) -> Figures:
+    fields: Any = record(found, "worker")
+    own = records(found, "histogram", head, _native.COUNTS_OF_WORKER)
+    counters = {counter: int(fields[counter]) for counter in COUNTERS}
+    return Figures(counters, histograms.of_worker(own), int(fields["comp_head"]))

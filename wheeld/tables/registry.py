@@ -14,11 +14,14 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
+import numpy as np
+
 from wheeld.processes import identity
 from wheeld_core import _native
 from wheeld_core.errors import NameInUse, WheelError
+from wheeld_core.packing import COMPLETION_STAGE, STATE_GEN, STATE_PHASE, Phase, Stage
 from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
-from wheeld_core.views import RegistryView
+from wheeld_core.views import RegistryView, SlotsView, WheelView
 
 
 class RowState(IntEnum):
@@ -308,3 +311,33 @@ class Registry:
         pid_ns = int(self._rows["pid_ns"][tenant.row])
         uid = tenant.uid if tenant.uid != ANY_UID else None
         return identity.open_process(tenant.pid, tenant.identity, pid_ns, uid)
+
+
+_NOBODY_ELSES: Final = (
+    Stage.WAIT_RETURN,
+    Stage.LENT,
+    Stage.EXPIRED,
+    Stage.RETURNED,
+    Stage.RECLAIMED,
+    Stage.HANDED,
+)
+"""Stages of a fired timer that is no longer on its way to a group: its owner or its target has
+it."""
+
+
+def targets(wheel: WheelView, slots: SlotsView) -> frozenset[int]:
+    """The `target` words of timers that are armed, fired and on their way, offered, or taken.
+
+    Timers armed meanwhile may be missed: their words say which use of a number they mean, see
+    WH_GROUP_FIELDS in layout.h.
+    """
+    states = slots.states.copy()
+    phases = STATE_PHASE.of(states)
+    fired = np.flatnonzero(phases == Phase.FIRED)
+    links = wheel.links[fired]
+    known = links["gen"] == STATE_GEN.of(states[fired])
+    over = known & np.isin(COMPLETION_STAGE.of(links["completion"]), _NOBODY_ELSES)
+    index = np.concatenate(
+        [np.flatnonzero(np.isin(phases, (Phase.ARMED, Phase.TAKEN))), fired[~over]]
+    )
+    return frozenset(np.unique(slots.slots["target"][index]).tolist())

@@ -17,7 +17,7 @@ from typing import Any, Final
 from wheeld.processes import callers, descriptors
 from wheeld.resources.owned import Resources
 from wheeld.supervisor.access import Caller, caller_of
-from wheeld.supervisor.workers.workers import Workers
+from wheeld.supervisor.workers import Workers
 from wheeld.tables.registry import Tenant
 from wheeld_core import control
 from wheeld_core.control.messages import Message, Request

@@ -1,7 +1,7 @@
 """The workers of a daemon: how they arrive, reconnect, and depart.
 
 A worker is a process with a row of the worker table. It departs by a good-bye or by its death
-(pidfd), not by the end of its connection (fenced.py); each leads to the same departure, which
+(pidfd), not by the end of its connection (`FencedWorkers`); each leads to the same departure, which
 begins once. Its policy decides whether its timers are dropped, kept, or rerouted.
 """
 
@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
+from collections import Counter
 from collections.abc import Callable
+from typing import Any, Final
 
 from wheeld.clock.guard import ClockGone, ClockGuard
 from wheeld.config.settings import Config
@@ -18,16 +21,13 @@ from wheeld.processes.journal import about
 from wheeld.processes.messages import Order
 from wheeld.processes.pidfd import ended, has_ended, kill, wait_for_end
 from wheeld.resources.owned import Resources
+from wheeld.resources.remains import KINDS
 from wheeld.supervisor.access import Caller
-from wheeld.supervisor.workers import compatibility
-from wheeld.supervisor.workers.connections import Connections
-from wheeld.supervisor.workers.fenced import FencedWorkers
-from wheeld.supervisor.workers.handshake import back_of, policy_of, welcome_of, with_number
-from wheeld.supervisor.workers.kept import KeptWorkers
-from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant
-from wheeld_core import runtime, segments
+from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant, targets
+from wheeld_core import _native, runtime, segments
+from wheeld_core.control import time_namespace
 from wheeld_core.control.messages import Back, Message, Welcome
-from wheeld_core.errors import DaemonNotRunning, WheelError
+from wheeld_core.errors import DaemonNotRunning, LayoutMismatch, WheelError
 from wheeld_core.views import record
 
 
@@ -169,7 +169,7 @@ class Workers:
     async def arrive(self, message: Message, caller: Caller) -> tuple[Tenant, Welcome]:
         """Register a worker; returns its tenancy and the answer to its hello."""
         pid, uid = caller.pid, caller.uid
-        compatibility.check(message)
+        check_compatible(message)
         on_death, groups = policy_of(message, self.registry, self._resources)
         name = message.get("worker")
         if name is not None:
@@ -266,7 +266,7 @@ class Workers:
         """The tenancy of a live worker that lost its connection, and the answer to it.
         `DaemonNotRunning`: it is not this daemon's: the segments are different, or it was reaped
         meanwhile."""
-        compatibility.check(message)
+        check_compatible(message)
         if message.get("token") != self._token:
             raise DaemonNotRunning("the daemon was started with a fresh wheel; connect() again")
         row = message.get("row")
@@ -387,3 +387,308 @@ class Workers:
         for pidfd in [*self._pidfds.values(), *self._killed.values()]:
             os.close(pidfd)
         self._pidfds.clear()
+
+
+NOTICE_SECONDS: Final = 1.0
+"""Seconds that a process may take to die once it has closed its connection; then that is logged."""
+
+
+class FencedWorkers:
+    """The fenced workers, and flags in workers' segments that their clients set.
+
+    The end of a connection is not a departure: a process may close all its descriptors and live on.
+    Its worker is fenced then: its row is no longer ACTIVE, so its calls are refused, but it keeps
+    its slots until the process ends or says good-bye.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._fenced: dict[int, tuple[Tenant, asyncio.Event]] = {}
+
+    def add(self, tenant: Tenant) -> None:
+        """Fence a worker."""
+        self.remove(tenant.row)
+        removed = asyncio.Event()
+        self._fenced[tenant.row] = tenant, removed
+        asyncio.get_running_loop().call_later(NOTICE_SECONDS, self._warn, tenant, removed)
+
+    def remove(self, row: int) -> None:
+        if row in self._fenced:
+            self._fenced.pop(row)[1].set()
+
+    def holds(self, tenant: Tenant) -> bool:
+        return tenant.row in self._fenced and self._fenced[tenant.row][0] is tenant
+
+    async def await_end(self, tenant: Tenant) -> None:
+        if self.holds(tenant):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._fenced[tenant.row][1].wait(), NOTICE_SECONDS)
+
+    def left(self) -> list[Tenant]:
+        return [tenant for tenant, _ in self._fenced.values() if self.said_goodbye(tenant)]
+
+    def close(self) -> None:
+        """Forget all of them."""
+        for row in list(self._fenced):
+            self.remove(row)
+
+    def said_goodbye(self, tenant: Tenant) -> bool:
+        return self._is_set(tenant, "goodbye")
+
+    def receives(self, tenant: Tenant) -> bool:
+        return self._is_set(tenant, "receives")
+
+    def await_client(self, tenant: Tenant) -> None:
+        """Prepare for a successor: until its client attaches, no process uses the segment."""
+        with contextlib.closing(self._resources.find_worker_segment(tenant.row)) as memory:
+            fields = record(memory, "worker")
+            fields["goodbye"], fields["receives"] = 1, 0
+            del fields  # a view would keep the map from closing
+
+    def _is_set(self, tenant: Tenant, word: str) -> bool:
+        try:
+            with contextlib.closing(self._resources.find_worker_segment(tenant.row)) as memory:
+                fields = record(memory, "worker")
+                found = bool(fields[word])
+                del fields
+        except (WheelError, OSError) as error:
+            about(tenant.name).warning("has no usable segment: %s", error)
+            return False
+        return found
+
+    def _warn(self, tenant: Tenant, removed: asyncio.Event) -> None:
+        if not removed.is_set():
+            about(tenant.name).warning(
+                "(pid %d) closed its connection without leaving, but still runs: its "
+                "calls are refused, and it keeps its timers until the process ends",
+                tenant.pid,
+            )
+
+
+MEMBER_LOOK_SECONDS: Final = 0.25
+"""Seconds between checks whether a member of the inheriting group has begun to receive."""
+
+
+class KeptWorkers:
+    """Rows of departed workers that are kept for a successor or their group, for a limited time."""
+
+    def __init__(
+        self,
+        resources: Resources,
+        registry: Registry,
+        fenced: FencedWorkers,
+        depart: Callable[[Tenant, str], object],
+    ) -> None:
+        self._resources, self._registry, self._fenced = resources, registry, fenced
+        self._depart = depart
+        self._expiries: dict[int, asyncio.TimerHandle] = {}
+        self._offers: dict[int, asyncio.TimerHandle] = {}
+
+    def add(self, tenant: Tenant) -> None:
+        """Keep a row until a successor connects, or drop it in time; its group may inherit it at
+        once."""
+        loop = asyncio.get_running_loop()
+        patience = self._resources.config.keep_for_s
+        self._expiries[tenant.row] = loop.call_later(patience, self._expire, tenant)
+        self._offer(tenant)
+
+    def remove(self, row: int) -> None:
+        for timers in (self._expiries, self._offers):
+            if (timer := timers.pop(row, None)) is not None:
+                timer.cancel()
+
+    def close(self) -> None:
+        """Forget all of them."""
+        for row in {*self._expiries, *self._offers}:
+            self.remove(row)
+
+    def offer_all(self) -> None:
+        for tenant in list(self._registry.tenants.values()):
+            self._offer(tenant)
+
+    def has_receiver(self, groups: int) -> bool:
+        return any(self._fenced.receives(member) for member in self._registry.members(groups))
+
+    def _expire(self, tenant: Tenant) -> None:
+        if self._registry.state(tenant) == RowState.KEPT:
+            retired = self._registry.retire(tenant, OnDeath.DROP)
+            self._depart(retired, f"had no successor within {self._resources.config.keep_for}")
+
+    def _offer(self, tenant: Tenant) -> None:
+        """Pass a kept row to a member that receives; if there may be one soon, check again
+        later."""
+        self._offers.pop(tenant.row, None)
+        if tenant.on_death != OnDeath.REROUTE or self._registry.state(tenant) != RowState.KEPT:
+            return
+        if self.has_receiver(tenant.groups):
+            self._depart(tenant, "is inherited by its group")
+        elif self._registry.members(tenant.groups):
+            loop = asyncio.get_running_loop()
+            self._offers[tenant.row] = loop.call_later(MEMBER_LOOK_SECONDS, self._offer, tenant)
+
+
+RING_LOOK_SECONDS: Final = 0.05
+"""Seconds by which their submissions may be late."""
+
+
+class Connections:
+    """How many connections each worker has, and who has not reconnected to a new supervisor yet.
+
+    A worker has two connections when two of its threads have restored a lost one. It has hung up
+    when both are closed. If the runtime directory was removed while there was no daemon, its FIFOs
+    are new: live workers open those when they reconnect. Until then they ring the clock's former
+    FIFO, and a worker that is not in a waiting call does not reconnect.
+    """
+
+    def __init__(self) -> None:
+        self._rows: set[int] = set()
+        self._connections: Counter[tuple[int, int]] = Counter()
+
+    def opened(self, tenant: Tenant) -> None:
+        self._connections[tenant.row, tenant.incarnation] += 1
+        self.discard(tenant.row)
+
+    def closed(self, tenant: Tenant) -> bool:
+        """One of its connections has ended: was it the last one?"""
+        who = tenant.row, tenant.incarnation
+        self._connections[who] -= 1
+        if self._connections[who] > 0:
+            return False
+        del self._connections[who]
+        return True
+
+    def await_reconnect(self, row: int) -> None:
+        self._rows.add(row)
+
+    def discard(self, row: int) -> None:
+        self._rows.discard(row)
+
+    async def poll_rings(self, look: Callable[[], None]) -> None:
+        while self._rows:
+            look()
+            await asyncio.sleep(RING_LOOK_SECONDS)
+
+
+def policy_of(message: Message, registry: Registry, resources: Resources) -> tuple[OnDeath, int]:
+    """Its policy for its timers, and the bits of its groups. `ValueError`: there is no such policy;
+    it needs a group; or the group's name is too long. `WheelError`: there is no room for another
+    group."""
+    policy, group = message.get("on_death", "drop"), message.get("group")
+    names = [option.name.lower() for option in OnDeath]
+    if policy not in names:
+        raise ValueError(f"on_death={policy!r}: expected one of {', '.join(names)}")
+    if policy == "reroute" and group is None:
+        raise ValueError("on_death='reroute' needs a group")
+    if group is None:
+        return OnDeath[policy.upper()], 0
+    registry.check_group(group)
+    wheel, slots = resources.wheel, resources.slots
+    bit = registry.group_bit(group, lambda: targets(wheel, slots))
+    return OnDeath[policy.upper()], bit
+
+
+def with_number(name: str, number: int) -> str:
+    suffix = f"-{number}"
+    stem = name.encode()[: runtime.WORKER_NAME_BYTES - len(suffix)]
+    return stem.decode(errors="ignore") + suffix
+
+
+def welcome_of(tenant: Tenant, adopted: bool, resources: Resources, token: int) -> Welcome:
+    """The answer to its hello."""
+    names = resources.names
+    return {
+        **back_of(tenant),
+        "token": token,
+        "incarnation": tenant.incarnation,
+        "worker": tenant.name,
+        "adopted": adopted,
+        "keep_for_s": resources.config.keep_for_s,
+        "max_per_worker": resources.config.most_per_worker,
+        "segments": {
+            "worker": names[runtime.worker_segment(tenant.row)],
+            **{kind: names[kind] for kind in KINDS},
+        },
+        "shm": segments.place(),
+    }
+
+
+def back_of(tenant: Tenant) -> Back:
+    """The answer to a worker that reconnects; its FIFO and the clock's may have been made anew."""
+    return {
+        "ok": True,
+        "row": tenant.row,
+        "clock_fifo": runtime.CLOCK_FIFO,
+        "worker_fifo": runtime.worker_fifo(tenant.row),
+    }
+
+
+def check_compatible(message: Message) -> None:
+    """Check the versions and clocks that a client sends in its hello, or when it reconnects.
+    `LayoutMismatch`: it has another version. `WheelError`: its clocks differ from the daemon's."""
+    theirs = (message.get("layout"), message.get("fingerprint"))
+    if theirs != (_native.LAYOUT_VERSION, _native.FINGERPRINT):
+        raise LayoutMismatch(
+            f"the daemon has layout version {_native.LAYOUT_VERSION} ({_native.FINGERPRINT}), the "
+            f"client version {theirs[0]} ({theirs[1]}): install the same wheeld on both sides"
+        )
+    ours = time_namespace.of_this_process()
+    if apart := time_namespace.difference(ours, message.get("time")):
+        raise WheelError(
+            f"this process is in another time namespace ({apart}): its timers would fire early "
+            "or late; run both with the same time offsets"
+        )
+
+
+END_SECONDS: Final = 8.0
+"""Seconds that a killed worker may take to be gone; the command waits for ten."""
+EVICTED_LOOK_SECONDS: Final = 0.01
+
+
+def evict_offenders(workers: Workers, limit: int | None) -> None:
+    """Kill workers that misbehave more than `limit` allows. Ignoring them is not enough: they could
+    write into slots that belong to others by then."""
+    if limit is None:
+        return
+    for tenant in list(workers.registry.tenants.values()):
+        offences, pidfd = workers.offences(tenant), workers.pidfd(tenant)
+        if offences >= limit and pidfd is not None:
+            about(tenant.name).warning("(pid %d): %d offences: killed", tenant.pid, offences)
+            kill(pidfd)
+
+
+async def evict(workers: Workers, message: Message) -> dict[str, Any]:
+    """Kill a worker's process, or drop what a dead one left; the answer to `evict`. `ValueError`:
+    there is no worker of that name. `WheelError`: its process does not end."""
+    name = message.get("worker")
+    tenant = workers.registry.find(name) if isinstance(name, str) else None
+    if tenant is None:
+        known = sorted(one.name for one in workers.registry.tenants.values())
+        raise ValueError(f"no worker {name!r}; connected: {', '.join(known) or 'none'}")
+    kept, pidfd = workers.registry.state(tenant) == RowState.KEPT, workers.pidfd(tenant)
+    about(tenant.name).warning("(pid %d): evicted", tenant.pid)
+    if kept:
+        workers.give_up(tenant, "is evicted")
+    elif pidfd is not None:
+        kill(pidfd)
+    give_up = time.monotonic() + END_SECONDS
+    while not _evicted(workers, tenant, kept):
+        if time.monotonic() > give_up:
+            raise WheelError(f"worker {name!r} (pid {tenant.pid}) was killed but has not ended")
+        await asyncio.sleep(EVICTED_LOOK_SECONDS)
+    left = workers.registry.find(tenant.name)
+    return {
+        "ok": True, "worker": tenant.name, "pid": tenant.pid, "killed": not kept,
+        "kept": left is not None and workers.registry.state(left) == RowState.KEPT,
+    }  # fmt: skip
+
+
+def _evicted(workers: Workers, tenant: Tenant, kept: bool) -> bool:
+    """Is it gone, or replaced, or now kept for a successor?"""
+    now = workers.registry.find(tenant.name)
+    if now is None or _who(now) != _who(tenant):
+        return True
+    return not kept and workers.registry.state(now) == RowState.KEPT
+
+
+def _who(tenant: Tenant) -> tuple[int, int, int]:
+    return tenant.incarnation, tenant.pid, tenant.identity

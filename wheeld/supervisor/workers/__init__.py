@@ -1,1 +1,0 @@
-"""The workers of a daemon: handshake, connections, and what departed ones left."""
