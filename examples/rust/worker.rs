@@ -3,8 +3,8 @@
 //!     rustc -O worker.rs
 //!     worker DIRECTORY LAYOUT_VERSION FINGERPRINT TIMERS SEED
 //!
-//! It schedules, moves, cancels and receives timers at random, and prints its account as JSON. It
-//! has no periodic timers and no group, so each record in its ring is the end of a timer of its own.
+//! It schedules, moves, cancels and receives timers at random, and prints a line about each of these.
+//! It has no periodic timers and no group, so each record in its ring is the end of its own timer.
 //! It is an example of how to read the layout, not a library.
 
 use std::fs::{File, OpenOptions};
@@ -398,62 +398,15 @@ fn answer(control: &mut UnixStream) -> Result<String> {
     }
 }
 
-struct Timer {
-    id: u64,
-    due: i64,
-    cancelled: bool,
-    received: bool,
-}
-
-#[derive(Default)]
-struct Account {
-    timers: Vec<Timer>,
-    counts: [u64; 6], // cancelled, moved, received, early, twice, strange
-}
-
-impl Account {
-    fn book(&mut self, events: Vec<(u64, u64, i64, i64)>) {
-        let seen = now();
-        for (id, cookie, deadline, fired) in events {
-            match self.timers.get_mut(cookie as usize) {
-                Some(timer) if timer.id == id && !timer.cancelled => {
-                    self.counts[4] += timer.received as u64;
-                    self.counts[3] += (fired < deadline || seen < timer.due) as u64;
-                    self.counts[2] += 1;
-                    timer.received = true;
-                }
-                _ => self.counts[5] += 1,
-            }
-        }
+/// Print what was received, and forget it; returns how many there were.
+fn report(worker: &mut Worker, timers: &mut [Option<u64>]) -> usize {
+    let events = worker.receive();
+    let seen = now();
+    for (id, cookie, deadline, fired) in &events {
+        println!("received {id} {deadline} {fired} {seen}");
+        timers[*cookie as usize] = None;
     }
-}
-
-fn act(worker: &mut Worker, account: &mut Account, mut draw: impl FnMut(u64) -> u64) -> Result<()> {
-    let (delay, cookie) = (draw(200_000_000) as i64, account.timers.len() as u64);
-    let due = now() + delay;
-    let id = worker.schedule(delay, cookie)?;
-    account.timers.push(Timer {
-        id,
-        due,
-        cancelled: false,
-        received: false,
-    });
-    let n = draw(cookie + 1) as usize;
-    if draw(3) == 0 && worker.cancel(account.timers[n].id) {
-        account.timers[n].cancelled = true;
-        account.counts[0] += 1;
-    }
-    let (n, delay) = (draw(cookie + 1) as usize, draw(200_000_000) as i64);
-    let due = now() + delay;
-    let ended = account.timers[n].received || account.timers[n].cancelled;
-    if draw(3) == 0 && !ended && worker.reschedule(account.timers[n].id, delay) {
-        account.timers[n].due = due;
-        account.counts[1] += 1;
-    }
-    if cookie % 50 == 0 {
-        account.book(worker.receive());
-    }
-    Ok(())
+    events.len()
 }
 
 fn main() -> Result<()> {
@@ -465,40 +418,49 @@ fn main() -> Result<()> {
     };
     let most: usize = most.parse().map_err(Error::other)?;
     let mut seed: u64 = seed.parse::<u64>().map_err(Error::other)? | 1;
-    let mut draw = |below: u64| {
+    let mut draw = |below: usize| {
         seed ^= seed << 13;
         seed ^= seed >> 7;
         seed ^= seed << 17;
-        seed % below
+        seed as usize % below
     };
     let mut worker = Worker::connect(directory, layout, fingerprint)?;
-    let mut account = Account::default();
-    while account.timers.len() < most {
-        act(&mut worker, &mut account, &mut draw)?;
+    let (mut timers, mut ended) = (Vec::new(), 0);
+    while timers.len() < most {
+        let delay = draw(200_000_000) as i64;
+        let due = now() + delay;
+        let id = worker.schedule(delay, timers.len() as u64)?;
+        println!("scheduled {id} {due}");
+        timers.push(Some(id));
+        let n = draw(timers.len());
+        if let (0, Some(id)) = (draw(3), timers[n]) {
+            if worker.cancel(id) {
+                println!("cancelled {id}");
+                timers[n] = None;
+                ended += 1;
+            }
+        }
+        let (delay, n) = (draw(200_000_000) as i64, draw(timers.len()));
+        let due = now() + delay;
+        if let (0, Some(id)) = (draw(3), timers[n]) {
+            if worker.reschedule(id, delay) {
+                println!("moved {id} {due}");
+            }
+        }
+        if timers.len() % 50 == 0 {
+            ended += report(&mut worker, &mut timers);
+        }
     }
     let give_up = now() + 60_000_000_000;
-    while account.counts[2] + account.counts[0] < most as u64 && now() < give_up {
+    while ended < most && now() < give_up {
         if worker.wheel.u32(DAEMON_STATE).load(Acquire) != 1 {
             return Err(Error::other("the daemon has stopped"));
         }
         worker.wait(1000);
-        account.book(worker.receive());
+        ended += report(&mut worker, &mut timers);
     }
     worker.wait(50);
-    account.book(worker.receive()); // there is no more
+    report(&mut worker, &mut timers); // there is no more
     worker.leave()?;
-    let names = [
-        "cancelled",
-        "moved",
-        "received",
-        "early",
-        "twice",
-        "strange",
-    ];
-    let counts = names
-        .iter()
-        .zip(account.counts)
-        .map(|(name, n)| format!(", \"{name}\": {n}"));
-    println!("{{\"scheduled\": {most}{}}}", counts.collect::<String>());
     Ok(())
 }

@@ -233,16 +233,3 @@ def test_small_dev_shm(daemon_name: str, runtime_dir: Path) -> None:
     assert "bytes are needed" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout.split() == ["/dev/shm:", f"{runtime_dir}:"]
-
-
-def test_second_daemon_of_a_name(runtime_dir: Path, daemon_name: str) -> None:
-    with wheeld.embedded(name=daemon_name, runtime_dir=runtime_dir, capacity=64) as name:
-        with (
-            pytest.raises(WheelError, match=f"already runs in {name}.*wheeld stop"),
-            wheeld.embedded(name=daemon_name, runtime_dir=runtime_dir, capacity=64),
-        ):
-            pass
-        with connect(name) as timers:
-            timers.schedule(0)
-            assert len(timers.poll(LONG)) == 1
-    assert not list(runtime_dir.iterdir())

@@ -1,5 +1,7 @@
 """Child processes of the supervisor: each is collected once, by its end, whoever signals it."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import os
@@ -8,13 +10,18 @@ import socket
 import subprocess
 import sys
 import threading
+from typing import Any
 
+import numpy as np
 import pytest
 
 from daemons import is_running
+from wheeld.clock import guard as clock_guard
 from wheeld.processes import spawn
 from wheeld.processes.children import Child
 from wheeld.processes.spawn import RECORDER
+from wheeld_core.control import Message
+from wheeld_core.errors import WheelError
 
 
 def start() -> Child:
@@ -123,3 +130,65 @@ def test_what_a_start_does_not_load(arguments: list[str], needless: tuple[str, .
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert "wheeld" in loaded
     assert not loaded & {*needless, "wheeld_client", "wheeld_pipeline"}
+
+
+READY: Message = {"op": "ready", "linked": 3, "skipped": []}
+
+
+class Clock:
+    """Stands in for the resources and the link of a clock whose word comes after so many beats."""
+
+    def __init__(self, beats: int | None, damage: str | None = None) -> None:
+        self.ready: asyncio.Future[Message]
+        self.header = np.zeros((), [("heartbeat", "i8")])
+        self.wheel = self
+        self.waits = 0
+        self._beats, self._damage = beats, damage
+
+    def damage(self) -> str | None:
+        return self._damage
+
+    async def wait(self, tasks: Any, **patience: Any) -> None:
+        assert patience["timeout"] == clock_guard.START_SECONDS + clock_guard.LOCK_SECONDS
+        await asyncio.sleep(0)
+        self.waits += 1
+        if self._beats is None or self.waits < self._beats:
+            self.header["heartbeat"] += self._beats is not None
+        else:
+            self.ready.set_result(READY)
+
+
+def first_word(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Message:
+    guard = clock_guard.ClockGuard.__new__(clock_guard.ClockGuard)
+    guard._resources = clock  # type: ignore[assignment]
+
+    async def main() -> Message:
+        loop = asyncio.get_running_loop()
+        guard._ready = clock.ready = loop.create_future()
+        life = loop.create_future()
+        with monkeypatch.context() as patches:
+            patches.setattr(clock_guard.asyncio, "wait", clock.wait)
+            return await guard._first_word(life)  # type: ignore[arg-type]
+
+    return asyncio.run(main())
+
+
+def test_a_long_recovery_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(100)
+    assert first_word(monkeypatch, clock) == READY
+    assert clock.waits == 100
+
+
+@pytest.mark.parametrize(
+    ("clock", "error", "words"),
+    [
+        (Clock(None), TimeoutError, None),
+        (Clock(100, damage="the segment has 0 bytes"), WheelError, "0 bytes"),
+    ],
+)
+def test_one_that_does_not_get_on_is_not(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, error: type[Exception], words: str | None
+) -> None:
+    with pytest.raises(error, match=words):
+        first_word(monkeypatch, clock)
+    assert clock.waits == 1

@@ -1,5 +1,7 @@
 """The clock dies or hangs: the next one goes on, and every timer ends once."""
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import os
@@ -12,10 +14,13 @@ from typing import IO
 import numpy as np
 import pytest
 
+import wheeld
 from children import receive
 from common_fixtures import connected, daemon_process
 from daemons import Daemon, end_of, is_running, stopped, until
 from wheeld_client import Timers, connect, payload_of
+from wheeld_core.control import Connection
+from wheeld_core.runtime import find
 
 CAPACITY = 8192
 
@@ -353,3 +358,27 @@ def test_a_clock_goes_with_its_supervisor(own: Daemon, state: str) -> None:
     os.kill(own.pid, signal.SIGKILL)
     gone()
     own.wait()
+
+
+LONG = 30.0
+CLOCKS = {"monotonic": 1, "realtime": 7, "boottime": 11}
+
+
+def test_each_clock_goes_on() -> None:
+    reading = {"monotonic": 1, "realtime": 0, "boottime": 7}
+    with wheeld.embedded(capacity=1024) as name, connect(name) as timers:
+        for clock, cookie in CLOCKS.items():
+            now = time.clock_gettime(reading[clock])
+            timers.schedule_at(now + 0.7, cookie, clock=clock)
+            timers.schedule_at(now + 1e6, 100, clock=clock)
+        connection = Connection(find(name))
+        os.kill(connection.request("status")["status"]["clock_pid"], signal.SIGKILL)
+        seen: list[int] = []
+        give_up = time.monotonic() + LONG
+        while len(seen) < 3 and time.monotonic() < give_up:
+            for event in timers.poll(1.0):
+                assert event["fired"] >= event["deadline"]
+                seen.append(int(event["cookie"]))
+        assert sorted(seen) == sorted(CLOCKS.values())
+        assert timers.pending == 3
+        connection.close()

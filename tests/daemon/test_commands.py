@@ -5,7 +5,6 @@ import dataclasses
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -27,15 +26,6 @@ with_payloads = started_command("--virtual-clock", "--capacity", "1000", "--payl
 def test_start_says_what_was_rounded(daemon: Daemon) -> None:
     assert "capacity 1000 rounded up to 1024" in daemon.said
     assert "wheel_size 20 rounded up to 32" in daemon.said
-
-
-def test_runtime_files_are_private(daemon: Daemon) -> None:
-    assert daemon.directory.stat().st_mode & 0o777 == 0o700
-    with connect(str(daemon.directory)):
-        segments = [Path("/dev/shm") / n for n in os.listdir("/dev/shm") if daemon.name in n]
-        assert len(segments) == 6
-        for path in [*daemon.directory.iterdir(), *segments]:
-            assert path.stat().st_mode & 0o777 == 0o600, path
 
 
 def test_status(daemon: Daemon) -> None:
@@ -187,15 +177,6 @@ def test_stop_returns_when_all_is_gone(daemon: Daemon) -> None:
     assert f"no wheeld daemon '{daemon.name}'" in badly("stop", *daemon.where)
     for command in (["status"], ["inspect"], ["advance", "1s"]):
         assert "wheeld start" in badly(*command, *daemon.where)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_stop_it_in_order(daemon: Daemon, number: int) -> None:
-    with connect(str(daemon.directory)) as timers:
-        timers.schedule(1.0)
-        daemon.process.send_signal(number)
-        assert daemon.end() == 0
-    assert "Traceback" not in daemon.said
 
 
 def test_a_real_clock_cannot_be_advanced(daemon_name: str, runtime_dir: Path) -> None:

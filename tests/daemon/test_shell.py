@@ -5,32 +5,23 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from typer.testing import CliRunner
 
-from commands import LONG, well, wheeld_command
+from commands import LONG, badly, well, wheeld_command
 from common_fixtures import embedded
+from daemons import status_of, until
 from wheeld.cli.app import app
 from wheeld_client import Timers, connect, payload_of
-from wheeld_core.control import ask
-from wheeld_core.control.messages import Request
 
 daemon = embedded("function", virtual_clock=True, capacity=1024, payload_bytes=16, keep_for="1h")
 
 
 def shell(daemon: Any, command: str, *arguments: str) -> Any:
     return json.loads(well(command, *arguments, "--json", "--name", str(daemon)))
-
-
-def badly(*arguments: str, code: int = 1) -> str:
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == code, done.output
-    return done.output
 
 
 def received(timers: Timers, daemon: Any, seconds: float) -> list[Any]:
@@ -106,10 +97,10 @@ def test_wait(daemon: Any) -> None:
     command = [sys.executable, "-m", "wheeld", "wait", "5s", "--json", "--name", str(daemon)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            until(lambda: status(daemon)["pending"] == 1)
+            until(lambda: status_of(daemon)["pending"] == 1, "armed")
             daemon.advance(4.9)
             assert process.poll() is None
-            assert status(daemon)["pending"] == 1
+            assert status_of(daemon)["pending"] == 1
             daemon.advance(0.2)
             found = json.loads(process.communicate(timeout=LONG)[0])
         finally:
@@ -118,18 +109,6 @@ def test_wait(daemon: Any) -> None:
     assert found["delay_s"] == 5
     assert found["late_ns"] >= 0
     assert "expected a number" in badly("wait", "a while", "--name", str(daemon), code=2)
-
-
-def status(daemon: Any) -> dict[str, Any]:
-    found: dict[str, Any] = ask(Path(str(daemon)), Request.STATUS)["status"]
-    return found
-
-
-def until(true: Any) -> None:
-    give_up = time.monotonic() + LONG
-    while not true():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
 
 
 WORKER = """
@@ -159,7 +138,7 @@ def test_evict(daemon: Any) -> None:
         found = shell(daemon, "evict", "stuck")
         assert found == {"worker": "stuck", "pid": process.pid, "killed": True, "kept": True}
         assert process.wait(LONG) == -9
-    assert status(daemon)["pending"] == 1
+    assert status_of(daemon)["pending"] == 1
     assert well("evict", "stuck", "--name", str(daemon)) == "dropped the timers that stuck left\n"
-    assert status(daemon)["pending"] == 0
+    assert status_of(daemon)["pending"] == 0
     assert "no worker 'stuck'; connected:" in badly("evict", "stuck", "--name", str(daemon))

@@ -2,10 +2,7 @@
 or says why it does not."""
 
 import os
-import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -55,7 +52,7 @@ def test_workers_go_on(daemon: Daemon) -> None:
 
 def test_killed_again_and_again(daemon: Daemon) -> None:
     with connect(str(daemon.directory), worker="w") as timers:
-        timers.schedule_many(np.linspace(0.0, 4.0, 400), np.arange(400))
+        timers.schedule_many(np.linspace(0.0, 2.0, 400), np.arange(400))
         ids = timers.schedule_many(np.full(300, 1000.0))
         got: list[int] = []
         for _ in range(5):
@@ -79,7 +76,6 @@ CALLS: dict[str, Callable[..., object]] = {
     "dispatch": lambda timers, id: timers.dispatch(0.01),
     "stats": lambda timers, id: timers.stats(),
     "workers": lambda timers, id: timers.workers(),
-    "connect": lambda timers, id: connect(str(timers.directory)).close(),
 }
 
 
@@ -89,16 +85,17 @@ def test_no_call_hangs_in_between(daemon: Daemon) -> None:
     daemon.kill()
     outcomes: dict[str, object] = {}
 
-    def call_all() -> None:
-        for name, call in CALLS.items():
+    def call_all(patience: float) -> None:
+        come = {"connect": lambda *_: connect(str(daemon.directory), timeout=patience).close()}
+        for name, call in {**CALLS, **come}.items():
             try:
                 call(timers, id)
                 outcomes[name] = "works"
             except DaemonNotRunning:
                 outcomes[name] = "says so"
 
-    for expected in ("says so", "works"):
-        thread = threading.Thread(target=call_all, daemon=True)
+    for expected, patience in (("says so", 0.2), ("works", 60.0)):
+        thread = threading.Thread(target=call_all, args=(patience,), daemon=True)
         thread.start()
         thread.join(60)
         assert not thread.is_alive(), f"hangs after {outcomes}"
@@ -283,23 +280,3 @@ def test_a_start_that_dies_anywhere(fresh: Daemon) -> None:
     assert len(fresh.segments()) == 5
     fresh.stop()
     assert fresh.nothing_left()
-
-
-def test_command_says_that_nobody_serves(daemon: Daemon) -> None:
-    daemon.kill()
-    command = [sys.executable, "-m", "wheeld", "status", "--name", str(daemon.directory)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1
-    assert "wheeld start" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_runtime_directory_that_was_removed(daemon: Daemon) -> None:
-    with connect(str(daemon.directory), reconnect_for=20.0) as timers:
-        timers.schedule(3600.0)
-        old = daemon.segments()
-        daemon.kill()
-        shutil.rmtree(daemon.directory)
-        daemon.start()
-        assert daemon.segments() == old
-        assert daemon.status()["pending"] == 1

@@ -11,7 +11,6 @@ import select
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,18 +18,12 @@ from rich.console import Console
 
 from commands import LONG, badly, well
 from common_fixtures import embedded
+from daemons import status_of
 from wheeld.cli.top import SORTS, compare, number, ordered, screen
 from wheeld_client import connect
-from wheeld_core.control import ask
-from wheeld_core.control.messages import Request
 
 daemon = embedded(virtual_clock=True, capacity=1 << 15, pools=["requests=1M"])
 WIDTH = 80
-
-
-def status(daemon: Any) -> dict[str, Any]:
-    found: dict[str, Any] = ask(Path(str(daemon)), Request.STATUS)["status"]
-    return found
 
 
 def drawn(found: dict[str, Any], **options: Any) -> str:
@@ -44,13 +37,13 @@ def test_what_happened_between_two_looks(daemon: Any) -> None:
     with connect(daemon, worker="a", group="g") as a, connect(daemon, worker="b", group="g") as b:
         b.schedule_many([0.5] * 7)
         daemon.advance(1.0)
-        first = status(daemon)
+        first = status_of(daemon)
         ids = a.schedule_many([0.5] * 20)
         a.cancel_many(ids[:6])
         a.schedule(100.0)
         daemon.advance(1.0)
         assert len(a.poll(LONG)) == 14
-        found = compare(first, status(daemon), 2.0)
+        found = compare(first, status_of(daemon), 2.0)
         workers = {worker["name"]: worker for worker in found["workers"]}
         assert workers["a"]["per_second"] == {
             "scheduled": 10.5, "cancelled": 3, "rescheduled": 0, "fired": 7, "received": 7,
@@ -65,23 +58,23 @@ def test_what_happened_between_two_looks(daemon: Any) -> None:
 
 def test_a_full_ring_is_named(daemon: Any) -> None:
     with connect(daemon, worker="sleepy") as timers:
-        first = status(daemon)
+        first = status_of(daemon)
         ring = first["workers"][0]["ring"]
         timers.schedule_many([0.1] * (ring + 50))
         daemon.advance(1.0)
-        found = compare(first, status(daemon), 1.0)
+        found = compare(first, status_of(daemon), 1.0)
         assert found["rings_full"] == ["sleepy"]
         text = drawn(found)
         assert re.search(r"full rings +sleepy", text)
         assert "FULL" in text
         while len(timers.poll(0)):
             pass
-        now = status(daemon)
+        now = status_of(daemon)
         assert compare(now, now, 1.0)["rings_full"] == []
 
 
 def test_another_wheel_has_no_rates(daemon: Any) -> None:
-    now = status(daemon)
+    now = status_of(daemon)
     other = {**now, "segments": {"wheel": "another"}}
     other["counters"] = dict.fromkeys(now["counters"], 0)
     assert set(compare(other, now, 1.0)["per_second"].values()) == {0.0}
@@ -104,7 +97,7 @@ def test_sorting() -> None:
 
 
 def test_eighty_columns_hold_it(daemon: Any) -> None:
-    now = status(daemon)
+    now = status_of(daemon)
     found = compare(now, now, 1.0)
     huge = {"pending": 10**9, "scheduled": 123456789.0, "fired": 99999.9, "late": 10**12}
     found["workers"] = [

@@ -5,16 +5,16 @@ import threading
 
 import pytest
 
-from common_fixtures import restarted_daemon
+from common_fixtures import daemon_process
+from daemons import LONG, Daemon
 from purgatory_ops import Hooked, Op
-from restarts import LONG, Daemon
 from wheeld_client import AsyncPurgatory, AsyncTimers, DaemonNotRunning, Purgatory, Timers, connect
 
 SOON = 0.05
 """Seconds; no test waits for less than it has to."""
 
 
-daemon = restarted_daemon("--capacity", "4096", "--max-workers", "4")
+daemon = daemon_process(capacity=4096, max_workers=4)
 
 
 def announced(timeout: float | None, over: threading.Event) -> Hooked:
@@ -31,7 +31,7 @@ def give_up(timers: Timers) -> None:
 
 
 def test_timeouts_go_on(daemon: Daemon) -> None:
-    with connect(daemon.name, reconnect_for=LONG) as timers, timers.dispatching():
+    with connect(str(daemon.directory), reconnect_for=LONG) as timers, timers.dispatching():
         purgatory = Purgatory(timers, "p")
         begun = [threading.Event() for _ in range(50)]
         early = [announced(SOON * (1 + n / 50), over) for n, over in enumerate(begun)]
@@ -54,7 +54,7 @@ def test_timeouts_go_on(daemon: Daemon) -> None:
 
 
 def test_gone_for_good(daemon: Daemon) -> None:
-    with connect(daemon.name, reconnect_for=SOON) as timers:
+    with connect(str(daemon.directory), reconnect_for=SOON) as timers:
         purgatory = Purgatory(timers, "p")
         op, over = Op(None), threading.Event()
         purgatory.try_complete_else_watch(op, ["k"])
@@ -82,7 +82,10 @@ def test_gone_for_good(daemon: Daemon) -> None:
 
 
 def test_background_thread_outlasts_it(daemon: Daemon) -> None:
-    with connect(daemon.name, reconnect_for=SOON) as timers, timers.dispatching() as dispatcher:
+    with (
+        connect(str(daemon.directory), reconnect_for=SOON) as timers,
+        timers.dispatching() as dispatcher,
+    ):
         purgatory = Purgatory(timers, "p")
         over = [threading.Event() for _ in range(3)]
         for number, each in enumerate(over):
@@ -94,7 +97,7 @@ def test_background_thread_outlasts_it(daemon: Daemon) -> None:
 
 
 def test_stopped_with_operations(daemon: Daemon) -> None:
-    with connect(daemon.name) as timers, timers.dispatching() as dispatcher:
+    with connect(str(daemon.directory)) as timers, timers.dispatching() as dispatcher:
         purgatory = Purgatory(timers, "p")
         over = threading.Event()
         purgatory.try_complete_else_watch(announced(3 * SOON, over), ["k"])
@@ -112,7 +115,7 @@ def test_stopped_with_operations(daemon: Daemon) -> None:
 @pytest.mark.parametrize("how", ["kill", "stop"])
 def test_on_a_loop(daemon: Daemon, how: str, patience: float) -> None:
     async def main() -> None:
-        async with AsyncTimers(daemon.name, reconnect_for=patience) as timers:
+        async with AsyncTimers(str(daemon.directory), reconnect_for=patience) as timers:
             purgatory = AsyncPurgatory(timers, "p")
             waits = [purgatory.begin(Op(SOON * number), ["k"]) for number in range(1, 7)]
             over = asyncio.Event()

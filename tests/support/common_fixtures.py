@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import commands
-import restarts
 import wheeld
 from daemons import Daemon
 from fake_supervisor import StandIn
@@ -145,15 +144,6 @@ def started_command(*options: str) -> Callable[[str, Path], Iterator[commands.Da
             daemon.process.terminate()
             daemon.end()
         segments.unlink_all(f"wheeld-{daemon_name}-")
-
-    return daemon
-
-
-def restarted_daemon(*options: str) -> Callable[[Path, str], Iterator[restarts.Daemon]]:
-    @pytest.fixture
-    def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[restarts.Daemon]:
-        with restarts.running(runtime_dir, daemon_name, *options) as daemon:
-            yield daemon
 
     return daemon
 
