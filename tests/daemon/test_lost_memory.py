@@ -25,15 +25,19 @@ from wheeld_core.views import PoolsView, SlotsView, WatchView, record
 daemon = daemon_process(started=False, for_all=True)
 
 
-def test_truncated_worker_segment(daemon: Daemon) -> None:
+@pytest.mark.parametrize("by", ["its user", pytest.param("a member", marks=as_root)])
+def test_truncated_worker_segment(daemon: Daemon, by: str) -> None:
     """The clock that meets it dies (SIGBUS), the next one leaves that worker out; others lose
     nothing, and that worker cannot write into slots that are others' by then."""
-    daemon.start()
+    daemon.start(**({"group": GROUP} if by == "a member" else {}))
     with connect(str(daemon.directory)) as timers, Remote(daemon, worker="victim") as victim:
         timers.schedule_many(np.linspace(0.0, 0.5, 300), np.arange(300))
         victim.ask("timers.schedule_many(np.full(100, 1000.0)).tolist()")
         row = daemon.workers()["victim"]["row"]
-        os.truncate(daemon.segment_path(f"worker-{row}"), 0)
+        if by == "a member":
+            truncate(daemon, f"worker-{row}", 0)
+        else:
+            os.truncate(daemon.segment_path(f"worker-{row}"), 0)
         assert sorted(receive(timers, 300)["cookie"].tolist()) == list(range(300))
         until(lambda: "victim" not in daemon.workers(), "out")
         assert victim.process.wait(60) == -signal.SIGKILL
