@@ -2,42 +2,26 @@
  * pieces. */
 #include "single.h"
 
-#include "wheeld/loop/recover.h"
-
 #define CAPACITY 65536
 #define CROWD 20000
-#define ROWS 8
+#define ROWS SINGLE_HANDS
 
-static world w;
 static uint64_t armed; /* their cookies count up */
-static account book;
-static hand hands[ROWS];
-#define A (&hands[0])
-#define B (&hands[1])
-#define C (&hands[2])
 
 static void begin(uint32_t rows)
 {
-    wh_config config = {.tick_ns = MS, .wheel_bits = 6, .capacity = CAPACITY, .payload_bytes = 0};
-    single_make(&w, &book, hands, rows, &config);
+    single_make(rows, (wh_config){.tick_ns = MS, .wheel_bits = 6, .capacity = CAPACITY});
 }
 
-/* Timers without an entry in the account: more than that has. */
-static uint64_t arm(hand *h, int64_t deadline, uint32_t target)
+static uint64_t arm_to(hand *h, int64_t deadline, uint32_t target)
 {
-    uint32_t slot = hand_slot(h);
-    CHECK(slot != WH_NIL, "no slot");
-    wh_request r = {.deadline = deadline, .target = target, .cookie = armed++};
-    uint64_t id = wh_client_arm(&h->client, slot, &r);
-    wh_client_push(&h->client, id);
-    wh_client_publish(&h->client, INT64_MIN);
-    return id;
+    return arm(h, (wh_request){.deadline = deadline, .target = target, .cookie = armed++});
 }
 
 static void arm_many(hand *h, uint32_t count, int64_t deadline, uint32_t target)
 {
     for (uint32_t i = 0; i < count; i++) {
-        arm(h, deadline, target);
+        arm_to(h, deadline, target);
         if (i % 1024 == 1023)
             world_settle(&w);
     }
@@ -77,7 +61,7 @@ static void play_dead_reader(void)
     wh_clock_detach(&w.peers[1], WH_LEAVE_DROP);
     uint32_t before = for_b(), during = 0;
     while (w.reaped[1] == 0) {
-        arm(C, 0, 0);
+        arm_to(C, 0, 0);
         uint64_t ready = wh_client_ready(&C->client);
         CHECK(one_pass(), "it sleeps with %u left", before);
         CHECK(before - for_b() <= WH_REAP_LISTED, "%u in one pass", before - for_b());
@@ -100,7 +84,7 @@ static void play_crowded_neighbour(void)
         begin(3);
         int64_t bucket = 4096 * MS, crowd_at = upper ? bucket + 3000 * MS : 5 * MS;
         for (int64_t i = 0; i < 30; i++) {
-            arm(C, (upper ? bucket : 4 * MS) + i % 10 * MS, 0);
+            arm_to(C, (upper ? bucket : 4 * MS) + i % 10 * MS, 0);
             arm_many(A, 1000, crowd_at, 0);
         }
         uint64_t ready = 0;
@@ -190,7 +174,7 @@ static void play_returns(void)
 {
     begin(1);
     for (uint32_t i = 0; i < CROWD; i++) {
-        ids[i] = arm(A, FAR_NS, 0);
+        ids[i] = arm_to(A, FAR_NS, 0);
         if (i % 1024 == 1023)
             world_settle(&w);
     }
@@ -217,7 +201,7 @@ static void play_events(void)
     const wh_peer *a = &w.peers[0];
     wh_completion *ring = w.peers[0].comps = calloc(CAPACITY, sizeof(wh_completion));
     CHECK(ring, "out of memory");
-    arm(A, 0, 0);
+    arm_to(A, 0, 0);
     one_pass();
     CHECK(ring[(a->comp_tail - 1) & (CAPACITY - 1)].cookie < CROWD,
           "what came last overtakes the rest");
@@ -327,7 +311,5 @@ int main(int argc, char **argv)
         {"a long recovery", play_heartbeat},
         {"a long look for a slot", play_long_look},
     };
-    options_read(argc, argv);
-    opt.jitter = 0; /* one thread */
-    return cases_run(cases, sizeof cases / sizeof *cases);
+    return cases_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -1,25 +1,11 @@
 /* Corners: deaths that cross, loans at the end of their reader, the ends of time. One case each. */
 #include "single.h"
 
-static world w;
-static account book;
-static hand hands[3];
-#define A (&hands[0])
-#define B (&hands[1])
-#define C (&hands[2])
-
 static void begin(uint32_t capacity, int64_t tick_ns)
 {
-    wh_config config = {
-        .tick_ns = tick_ns, .wheel_bits = 6, .capacity = capacity, .payload_bytes = 16};
-    single_make(&w, &book, hands, 3, &config);
-}
-
-static uint64_t schedule(hand *h, plan p)
-{
-    uint64_t cookie;
-    CHECK(hand_schedule(h, p, &cookie), "no slot");
-    return cookie;
+    single_make(
+        3, (wh_config){
+               .tick_ns = tick_ns, .wheel_bits = 6, .capacity = capacity, .payload_bytes = 16});
 }
 
 /* A's completion ring is full of what it does not read. */
@@ -33,12 +19,6 @@ static void fill_ring_of_a(void)
     world_settle(&w);
     CHECK(wh_client_ready(&A->client) == A->client.comp_size, "%llu completions",
           (ull)wh_client_ready(&A->client));
-}
-
-static void passes(int count)
-{
-    while (count--)
-        world_settle(&w);
 }
 
 /* -- deaths ------------------------------------------------------------------------------------ */
@@ -79,7 +59,6 @@ static void play_owner_then_reader(void)
 /* B's tick waits behind A's full ring; B cancels, and A dies before the clock has looked. */
 static void play_cancel_as_reader_dies(void)
 {
-    hand *all[3] = {NULL, B, C};
     begin(4096, MS);
     fill_ring_of_a();
     uint64_t cookie =
@@ -87,16 +66,13 @@ static void play_cancel_as_reader_dies(void)
     world_advance_to(&w, 2 * MS);
     CHECK(hand_cancel(B, cookie), "cancel");
     kill_hand(A);
-    settle_all(&w, all, 3);
-    if (!hand_idle(B))
-        hand_print_missing(B);
-    CHECK(hand_idle(B), "B's slot is lost");
+    settle_all();
+    check_idle(B);
 }
 
 /* The same when B's slab was swept already and B's submission is not met before A is gone. */
 static void play_cancel_after_sweep(void)
 {
-    hand *all[3] = {NULL, B, C};
     uint32_t reaped;
     begin(8192, MS); /* two pieces of the sweep, one per pass */
     fill_ring_of_a();
@@ -108,10 +84,8 @@ static void play_cancel_after_sweep(void)
     CHECK(reaped == WH_NIL, "one piece was all");
     CHECK(hand_cancel(B, cookie), "cancel");
     kill_hand(A);
-    settle_all(&w, all, 3);
-    if (!hand_idle(B))
-        hand_print_missing(B);
-    CHECK(hand_idle(B), "B's slot is lost");
+    settle_all();
+    check_idle(B);
 }
 
 /* receive.h, invariant 2: an unread tick does not hold up the sweep of its dead owner, and is none
@@ -120,7 +94,7 @@ static void play_tick_of_dead_owner(void)
 {
     begin(4096, MS);
     plan p = {.delay = MS, .interval = FAR_NS, .target = hand_target(A), .payload_size = 16};
-    uint64_t id = wh_load_relaxed(&book.entries[schedule(B, p)].id);
+    uint64_t id = id_of(schedule(B, p));
     world_advance_to(&w, 2 * MS);
     CHECK(wh_client_ready(&A->client) == 1, "no tick");
     wh_clock_detach(&w.peers[1], WH_LEAVE_DROP);
@@ -148,8 +122,7 @@ static void play_returns_of_dead_owner(void)
     }
     world_settle(&w);
     kill_hand(A);
-    hand_free(A);
-    hand_attach(A, &w, &book, 0, 9);
+    next_tenant(A);
     uint32_t count = count_claimable(A);
     CHECK(count == 4096, "%u slots of 4096", count);
 }
@@ -194,11 +167,6 @@ static void play_ask_before_sleep(void)
     wh_awake(&w.clock);
 }
 
-static bool is_free(const hand *h, uint32_t slot)
-{
-    return h->client.slabs.free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
-}
-
 /* A slot is taken over before its return was read, and handed to the same worker again. That worker
  * reads the old entry when the clock has named it holder already, and before the new entry is
  * out. */
@@ -227,10 +195,10 @@ static void play_old_news(void)
     uint32_t slot = wh_stock_take(&w.clock);
     wh_put_returned(&w.clock, peer, slot);
     wh_client_reclaim(&B->client);
-    CHECK(!is_free(B, slot), "believed before it came");
+    CHECK(!hand_holds(B, slot), "believed before it came");
     wh_publish(&w.clock, peer);
     wh_client_reclaim(&B->client);
-    CHECK(is_free(B, slot), "handed over, and lost");
+    CHECK(hand_holds(B, slot), "handed over, and lost");
 }
 
 /* -- buggy neighbours -------------------------------------------------------------------------- */
@@ -241,12 +209,12 @@ static void play_premature_slab(void)
     begin(4096, MS);
     uint64_t of_a = schedule(A, (plan){.delay = 5 * MS});
     world_settle(&w);
-    uint32_t slot = wh_id_slot(wh_load_relaxed(&book.entries[of_a].id));
+    uint32_t slot = wh_id_slot(id_of(of_a));
     wh_store_release(&w.clock.owners[slot >> WH_SLAB_BITS], 0);
     B->client.slabs.cursor = slot >> WH_SLAB_BITS;
     CHECK(wh_slabs_claim(&B->client.slabs), "claim");
     uint64_t of_b = schedule(B, (plan){.delay = 10 * MS});
-    CHECK(wh_id_slot(wh_load_relaxed(&book.entries[of_b].id)) == slot, "another slot");
+    CHECK(wh_id_slot(id_of(of_b)) == slot, "another slot");
     wh_store_seq(&B->client.seg->sub_tail, B->client.sub_tail - 1); /* not published yet */
     world_advance_to(&w, 6 * MS);
     wh_store_seq(&B->client.seg->sub_tail, B->client.sub_tail);
@@ -269,30 +237,24 @@ static void play_end_of_time(void)
 static void play_before_time(void)
 {
     begin(4096, MS);
-    wh_client *c = &A->client;
-    uint32_t slot = hand_slot(A);
-    wh_request r = {.deadline = INT64_MIN + 5, .interval = 1};
     world_advance_to(&w, 10 * MS);
-    uint64_t id = wh_client_arm(c, slot, &r);
-    wh_client_push(c, id);
-    wh_client_publish(c, r.deadline);
+    uint64_t id = arm(A, (wh_request){.deadline = INT64_MIN + 5, .interval = 1});
     world_settle(&w);
-    CHECK(wh_client_ready(c) == 1, "%llu ticks", (ull)wh_client_ready(c));
-    CHECK(w.clock.wheel.links[slot].due <= 10 * MS, "link.due is in the future");
-    CHECK(w.clock.wheel.links[slot].due > 9 * MS, "link.due went back");
+    CHECK(wh_client_ready(&A->client) == 1, "%llu ticks", (ull)wh_client_ready(&A->client));
+    int64_t due = w.clock.wheel.links[wh_id_slot(id)].due;
+    CHECK(due <= 10 * MS, "link.due is in the future");
+    CHECK(due > 9 * MS, "link.due went back");
 }
 
 /* payload_size has 16 bits: what they can say comes through whole. */
 static void play_largest_payload(void)
 {
-    wh_config config = {.tick_ns = MS, .wheel_bits = 6, .capacity = 64, .payload_bytes = 65528};
-    single_make(&w, &book, hands, 1, &config);
     static char payload[65528], event[65528 + sizeof(wh_completion)];
+    single_make(
+        1, (wh_config){
+               .tick_ns = MS, .wheel_bits = 6, .capacity = 64, .payload_bytes = sizeof payload});
     memset(payload, 7, sizeof payload);
-    wh_request r = {.payload = payload, .payload_size = config.payload_bytes};
-    uint64_t id = wh_client_arm(&A->client, hand_slot(A), &r);
-    wh_client_push(&A->client, id);
-    wh_client_publish(&A->client, 0);
+    arm(A, (wh_request){.payload = payload, .payload_size = sizeof payload});
     world_settle(&w);
     CHECK(wh_client_receive(&A->client, event, 1) == 1, "no event");
     CHECK(memcmp(event + sizeof(wh_completion), payload, sizeof payload) == 0, "another payload");
@@ -316,7 +278,5 @@ int main(int argc, char **argv)
         {"periodic timer from before time", play_before_time},
         {"largest payload", play_largest_payload},
     };
-    options_read(argc, argv);
-    opt.jitter = 0; /* one thread */
-    return cases_run(cases, sizeof cases / sizeof *cases);
+    return cases_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

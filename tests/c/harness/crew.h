@@ -208,6 +208,16 @@ static inline bool hand_move(hand *h, uint64_t cookie, int64_t delay)
 
 /* -- the end ----------------------------------------------------------------------------------- */
 
+/* Is that slot in its own hands? */
+static inline bool hand_holds(const hand *h, uint32_t slot)
+{
+    const wh_slabs *s = &h->client.slabs;
+    for (uint32_t i = 0; i < s->magazine_size; i++)
+        if (s->magazine[i] == slot)
+            return true;
+    return s->free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
+}
+
 /* Every slot of the slabs that it owns is in its own hands. */
 static inline bool hand_idle(const hand *h)
 {
@@ -230,10 +240,7 @@ static inline void hand_print_missing(const hand *h)
     const world *w = h->world;
     for (uint32_t slot = 0, lines = 0; slot < w->config.capacity && lines < 10; slot++) {
         const wh_link *link = &w->clock.wheel.links[slot];
-        bool is_free = s->free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
-        for (uint32_t i = 0; i < s->magazine_size; i++)
-            is_free |= s->magazine[i] == slot;
-        if (is_free || !wh_slabs_own(s, slot))
+        if (hand_holds(h, slot) || !wh_slabs_own(s, slot))
             continue;
         printf("  slot %u state %llx link: gen %x list %d of %u stage %llx\n", slot,
                (ull)wh_load_relaxed(&w->clock.states[slot]), link->gen, (int)link->list,

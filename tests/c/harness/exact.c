@@ -1,11 +1,6 @@
 /* Exact: few timers in a tick fire at their deadlines, many when it is over; never early. */
 #include "single.h"
 
-static world w;
-static account book;
-static hand hands[2];
-#define A (&hands[0])
-#define B (&hands[1])
 #define NOW (w.clock.now[WH_CLOCK_BASE])
 #define US 1000
 #define MOST 64
@@ -15,21 +10,15 @@ static int64_t read_time(uint32_t kind) { return NOW + ahead[kind]; }
 
 static void begin(void)
 {
-    wh_config config = {.tick_ns = MS, .wheel_bits = 6, .capacity = 4096, .payload_bytes = 0};
-    single_make(&w, &book, hands, 2, &config);
+    single_make(2, (wh_config){.tick_ns = MS, .wheel_bits = 6, .capacity = 4096});
     w.clock.exact = true;
     w.clock.read_time = read_time;
 }
 
-static uint64_t arm_on(hand *h, uint32_t kind, int64_t deadline, int64_t interval)
+static uint64_t arm_at(hand *h, int64_t deadline)
 {
-    wh_request r = {.deadline = deadline, .interval = interval, .flags = (uint16_t)kind};
-    uint64_t id = wh_client_arm(&h->client, hand_slot(h), &r);
-    wh_client_push(&h->client, id);
-    wh_client_publish(&h->client, deadline);
-    return id;
+    return arm(h, (wh_request){.deadline = deadline});
 }
-static uint64_t arm(hand *h, int64_t deadline) { return arm_on(h, WH_CLOCK_BASE, deadline, 0); }
 
 /* It is `ns`: what there is to do is done. */
 static void at(int64_t ns)
@@ -64,7 +53,7 @@ static void expect(hand *h, uint64_t count)
 static void play_one(void)
 {
     begin();
-    arm(A, 2300 * US);
+    arm_at(A, 2300 * US);
     at(0);
     expect_next(2300 * US);
     at(MS); /* that tick is not its own */
@@ -80,7 +69,7 @@ static void play_few_and_many(void)
 {
     begin();
     for (int i = 1; i <= WH_FEW; i++)
-        arm(A, 1000 * US + i * 200 * US);
+        arm_at(A, 1000 * US + i * 200 * US);
     at(0);
     expect_next(1800 * US);
     at(1800 * US - 1);
@@ -88,7 +77,7 @@ static void play_few_and_many(void)
     at(1800 * US);
     expect(A, WH_FEW);
     for (int i = 0; i <= WH_FEW; i++)
-        arm(A, 2100 * US + i * 100 * US);
+        arm_at(A, 2100 * US + i * 100 * US);
     at(1900 * US);
     expect_next(3 * MS);
     at(3 * MS - 1);
@@ -101,7 +90,7 @@ static void play_few_and_many(void)
 static void play_two_lanes(void)
 {
     begin();
-    arm(A, 1200 * US), arm(B, 1600 * US);
+    arm_at(A, 1200 * US), arm_at(B, 1600 * US);
     at(0);
     expect_next(1600 * US);
     at(1400 * US); /* somebody rang */
@@ -109,15 +98,15 @@ static void play_two_lanes(void)
     expect_next(1600 * US);
     at(1600 * US);
     expect(B, 1);
-    arm(A, 2200 * US);
+    arm_at(A, 2200 * US);
     for (int i = 0; i <= WH_FEW; i++)
-        arm(B, 2500 * US);
+        arm_at(B, 2500 * US);
     at(1700 * US);
     expect_next(3 * MS);
-    arm(B, 4100 * US); /* of a later tick */
+    arm_at(B, 4100 * US); /* of a later tick */
     at(3 * MS);
     expect(A, 1), expect(B, WH_FEW + 1);
-    arm(A, 3900 * US);
+    arm_at(A, 3900 * US);
     at(3100 * US);
     expect_next(3900 * US);
 }
@@ -126,12 +115,12 @@ static void play_two_lanes(void)
 static void play_upper_bucket(void)
 {
     begin();
-    arm(A, 63300 * US);
+    arm_at(A, 63300 * US);
     at(0);
     expect_next(63300 * US);
     at(63300 * US);
     expect(A, 1);
-    arm(A, 127300 * US), arm(A, 130300 * US);
+    arm_at(A, 127300 * US), arm_at(A, 130300 * US);
     at(63400 * US);
     expect_next(128 * MS);
     at(128 * MS - 1);
@@ -145,7 +134,7 @@ static void play_upper_bucket(void)
 static void play_moved(void)
 {
     begin();
-    uint64_t near = arm(A, 1300 * US), far = arm(A, 1400 * US);
+    uint64_t near = arm_at(A, 1300 * US), far = arm_at(A, 1400 * US);
     at(0);
     CHECK(wh_call_reschedule_at(&A->client, near, 1700 * US, true) == WH_CALL_OK &&
               wh_call_reschedule_at(&A->client, far, 80 * MS, true) == WH_CALL_OK,
@@ -164,7 +153,7 @@ static void play_moved(void)
 static void play_periodic(void)
 {
     begin();
-    arm_on(A, WH_CLOCK_BASE, 1200 * US, 300 * US);
+    arm(A, (wh_request){.deadline = 1200 * US, .interval = 300 * US});
     for (int64_t due = 1200 * US; due < 4 * MS; due += 300 * US) {
         at(due - 1);
         expect(A, 0);
@@ -177,7 +166,7 @@ static void play_periodic(void)
 static void play_cancelled(void)
 {
     begin();
-    uint64_t id = arm(A, 1300 * US);
+    uint64_t id = arm_at(A, 1300 * US);
     at(0);
     CHECK(wh_slot_cancel(&A->client.states[wh_id_slot(id)], wh_id_gen(id)), "not cancelled");
     at(1300 * US); /* before its submission came */
@@ -191,7 +180,7 @@ static void play_cancelled(void)
 static void play_wall_clock_drifts(void)
 {
     begin();
-    arm_on(A, WH_CLOCK_REALTIME, 10500 * US, 0);
+    arm(A, (wh_request){.deadline = 10500 * US, .flags = WH_CLOCK_REALTIME});
     at(0);
     expect_next(10500 * US);
     ahead[WH_CLOCK_REALTIME] = 5 * MS;
@@ -205,13 +194,13 @@ static void play_wall_clock_drifts(void)
 static void play_sleep(void)
 {
     begin();
-    arm(A, 5300 * US);
+    arm_at(A, 5300 * US);
     at(MS);
     CHECK(wh_may_sleep(&w.clock, wh_next_ns(&w.clock)), "it could sleep");
     uint64_t bells = wh_load_relaxed(&A->client.seg->bells);
-    arm(A, 5000 * US + 1);
+    arm_at(A, 5000 * US + 1);
     CHECK(wh_load_relaxed(&A->client.seg->bells) == bells, "rung for the same tick");
-    arm(A, 5000 * US);
+    arm_at(A, 5000 * US);
     CHECK(wh_load_relaxed(&A->client.seg->bells) == bells + 1, "not rung for the tick before");
 }
 
@@ -269,7 +258,7 @@ static void play_random(void)
         for (uint64_t arms = rng_below(&rng, 4); arms && count < 512; arms--) {
             hand *h = &hands[rng_below(&rng, 2)];
             int64_t due = NOW + (int64_t)rng_below(&rng, rng_below(&rng, 4) ? 5 * MS : 200 * MS);
-            there[count++] = (pending){h, due, arm(h, due)};
+            there[count++] = (pending){h, due, arm_at(h, due)};
         }
         if (count && rng_below(&rng, 8) == 0) {
             uint32_t place = (uint32_t)rng_below(&rng, count);
@@ -299,7 +288,5 @@ int main(int argc, char **argv)
         {"who rings", play_sleep},
         {"at random", play_random},
     };
-    options_read(argc, argv);
-    opt.jitter = 0; /* one thread */
-    return cases_run(cases, sizeof cases / sizeof *cases);
+    return cases_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

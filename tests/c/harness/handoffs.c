@@ -13,11 +13,6 @@ typedef struct turn {
     void (*act)(void);
 } turn;
 
-static world w;
-static hand hands[2];
-#define A (&hands[0])
-#define B (&hands[1])
-
 static const turn *turns;
 static uint32_t turns_count;
 static wh_au32 now_on; /* relaxed throughout */
@@ -28,7 +23,7 @@ static char events[2][1024 * 64];
 
 /* -- what they do ------------------------------------------------------------------------------ */
 
-static void arm(hand *h, uint32_t target, int64_t interval)
+static void arm_slot(hand *h, uint32_t target, int64_t interval)
 {
     wh_client *c = &h->client;
     wh_request r = {.deadline = MS,
@@ -49,7 +44,7 @@ static void claim_and_arm(hand *h, uint32_t target, int64_t interval)
     CHECK(wh_slabs_take_many(&h->client.slabs, &taken, 1) == 1, "take");
     slot = (uint32_t)taken;
     touched++;
-    arm(h, target, interval);
+    arm_slot(h, target, interval);
     wh_slabs_park(&h->client.slabs);
 }
 static void a_schedules_to_b(void) { claim_and_arm(A, hand_target(B), 0); }
@@ -83,7 +78,7 @@ static void a_uses_it_again(void)
 {
     CHECK(wh_client_returns_ready(&A->client) == 1, "not returned");
     wh_client_reclaim(&A->client);
-    arm(A, 0, 0);
+    arm_slot(A, 0, 0);
 }
 
 static void a_creates(void)
@@ -117,15 +112,8 @@ static void play(const char *name, const turn *list, size_t count)
 {
     static int numbers[ACTORS] = {CLOCK, FIRST, SECOND};
     pthread_t threads[ACTORS];
-    wh_config config = {.tick_ns = MS,
-                        .wheel_bits = 6,
-                        .capacity = 256,
-                        .max_workers = 2,
-                        .payload_bytes = 8,
-                        .virtual_clock = 1};
-    world_make(&w, &config);
-    for (uint32_t i = 0; i < 2; i++)
-        hand_attach(&hands[i], &w, NULL, i, i + 1);
+    single_make(2,
+                (wh_config){.tick_ns = MS, .wheel_bits = 6, .capacity = 256, .payload_bytes = 8});
     segment = aligned_alloc(4096, w.geometry.worker_bytes);
     CHECK(segment, "out of memory");
     memset(segment, 0, w.geometry.worker_bytes);
@@ -139,9 +127,7 @@ static void play(const char *name, const turn *list, size_t count)
     printf("  %s: ok\n", name);
     fflush(stdout);
     free(segment);
-    for (uint32_t i = 0; i < 2; i++)
-        hand_free(&hands[i]);
-    world_free(&w);
+    single_free();
 }
 
 #define PLAY(name, list) play(name, list, sizeof list / sizeof *list)

@@ -1,18 +1,7 @@
 /* Histograms: what a reader sees of one half written, and what a new clock and a new tenant of a
  * row find in them, at whatever store the last clock died. */
 #include "interleaving.h"
-
-static world w;
-static account book;
-static hand hands[3];
-#define A (&hands[0])
-#define B (&hands[1])
-
-static void schedule(hand *h, plan p)
-{
-    uint64_t cookie;
-    CHECK(hand_schedule(h, p, &cookie), "no slot");
-}
+#include "single.h"
 
 static uint64_t counted(const wh_histogram *h)
 {
@@ -25,8 +14,8 @@ static uint64_t counted(const wh_histogram *h)
 /* A new clock goes on with the histograms of the last one. A row's go to its tenant alone. */
 static void play_histograms(void)
 {
-    wh_config config = {.tick_ns = MS, .wheel_bits = 6, .capacity = 256, .payload_bytes = 16};
-    single_make(&w, &book, hands, 3, &config);
+    single_make(3,
+                (wh_config){.tick_ns = MS, .wheel_bits = 6, .capacity = 256, .payload_bytes = 16});
     const wh_histogram *all = &w.clock.histograms[WH_COUNTS_LATENESS];
     const wh_histogram *ours = &w.clock.histograms[WH_COUNTS_OF_ROWS];
     schedule(A, (plan){.delay = 2 * MS});
@@ -36,7 +25,7 @@ static void play_histograms(void)
           counted(ours));
     schedule(A, (plan){.delay = MS});
     world_settle(&w);
-    single_new_clock(&w, hands, 3, w.clock.now[WH_CLOCK_BASE] + 101 * MS);
+    new_clock_at(w.clock.now[WH_CLOCK_BASE] + 101 * MS);
     uint32_t reaped;
     wh_pass_all(&w.clock, &reaped);
     CHECK(counted(all) == 3 && counted(ours) == 2, "%lu and %lu counted after a death",
@@ -100,7 +89,7 @@ static void before_tenant(void)
     wh_store_relaxed(&line.fired, 7);
     wh_store_relaxed(&line.incarnation, 1);
 }
-static void next_tenant(void) { wh_line_begin(&line, &half, 2); }
+static void begin_row(void) { wh_line_begin(&line, &half, 2); }
 static void verdict_tenant(void)
 {
     CHECK(counted(&half) == 0 && half.total == 0 && half.most == 0 && line.fired == 0,
@@ -125,8 +114,8 @@ int main(int argc, char **argv)
          .dies = true},
         {.name = "a clock dies as a row has a new tenant",
          .before = before_tenant,
-         .operate = next_tenant,
-         .meanwhile = next_tenant,
+         .operate = begin_row,
+         .meanwhile = begin_row,
          .verdict = verdict_tenant,
          .dies = true},
     };

@@ -52,7 +52,7 @@ static void trial_load(const void *p, enum strength strength);
 #include "wheeld/loop/recover.h"
 #include "wheeld/sharing/watch.h"
 
-#include "single.h"
+#include "cases.h"
 
 /* What stands around each trial: the program's. */
 static void begin(void);

@@ -6,7 +6,110 @@
  * store that is too weak, and two steps in the wrong order, show every time and on any processor; a
  * load that comes too early does not (the thread sanitizer sees to that, in handoffs.c). Then the
  * verdict: nothing is slept over, lost, taken twice, or seen half written. */
-#include "trial.h"
+#include "interleaving.h"
+#include "single.h"
+
+#define CAPACITY 256
+
+static bool asleep; /* the clock is in ppoll */
+static bool waits;  /* A is */
+static uint64_t id;
+static int64_t due;
+
+static void begin(void)
+{
+    single_world(
+        2, (wh_config){.tick_ns = MS, .wheel_bits = 6, .capacity = CAPACITY, .payload_bytes = 8});
+    single_attach();
+    asleep = waits = false;
+    id = 0;
+}
+
+static void end(void) { single_free(); }
+
+static void pass_all(void)
+{
+    uint32_t reaped;
+    wh_pass_all(&w.clock, &reaped);
+}
+
+static void fall_asleep(void)
+{
+    asleep = wh_may_sleep(&w.clock, wh_wheel_next_ns(&w.clock.wheel));
+    if (!asleep)
+        wh_awake(&w.clock);
+}
+
+static void wake_up(void)
+{
+    wh_bell_clear(w.bell[0]);
+    wh_awake(&w.clock);
+    asleep = false;
+}
+
+static void turn(void)
+{
+    pass_all();
+    fall_asleep();
+}
+
+static void go_to(int64_t target)
+{
+    uint32_t reaped;
+    wh_advance_virtual(&w.clock, target, &reaped);
+}
+
+static uint64_t arm_for(hand *h, uint32_t target, int64_t interval)
+{
+    wh_client *c = &h->client;
+    uint32_t slot = wh_slabs_take(&c->slabs);
+    if (slot == WH_NIL && wh_client_claim(c))
+        slot = wh_slabs_take(&c->slabs);
+    CHECK(slot != WH_NIL, "no slot");
+    wh_request r = {.deadline = due,
+                    .interval = interval,
+                    .cookie = 77,
+                    .target = target,
+                    .payload = "payload",
+                    .payload_size = 8};
+    return wh_client_arm(c, slot, &r);
+}
+
+static void submit(hand *h, uint64_t submission)
+{
+    wh_client_push(&h->client, submission);
+    wh_client_publish(&h->client, due);
+}
+
+static void schedule_it(void)
+{
+    id = arm_for(A, 0, 0);
+    submit(A, id);
+}
+
+/* The clock died; another one recovers. */
+static void next_clock(void)
+{
+    new_clock();
+    pass_all();
+}
+
+static void receive_some(void) { wh_client_receive(&A->client, A->events, EVENTS_ROOM); }
+
+static void reclaim(void) { wh_client_reclaim(&A->client); }
+
+/* The one timer, whenever it was met, comes at its time and as it was scheduled. */
+static void check_event(hand *h)
+{
+    wake_up();
+    go_to(due + MS);
+    uint64_t got = wh_client_receive(&h->client, h->events, EVENTS_ROOM);
+    const wh_completion *event = (const wh_completion *)h->events;
+    CHECK(got == 1, "%llu events", (ull)got);
+    CHECK(event->id == id && event->deadline == due && event->cookie == 77, "another's event");
+    CHECK(event->fired < due + MS, "late");
+    CHECK(event->payload_size == 8 && !memcmp(event + 1, "payload", 8), "another's payload");
+}
 
 /* -- races: before, the operation, what comes in between, the verdict -------------------------- */
 
@@ -14,14 +117,14 @@
 static void before_schedule(void)
 {
     due = 5000 * MS;
-    schedule();
-    passes();
+    schedule_it();
+    pass_all();
     wh_client_cancel(&A->client, id);
     wh_client_publish_lazily(&A->client);
-    passes();
+    pass_all();
     wh_client_reclaim(&A->client);
     due = MS;
-    schedule(); /* rung for once in this sleep of the clock */
+    schedule_it(); /* rung for once in this sleep of the clock */
     turn();
     turn();
     wake_up();
@@ -43,8 +146,8 @@ static void verdict_schedule(void)
 static void before_event(void)
 {
     due = 5 * MS;
-    schedule();
-    passes();
+    schedule_it();
+    pass_all();
 }
 static void fire(void) { go_to(6 * MS); }
 static void wait_for_event(void) { waits = wh_client_may_sleep(&A->client); }
@@ -59,8 +162,8 @@ static void before_backlog(void)
 {
     fill_events(0);
     due = 0;
-    schedule();
-    passes();
+    schedule_it();
+    pass_all();
     CHECK(wh_client_backlogged(&A->client), "nothing waits");
 }
 
@@ -70,7 +173,7 @@ static void verdict_backlog(void)
     CHECK(!asleep || !room || rung(w.bell[0]),
           "there is room, and the clock sleeps on the backlog");
     wake_up();
-    passes();
+    pass_all();
     receive_some();
     CHECK(((wh_completion *)A->events)->id == id, "the event is lost");
 }
@@ -80,8 +183,8 @@ static void before_full(void)
 {
     fill_events(0);
     due = 5 * MS;
-    schedule();
-    passes();
+    schedule_it();
+    pass_all();
 }
 static void fire_and_sleep(void)
 {
@@ -92,21 +195,17 @@ static void fire_and_sleep(void)
 /* A far timer, cancelled, which the clock has yet to meet; the ring of returns has no room. */
 static void before_cancelled(void)
 {
-    wh_peer *peer = &w.peers[0];
     due = 5000 * MS;
-    schedule();
-    passes();
-    for (uint64_t i = 0; i < w.clock.ret_size; i++)
-        wh_store_relaxed(&peer->rets[i], CAPACITY - 1); /* of a slab that is not its own */
-    peer->ret_tail += w.clock.ret_size;
-    wh_store_release(&peer->line->ret_tail, peer->ret_tail);
+    schedule_it();
+    pass_all();
+    fill_returns(CAPACITY - 1); /* of a slab that is not its own */
     wh_client_cancel(&A->client, id);
     wh_client_publish_lazily(&A->client);
 }
 static void before_returns(void)
 {
     before_cancelled();
-    passes();
+    pass_all();
 }
 
 static void verdict_returns(void)
@@ -115,10 +214,10 @@ static void verdict_returns(void)
     CHECK(!asleep || !room || rung(w.bell[0]),
           "there is room, and the clock sleeps on the returns");
     wake_up();
-    passes();
+    pass_all();
     reclaim();
-    CHECK(has(A, wh_id_slot(id)), "a slot is lost");
-    CHECK(!has(A, CAPACITY - 1), "a slot of nobody's slab was taken up");
+    CHECK(hand_holds(A, wh_id_slot(id)), "a slot is lost");
+    CHECK(!hand_holds(A, CAPACITY - 1), "a slot of nobody's slab was taken up");
 }
 
 /* Two are in A's hands, one that it took; entry 0 of the ring names the one, old entries the
@@ -126,10 +225,10 @@ static void verdict_returns(void)
 static void before_return(void)
 {
     due = 5000 * MS;
-    uint64_t other = arm(A, 0, 0);
+    uint64_t other = arm_for(A, 0, 0);
     submit(A, other);
-    schedule();
-    passes();
+    schedule_it();
+    pass_all();
     for (uint64_t i = 0; i < w.clock.ret_size; i++)
         wh_store_relaxed(&w.peers[0].rets[i], wh_id_slot(other));
     wh_client_cancel(&A->client, id);
@@ -138,11 +237,12 @@ static void before_return(void)
 static void verdict_return(void)
 {
     reclaim();
-    CHECK(has(A, wh_id_slot(id)), "a slot is lost");
+    CHECK(hand_holds(A, wh_id_slot(id)), "a slot is lost");
     CHECK(wh_client_ready(&A->client) == 0 && A->client.slabs.magazine_size < WH_SLAB_SLOTS,
           "events");
     for (uint32_t slot = 0; slot < CAPACITY; slot++)
-        CHECK(!has(A, slot) || wh_state_phase(atomic_load(&w.clock.states[slot])) != WH_ARMED,
+        CHECK(!hand_holds(A, slot) ||
+                  wh_state_phase(atomic_load(&w.clock.states[slot])) != WH_ARMED,
               "slot %u is armed and free", slot);
 }
 
@@ -151,7 +251,7 @@ static void before_drain(void)
 {
     wh_client *c = &A->client;
     due = 20 * MS;
-    uint64_t last = arm(A, 0, 0);
+    uint64_t last = arm_for(A, 0, 0);
     while (c->sub_tail - c->sub_head < c->sub_size - 1)
         wh_client_push(c, wh_id(0x7fffffff, 0)); /* of an earlier tenant */
     submit(A, id = last);
@@ -164,7 +264,7 @@ static void push_more(void)
 }
 static void verdict_drain(void)
 {
-    passes();
+    pass_all();
     check_event(A);
 }
 
@@ -176,9 +276,9 @@ static void cancel(void)
 
 static void verdict_cancel(void)
 {
-    passes();
+    pass_all();
     reclaim();
-    CHECK(has(A, wh_id_slot(id)), "a slot is lost");
+    CHECK(hand_holds(A, wh_id_slot(id)), "a slot is lost");
 }
 
 static void nothing(void) {}
@@ -197,9 +297,9 @@ static bool moved;
 static void before_tick(void)
 {
     due = 5 * MS;
-    id = arm(A, 0, 50 * MS);
+    id = arm_for(A, 0, 50 * MS);
     submit(A, id);
-    passes();
+    pass_all();
 }
 static void move(void)
 {
@@ -218,10 +318,10 @@ static void verdict_moved(void)
     CHECK(!moved || wh_client_ready(&A->client) == 0, "it came at the time that it was moved from");
     CHECK(!moved || w.clock.wheel.links[wh_id_slot(id)].completion == 0, "told of what never was");
     cancel();
-    passes();
+    pass_all();
     receive_some();
     reclaim();
-    CHECK(has(A, wh_id_slot(id)), "a slot is lost");
+    CHECK(hand_holds(A, wh_id_slot(id)), "a slot is lost");
 }
 
 /* A does not read what it was offered, and B receives for the first time. */
@@ -231,9 +331,9 @@ static void before_first_receive(void)
         wh_clock_join(&w.clock, &w.peers[row], 1);
     wh_client_begin_to_receive(&A->client);
     due = 5 * MS;
-    id = arm(A, wh_target_group(0, 0), 0);
+    id = arm_for(A, wh_target_group(0, 0), 0);
     submit(A, id);
-    passes();
+    pass_all();
     wh_bell_clear(w.bell[0]);
 }
 static void receive_first(void)
@@ -267,34 +367,34 @@ static void cancel_it(void)
 }
 static void verdict_one_winner(void)
 {
-    passes();
+    pass_all();
     CHECK(wh_client_ready(&A->client) == !won, "cancelled and delivered, or neither");
     receive_some();
     reclaim();
-    CHECK(has(A, wh_id_slot(id)), "a slot is lost");
+    CHECK(hand_holds(A, wh_id_slot(id)), "a slot is lost");
 }
 
 /* A's timer ticks for B, or A was faster. */
 static void before_foreign_tick(void)
 {
     due = 5 * MS;
-    id = arm(A, hand_target(B), 50 * MS);
+    id = arm_for(A, hand_target(B), 50 * MS);
     submit(A, id);
-    passes();
+    pass_all();
 }
 static void verdict_cancelled_tick(void)
 {
     wh_client_receive(&B->client, B->events, EVENTS_ROOM);
-    passes();
+    pass_all();
     reclaim();
-    CHECK(has(A, wh_id_slot(id)), "a slot is lost");
+    CHECK(hand_holds(A, wh_id_slot(id)), "a slot is lost");
 }
 
 /* A slot in its second life is cancelled before the clock has met it; then the clock dies. */
 static void before_second_life(void)
 {
     due = 5 * MS;
-    schedule();
+    schedule_it();
     go_to(6 * MS);
     receive_some();
     uint32_t slot = wh_id_slot(id);
@@ -311,8 +411,8 @@ static void before_second_life(void)
 static void before_orphan(void)
 {
     due = 50 * MS;
-    schedule();
-    passes();
+    schedule_it();
+    pass_all();
     w.peers[0].incarnation = 9; /* its row has another tenant */
     B->client.slabs.cursor = wh_id_slot(id) >> WH_SLAB_BITS;
     due = 20 * MS;
@@ -329,12 +429,12 @@ static void claim_and_schedule(void)
 {
     if (wh_load_relaxed(&w.clock.owners[wh_id_slot(id) >> WH_SLAB_BITS]))
         return;
-    id = arm(B, 0, 0);
+    id = arm_for(B, 0, 0);
     submit(B, id);
 }
 static void verdict_slab(void)
 {
-    passes();
+    pass_all();
     if (wh_state_gen(id) > 1) { /* B came by it in the middle */
         check_event(B);
         return;
@@ -348,7 +448,7 @@ static void verdict_slab(void)
 static void before_scribble(void)
 {
     due = 5 * MS;
-    id = arm(A, hand_target(B), MS);
+    id = arm_for(A, hand_target(B), MS);
     submit(A, id);
 }
 static void scribble(void)
@@ -378,12 +478,12 @@ int main(int argc, char **argv)
 {
     /* clang-format off */
     static const race races[] = {
-        {.name = "a near timer as the clock falls asleep", .before = before_schedule, .operate = schedule,
+        {.name = "a near timer as the clock falls asleep", .before = before_schedule, .operate = schedule_it,
          .meanwhile = turn, .verdict = verdict_schedule, .hold = true},
         {.name = "the clock falls asleep as a near timer comes", .before = before_schedule, .operate = fall_asleep,
-         .meanwhile = schedule, .verdict = verdict_schedule, .hold = true},
-        {.name = "a near timer as a new clock recovers", .before = before_schedule, .operate = schedule,
-         .meanwhile = new_clock, .verdict = verdict_schedule, .hold = true},
+         .meanwhile = schedule_it, .verdict = verdict_schedule, .hold = true},
+        {.name = "a near timer as a new clock recovers", .before = before_schedule, .operate = schedule_it,
+         .meanwhile = next_clock, .verdict = verdict_schedule, .hold = true},
         {.name = "a worker waits as its timer fires", .before = before_event, .operate = wait_for_event,
          .meanwhile = fire, .verdict = verdict_waits, .hold = true},
         {.name = "a timer fires as its worker waits", .before = before_event, .operate = fire,
@@ -404,11 +504,11 @@ int main(int argc, char **argv)
          .meanwhile = turn, .verdict = verdict_returns, .hold = true},
         {.name = "room for returns as the clock falls asleep", .before = before_returns, .operate = reclaim,
          .meanwhile = turn, .verdict = verdict_returns, .hold = true},
-        {.name = "a slot comes back as it is wanted", .before = before_return, .operate = passes,
+        {.name = "a slot comes back as it is wanted", .before = before_return, .operate = pass_all,
          .meanwhile = reclaim, .verdict = verdict_return, .hold = true},
         {.name = "a cancel as the clock looks", .before = before_event, .operate = cancel,
-         .meanwhile = passes, .verdict = verdict_cancel, .hold = true},
-        {.name = "a full ring is drained as there is room", .before = before_drain, .operate = passes,
+         .meanwhile = pass_all, .verdict = verdict_cancel, .hold = true},
+        {.name = "a full ring is drained as there is room", .before = before_drain, .operate = pass_all,
          .meanwhile = push_more, .verdict = verdict_drain, .hold = false},
         {.name = "a timer is moved as it fires", .before = before_event, .operate = move,
          .meanwhile = fire, .verdict = verdict_moved, .hold = true},
@@ -423,10 +523,10 @@ int main(int argc, char **argv)
         {.name = "a tick comes as its timer is cancelled", .before = before_foreign_tick,
          .operate = fire, .meanwhile = cancel, .verdict = verdict_cancelled_tick, .hold = true},
         {.name = "the clock dies as it meets a second life", .before = before_second_life,
-         .operate = passes, .meanwhile = new_clock, .verdict = verdict_cancel, .dies = true},
+         .operate = pass_all, .meanwhile = next_clock, .verdict = verdict_cancel, .dies = true},
         {.name = "two claim one slab", .before = before_claim, .operate = claim_a,
          .meanwhile = claim_b, .verdict = verdict_claim, .hold = true},
-        {.name = "a dead worker's slab as it is claimed", .before = before_death, .operate = passes,
+        {.name = "a dead worker's slab as it is claimed", .before = before_death, .operate = pass_all,
          .meanwhile = claim_and_schedule, .verdict = verdict_slab, .hold = false},
         {.name = "nobody's slab as it is claimed", .before = before_orphan, .operate = recover,
          .meanwhile = claim_and_schedule, .verdict = verdict_slab, .hold = false},

@@ -1,6 +1,6 @@
 /* Places: the wheel by itself: each node in its bucket, each bit with its bucket, each at its
  * time. */
-#include "single.h"
+#include "cases.h"
 
 #define NODES 256
 #define TICK_NS 1000
@@ -287,7 +287,5 @@ int main(int argc, char **argv)
         {"lanes in turn", play_turns},       {"an idle lane", play_idle_lane},
         {"fetched ahead", play_notes},       {"notes are bounded", play_lost_notes},
     };
-    options_read(argc, argv);
-    opt.jitter = 0; /* one thread */
-    return cases_run(cases, sizeof cases / sizeof *cases);
+    return cases_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

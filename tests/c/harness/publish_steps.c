@@ -4,54 +4,38 @@
  * A is the worker that stops, B the one that goes on; each owns timers that the other touches. */
 #include "single.h"
 
-static world w;
-static account book;
-static hand hands[2];
-#define A (&hands[0])
-#define B (&hands[1])
-
 static uint32_t step; /* after how many steps A stops */
 
 static void begin(void)
 {
-    wh_config config = {.tick_ns = MS, .wheel_bits = 6, .capacity = 256, .payload_bytes = 16};
-    single_make(&w, &book, hands, 2, &config);
+    single_make(2,
+                (wh_config){.tick_ns = MS, .wheel_bits = 6, .capacity = 256, .payload_bytes = 16});
 }
 
 /* A has stopped. All of B's timers end, by cancel or event; then a newcomer gets every slot. */
 static void end(void)
 {
-    hand *both[2] = {NULL, B};
-    uint64_t cookie;
     kill_hand(A);
-    settle_all(&w, both, 2);
+    settle_all();
     for (int i = 0; i < 100; i++) {
-        plan p = {.delay = i % 3 * MS, .payload_size = 16};
-        CHECK(hand_schedule(B, p, &cookie), "no slot");
-        settle_all(&w, both, 2);
+        schedule(B, (plan){.delay = i % 3 * MS, .payload_size = 16});
+        settle_all();
     }
     world_advance_to(&w, world_now(&w) + 10 * MS);
-    settle_all(&w, both, 2);
-    for (uint64_t i = 8192; i < B->next; i++)
+    settle_all();
+    for (uint64_t i = SHARE; i < B->next; i++)
         if (!entry_over(&book.entries[i]))
             CHECK(hand_cancel(B, i), "%llu neither ended nor can it be cancelled", (ull)i);
-    settle_all(&w, both, 2);
+    settle_all();
     account_balance(&book);
-    if (!hand_idle(B))
-        hand_print_missing(B);
-    CHECK(hand_idle(B), "a slot of B is lost");
-    uint64_t linked;
-    request_check(&w, &linked);
-    CHECK(linked == 0, "%llu timers linked in the end", (ull)linked);
-    hand_free(A);
-    hand_attach(A, &w, &book, 0, 9);
+    check_idle(B);
+    check_empty();
+    next_tenant(A);
     uint32_t of_a = count_claimable(A), of_b = count_claimable(B);
     CHECK(of_a + of_b == 256, "%u slots of 256 are left", of_a + of_b);
 }
 
 /* -- schedule ---------------------------------------------------------------------------------- */
-
-enum { SCHEDULE_STEPS = 10 };
 
 static void schedule_until(int64_t deadline)
 {
@@ -87,9 +71,8 @@ static void schedule_until(int64_t deadline)
 
 static void play_schedule(void)
 {
-    uint64_t cookie;
     begin();
-    CHECK(hand_schedule(A, (plan){.delay = FAR_NS}, &cookie), "no slot");
+    uint64_t cookie = schedule(A, (plan){.delay = FAR_NS});
     world_settle(&w);
     CHECK(hand_cancel(A, cookie), "cancel"); /* so the next one goes to a used slot too */
     schedule_until(world_now(&w) + 20 * MS);
@@ -98,11 +81,9 @@ static void play_schedule(void)
 
 /* -- cancel ------------------------------------------------------------------------------------ */
 
-enum { CANCEL_STEPS = 4 };
-
 static void cancel_until(uint64_t cookie)
 {
-    uint64_t id = wh_load_relaxed(&book.entries[cookie].id);
+    uint64_t id = id_of(cookie);
     uint32_t slot = wh_id_slot(id), at = 0;
     if (at++ < step) {
         CHECK(wh_slot_cancel(&A->client.states[slot], wh_id_gen(id)), "cancel");
@@ -119,9 +100,8 @@ static void cancel_until(uint64_t cookie)
 /* B's timer, far away: A's death must not keep its slot until then. */
 static void play_cancel_linked(void)
 {
-    uint64_t cookie;
     begin();
-    CHECK(hand_schedule(B, (plan){.delay = FAR_NS}, &cookie), "no slot");
+    uint64_t cookie = schedule(B, (plan){.delay = FAR_NS});
     world_settle(&w);
     cancel_until(cookie);
     end();
@@ -129,19 +109,17 @@ static void play_cancel_linked(void)
 
 static void play_cancel_unseen(void)
 {
-    uint64_t cookie;
     begin();
-    CHECK(hand_schedule(B, (plan){.delay = FAR_NS}, &cookie), "no slot");
+    uint64_t cookie = schedule(B, (plan){.delay = FAR_NS});
     cancel_until(cookie);
     end();
 }
 
 static void play_cancel_periodic(void)
 {
-    uint64_t cookie;
     begin();
     plan p = {.delay = MS, .interval = FAR_NS, .target = hand_target(A), .payload_size = 16};
-    CHECK(hand_schedule(B, p, &cookie), "no slot");
+    uint64_t cookie = schedule(B, p);
     world_advance_to(&w, 2 * MS); /* a tick of it stands in A's ring */
     cancel_until(cookie);
     end();
@@ -149,16 +127,12 @@ static void play_cancel_periodic(void)
 
 /* -- move -------------------------------------------------------------------------------------- */
 
-enum { MOVE_STEPS = 5 };
-
 static void play_move(void)
 {
-    uint64_t cookie;
     uint32_t at = 0;
     begin();
-    CHECK(hand_schedule(A, (plan){.delay = 500 * MS}, &cookie), "no slot");
+    uint64_t id = id_of(schedule(A, (plan){.delay = 500 * MS}));
     world_settle(&w);
-    uint64_t id = wh_load_relaxed(&book.entries[cookie].id);
     wh_au64 *word = &A->client.states[wh_id_slot(id)];
     uint64_t state = wh_load_acquire(word);
     if (at++ < step)
@@ -176,24 +150,21 @@ static void play_move(void)
 
 /* -- receive ----------------------------------------------------------------------------------- */
 
-enum { RECEIVE_STEPS = 3 };
-
 /* B's timer fires into A's ring; what A has not passed with its head goes back to B. */
 static void play_receive(void)
 {
-    uint64_t cookie;
     char event[128];
     wh_look look = {0};
     begin();
     plan p = {.delay = MS, .target = hand_target(A), .payload_size = 16};
-    CHECK(hand_schedule(B, p, &cookie), "no slot");
-    CHECK(hand_schedule(A, (plan){.delay = MS}, &cookie), "no slot");
+    schedule(B, p);
+    uint64_t cookie = schedule(A, (plan){.delay = MS});
     world_advance_to(&w, 2 * MS);
     wh_client *c = &A->client;
     uint32_t at = 0;
     CHECK(wh_client_ready(c) == 2, "%llu events", (ull)wh_client_ready(c));
     uint64_t position = c->comp_head;
-    position += c->comps[position & (c->comp_size - 1)].cookie < 8192; /* B's */
+    position += c->comps[position & (c->comp_size - 1)].cookie < SHARE; /* B's */
     if (at++ < step)
         CHECK(wh_client_take(c, position, wh_client_id_at(c, position, position), event, &look),
               "take");
@@ -209,27 +180,31 @@ static void play_receive(void)
 
 /* -- all --------------------------------------------------------------------------------------- */
 
-static int sweep(const char *name, void (*play)(void), uint32_t steps)
-{
-    int failed = 0;
-    for (step = 0; step <= steps; step++) {
-        char text[64];
-        snprintf(text, sizeof text, "%s, stopped after step %u", name, step);
-        failed += !case_run(&(single_case){text, play});
-    }
-    return failed;
-}
+typedef struct protocol {
+    const char *name;
+    void (*play)(void);
+    uint32_t steps;
+} protocol;
 
 int main(int argc, char **argv)
 {
+    static const protocol protocols[] = {
+        {"schedule", play_schedule, 10},
+        {"cancel of a linked timer", play_cancel_linked, 4},
+        {"cancel of an unseen timer", play_cancel_unseen, 4},
+        {"cancel of a periodic timer", play_cancel_periodic, 4},
+        {"move", play_move, 5},
+        {"receive", play_receive, 3},
+    };
+    int failed = 0;
     options_read(argc, argv);
     opt.jitter = 0; /* one thread */
-    int failed = sweep("schedule", play_schedule, SCHEDULE_STEPS);
-    failed += sweep("cancel of a linked timer", play_cancel_linked, CANCEL_STEPS);
-    failed += sweep("cancel of an unseen timer", play_cancel_unseen, CANCEL_STEPS);
-    failed += sweep("cancel of a periodic timer", play_cancel_periodic, CANCEL_STEPS);
-    failed += sweep("move", play_move, MOVE_STEPS);
-    failed += sweep("receive", play_receive, RECEIVE_STEPS);
+    for (const protocol *p = protocols; p < protocols + sizeof protocols / sizeof *protocols; p++)
+        for (step = 0; step <= p->steps; step++) {
+            char text[64];
+            snprintf(text, sizeof text, "%s, stopped after step %u", p->name, step);
+            failed += !case_run(&(single_case){text, p->play});
+        }
     printf(failed ? "FAIL: %d cases\n" : "ok\n", failed);
     return failed != 0;
 }

@@ -1,37 +1,13 @@
 /* Recovery: what a new clock has to see to, and what comes late. One case each, in one thread; the
  * sweeps of tests/c/sweep go through everything else of it, instruction by instruction. */
 #include "single.h"
-#include "wheeld/loop/recover.h"
-
-static world w;
-static account book;
-static hand hands[3];
-#define A (&hands[0])
-#define B (&hands[1])
-#define C (&hands[2])
 
 static void begin_with(uint32_t capacity)
 {
-    wh_config config = {.tick_ns = MS, .wheel_bits = 6, .capacity = capacity, .payload_bytes = 16};
-    single_make(&w, &book, hands, 3, &config);
+    single_make(
+        3, (wh_config){.tick_ns = MS, .wheel_bits = 6, .capacity = capacity, .payload_bytes = 16});
 }
 static void begin(void) { begin_with(256); }
-
-static uint64_t schedule(hand *h, plan p)
-{
-    uint64_t cookie;
-    CHECK(hand_schedule(h, p, &cookie), "no slot");
-    return cookie;
-}
-static uint64_t id_of(uint64_t cookie) { return wh_load_relaxed(&book.entries[cookie].id); }
-
-static bool rung(int bell)
-{
-    struct pollfd fd = {.fd = bell, .events = POLLIN};
-    return poll(&fd, 1, 0) == 1;
-}
-
-static void new_clock(void) { single_new_clock(&w, hands, 3, w.clock.now[WH_CLOCK_BASE]); }
 
 /* -- a new clock ------------------------------------------------------------------------------- */
 
@@ -84,13 +60,8 @@ static void play_loans_in_order(void)
 /* Backlogs go by the due time, not by the slot. */
 static void play_backlog_in_order(void)
 {
-    hand *all[3] = {A, B, C};
     begin();
-    wh_peer *peer = &w.peers[0];
-    peer->comp_tail += w.clock.comp_size; /* full of what is long over */
-    for (uint64_t i = 0; i < w.clock.comp_size; i++)
-        peer->comps[i].id = wh_id_with(wh_id(0x7fffffff, 0), WH_EV_TICK);
-    wh_store_seq(&peer->line->comp_tail, peer->comp_tail);
+    fill_events(0);
     uint64_t late = schedule(A, (plan){.delay = 2 * MS}), soon = schedule(A, (plan){.delay = MS});
     world_advance_to(&w, 3 * MS);
     new_clock();
@@ -99,7 +70,7 @@ static void play_backlog_in_order(void)
     CHECK(wh_client_receive(&A->client, A->events, 1) == 1, "no event");
     CHECK(((wh_completion *)A->events)->cookie == soon && soon > late, "the later one comes first");
     entry_add(&book.entries[soon].events);
-    settle_all(&w, all, 3);
+    settle_all();
 }
 
 /* What fell due while there was no clock. */
@@ -120,12 +91,8 @@ static void play_late_ones_in_order(void)
 static void play_waiting_tick(void)
 {
     begin();
-    wh_peer *peer = &w.peers[0];
     schedule(A, (plan){.delay = MS, .interval = 5 * MS});
-    peer->comp_tail += w.clock.comp_size;
-    for (uint64_t i = 0; i < w.clock.comp_size; i++)
-        peer->comps[i].id = wh_id_with(wh_id(0x7fffffff, 0), WH_EV_TICK);
-    wh_store_seq(&peer->line->comp_tail, peer->comp_tail);
+    fill_events(0);
     world_advance_to(&w, 2 * MS);
     CHECK(wh_client_backlogged(&A->client), "nothing waits");
     new_clock();
@@ -156,7 +123,6 @@ static void play_tick_keeps_no_slot(void)
 /* B cancelled A's timer; its submission is seen when the slot has another tenant. */
 static void play_late_cancel_of_an_earlier_tenant(void)
 {
-    hand *all[3] = {A, B, C};
     begin();
     uint64_t cookie = schedule(A, (plan){.delay = MS});
     world_settle(&w);
@@ -173,7 +139,7 @@ static void play_late_cancel_of_an_earlier_tenant(void)
     wh_client_publish_lazily(&B->client);
     world_settle(&w);
     world_advance_to(&w, 4 * MS);
-    settle_all(&w, all, 3);
+    settle_all();
     CHECK(entry_over(&book.entries[next]), "the next tenant is lost");
 }
 
@@ -229,8 +195,7 @@ static void play_target_of_another_tenant(void)
     schedule(A, (plan){.delay = 5 * MS, .target = hand_target(B)});
     world_settle(&w);
     kill_hand(B);
-    hand_free(B);
-    hand_attach(B, &w, &book, 1, 9);
+    next_tenant(B);
     world_advance_to(&w, 6 * MS);
     CHECK(wh_client_ready(&B->client) == 0, "a stranger has it");
     CHECK(wh_client_ready(&A->client) == 1, "it is nobody's");
@@ -249,9 +214,7 @@ static void play_hint_of_an_inherited_slot(void)
     A->client.slabs.cursor = 100;
     CHECK(wh_slabs_claim(&A->client.slabs) && slot < 64, "slabs");
     world_settle(&w);
-    for (uint64_t i = 0; i < w.clock.ret_size; i++)
-        wh_store_relaxed(&peer->rets[i], WH_NIL);
-    wh_store_seq(&peer->line->ret_tail, peer->ret_tail += w.clock.ret_size);
+    fill_returns(WH_NIL);
     CHECK(hand_cancel(A, cookie), "cancel");
     world_settle(&w);
     CHECK(peer->returns_tail == 1, "it does not wait");
@@ -276,7 +239,7 @@ static void play_hint_of_an_inherited_slot(void)
     CHECK(wh_client_returns_ready(&B->client) == 1, "B's slot is lost");
 }
 
-/* -- an heir, and a neighbour ------------------------------------------------------------------ */
+/* -- who takes over a dead worker's slabs ------------------------------------------------------ */
 
 /* A had its event; then it dies, and B inherits the slot, not the event. */
 static void play_read_before_death(void)
@@ -285,15 +248,32 @@ static void play_read_before_death(void)
     schedule(A, (plan){.delay = MS});
     world_advance_to(&w, 2 * MS);
     CHECK(hand_receive(A) == 1, "no event");
-    w.peers[0].groups = w.peers[1].groups = 1;
-    wh_clock_detach(&w.peers[0], WH_LEAVE_REROUTE);
-    for (int pass = 0; pass < 4; pass++)
-        world_settle(&w);
+    reassign_to_b();
     CHECK(w.reaped[0] == 1, "A is never reaped");
     CHECK(wh_client_ready(&B->client) == 0, "B gets what A had");
     CHECK(wh_client_returns_ready(&B->client) == 64, "%llu slots of 64",
           (ull)wh_client_returns_ready(&B->client));
 }
+
+/* B reads what A lent it when the slot is its own already: it gets it once, as all of the slab. */
+static void play_lent_to_the_heir(void)
+{
+    begin();
+    uint64_t cookie = schedule(A, (plan){.delay = MS, .target = hand_target(B)});
+    uint32_t slot = wh_id_slot(id_of(cookie));
+    world_advance_to(&w, 2 * MS);
+    reassign_to_b();
+    wh_client_receive(&B->client, B->events, EVENTS_ROOM);
+    CHECK(((wh_completion *)B->events)->cookie == cookie, "no event");
+    bool at_once = hand_holds(B, slot);
+    passes(4);
+    uint64_t returned = wh_client_returns_ready(&B->client), times = 0;
+    for (uint64_t i = 0; i < returned; i++)
+        times += wh_load_relaxed(&B->client.rets[B->client.ret_head + i]) == slot;
+    CHECK(times + at_once == 1, "it gets the slot %llu times", (ull)times + at_once);
+}
+
+/* -- a neighbour that scribbles ---------------------------------------------------------------- */
 
 /* A tail that says more than the ring holds is one offence, not work for ever. */
 static void play_scribbled_tail(void)
@@ -345,13 +325,13 @@ static void play_lateness(void)
     world_settle(&w);
     int64_t died = w.clock.now[WH_CLOCK_BASE];
     const wh_au64 *late = &w.clock.seg->wake_late_ns;
-    single_new_clock(&w, hands, 3, died);
+    new_clock_at(died);
     CHECK(wh_load_relaxed(late) == 0, "late before anything was due");
-    single_new_clock(&w, hands, 3, died + 605 * MS);
+    new_clock_at(died + 605 * MS);
     CHECK(wh_load_relaxed(late) == 600 * MS, "late by %lu ns", wh_load_relaxed(late));
     uint32_t reaped;
     wh_pass_all(&w.clock, &reaped);
-    single_new_clock(&w, hands, 3, died + 905 * MS);
+    new_clock_at(died + 905 * MS);
     CHECK(wh_load_relaxed(late) == 600 * MS, "not the longest, but %lu ns", wh_load_relaxed(late));
 }
 
@@ -372,12 +352,11 @@ int main(int argc, char **argv)
         {"a hint of a slot that was inherited", play_hint_of_an_inherited_slot},
         {"the target's row has another tenant", play_target_of_another_tenant},
         {"what was read before a death", play_read_before_death},
+        {"lent to the heir", play_lent_to_the_heir},
         {"a scribbled tail", play_scribbled_tail},
         {"a scribbled head", play_scribbled_head},
         {"a scribbled size", play_scribbled_size},
         {"how late the first one is", play_lateness},
     };
-    options_read(argc, argv);
-    opt.jitter = 0; /* one thread */
-    return cases_run(cases, sizeof cases / sizeof *cases);
+    return cases_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

@@ -1,133 +1,199 @@
-/* Single: everything in one thread, under virtual time, so that a case is exact; and a runner that
- * gives each case a process of its own: one that fails or hangs does not hide the others. */
+/* Single: one world with everything in one thread, under virtual time, so that a case is exact. */
 #ifndef HARNESS_SINGLE_H
 #define HARNESS_SINGLE_H
 
-#include <sys/time.h>
-#include <sys/wait.h>
-
+#include "cases.h"
 #include "crew.h"
 
 #include "wheeld/loop/recover.h"
 
-#define CASE_SECONDS 60 /* a case that sleeps longer hangs */
 #define FAR_NS (100000000 * MS)
+#define SINGLE_HANDS 8
+#define SHARE 8192 /* entries of the account that each hand has */
+
+static world w;
+static account book;
+static hand hands[SINGLE_HANDS];
+#define A (&hands[0])
+#define B (&hands[1])
+#define C (&hands[2])
+
+/* -- the world --------------------------------------------------------------------------------- */
+
+/* Before its hands come. */
+static inline void single_world(uint32_t count, wh_config config)
+{
+    config.max_workers = count;
+    config.virtual_clock = 1;
+    world_make(&w, &config);
+}
+
+/* An account is made before, if they are to have one. */
+static inline void single_attach(void)
+{
+    for (uint32_t i = 0; i < w.config.max_workers; i++) {
+        hand_attach(&hands[i], &w, &book, i, i + 1);
+        hands[i].next = SHARE * i;
+        hands[i].last = SHARE * (i + 1);
+    }
+}
+
+static inline void single_make(uint32_t count, wh_config config)
+{
+    single_world(count, config);
+    account_make(&book, SHARE * count);
+    single_attach();
+}
+
+static inline void single_free(void)
+{
+    for (uint32_t i = 0; i < w.config.max_workers; i++)
+        hand_free(&hands[i]);
+    account_free(&book);
+    world_free(&w);
+}
+
+/* Passes, each of them with nothing left to do in the end. */
+static inline void passes(int count)
+{
+    while (count--)
+        world_settle(&w);
+}
 
 /* Let the clock look, and the hands take what came, until nothing moves any more. */
-static inline void settle_all(world *w, hand **hands, uint32_t count)
+static inline void settle_all(void)
 {
     for (int turn = 0; turn < 64; turn++) {
         uint64_t got = 0;
-        world_settle(w);
-        for (uint32_t i = 0; i < count; i++)
-            if (hands[i])
-                got += hand_receive(hands[i]);
+        passes(1);
+        for (uint32_t i = 0; i < w.config.max_workers; i++)
+            if (w.peers[i].life == WH_PEER_PRESENT)
+                got += hand_receive(&hands[i]);
         if (got == 0 && turn > 8)
             return;
     }
     FAIL("64 passes and still events");
 }
 
+/* The clock dies between two passes, it is `now`, and another one recovers. Passes are the
+ * caller's. */
+static inline void new_clock_at(int64_t now)
+{
+    for (uint32_t i = 0; i < w.config.max_workers; i++)
+        free(w.peers[i].returns);
+    wh_clock_free(&w.clock);
+    wh_clock_bind(&w.clock, w.wheel, w.slots, w.peers);
+    for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
+        w.clock.now[kind] = now;
+    for (uint32_t i = 0; i < w.config.max_workers; i++)
+        wh_clock_attach(&w.clock, i, wh_owner_incarnation(hands[i].client.me), w.memories[i],
+                        w.bells[i][1]);
+    CHECK(wh_clock_recover(&w.clock), "out of memory");
+    world_ask(&w, request_check, NULL);
+}
+static inline void new_clock(void) { new_clock_at(w.clock.now[WH_CLOCK_BASE]); }
+
+/* A's ring of events is full of what is long over, but for `room` places. */
+static inline void fill_events(uint64_t room)
+{
+    wh_peer *peer = &w.peers[0];
+    for (uint64_t i = 0; i < w.clock.comp_size; i++)
+        peer->comps[i].id = wh_id_with(wh_id(0x7fffffff, 0), WH_EV_TICK);
+    peer->comp_tail += w.clock.comp_size - room;
+    wh_store_seq(&peer->line->comp_tail, peer->comp_tail);
+}
+
+/* Its ring of returns is full of `slot`, which is not its own. */
+static inline void fill_returns(uint32_t slot)
+{
+    wh_peer *peer = &w.peers[0];
+    for (uint64_t i = 0; i < w.clock.ret_size; i++)
+        wh_store_relaxed(&peer->rets[i], slot);
+    wh_store_seq(&peer->line->ret_tail, peer->ret_tail += w.clock.ret_size);
+}
+
+static inline bool rung(int bell)
+{
+    struct pollfd fd = {.fd = bell, .events = POLLIN};
+    return poll(&fd, 1, 0) == 1;
+}
+
+/* -- its hands --------------------------------------------------------------------------------- */
+
+static inline uint64_t schedule(hand *h, plan p)
+{
+    uint64_t cookie;
+    CHECK(hand_schedule(h, p, &cookie), "no slot");
+    return cookie;
+}
+static inline uint64_t id_of(uint64_t cookie) { return wh_load_relaxed(&book.entries[cookie].id); }
+
+/* A timer without an entry in the account. */
+static inline uint64_t arm(hand *h, wh_request r)
+{
+    uint32_t slot = hand_slot(h);
+    CHECK(slot != WH_NIL, "no slot");
+    uint64_t id = wh_client_arm(&h->client, slot, &r);
+    wh_client_push(&h->client, id);
+    wh_client_publish(&h->client, r.deadline);
+    return id;
+}
+
 /* The worker is gone, from one instruction to the next; passes until the row is free. */
 static inline void kill_hand(hand *h)
 {
-    world *w = h->world;
-    uint32_t before = wh_load_acquire(&w->reaped[h->row]);
-    wh_clock_detach(&w->peers[h->row], WH_LEAVE_DROP);
-    for (int turn = 0; turn < 64 && wh_load_acquire(&w->reaped[h->row]) == before; turn++)
-        world_settle(w);
-    CHECK(wh_load_acquire(&w->reaped[h->row]) == before + 1, "row %u is never reaped", h->row);
-    for (uint64_t i = h->next - 1; i + 1 > 0 && i < h->account->size; i--) {
-        if (i * h->world->config.max_workers / h->account->size != h->row)
-            break;
-        entry *e = &h->account->entries[i];
+    uint32_t before = wh_load_acquire(&w.reaped[h->row]);
+    wh_clock_detach(&w.peers[h->row], WH_LEAVE_DROP);
+    for (int turn = 0; turn < 64 && wh_load_acquire(&w.reaped[h->row]) == before; turn++)
+        passes(1);
+    CHECK(wh_load_acquire(&w.reaped[h->row]) == before + 1, "row %u is never reaped", h->row);
+    for (uint64_t i = SHARE * h->row; i < h->next; i++) {
+        entry *e = &book.entries[i];
         if (wh_load_relaxed(&e->id) && !entry_over(e))
             entry_add(&e->dropped);
     }
 }
 
+/* Another worker in that row. */
+static inline void next_tenant(hand *h)
+{
+    hand_free(h);
+    hand_attach(h, &w, &book, h->row, 9);
+}
+
+/* A dies; B, the other member of its group, has its slabs. */
+static inline void reassign_to_b(void)
+{
+    w.peers[0].groups = w.peers[1].groups = 1;
+    wh_clock_detach(&w.peers[0], WH_LEAVE_REROUTE);
+    passes(4);
+}
+
 /* How many slots a newcomer can get hold of: all that nobody holds. They stay armed, far away. */
 static inline uint32_t count_claimable(hand *newcomer)
 {
-    uint32_t count = 0, slot;
+    uint32_t count = 0;
     wh_client *c = &newcomer->client;
-    for (;;) {
-        slot = wh_slabs_take(&c->slabs);
-        if (slot == WH_NIL && wh_client_claim(c))
-            slot = wh_slabs_take(&c->slabs);
-        if (slot == WH_NIL)
-            return count;
+    while (wh_slabs_take(&c->slabs) != WH_NIL ||
+           (wh_client_claim(c) && wh_slabs_take(&c->slabs) != WH_NIL))
         count++;
-    }
+    return count;
 }
 
-static inline void single_make(world *w, account *a, hand *hands, uint32_t count,
-                               const wh_config *config)
+/* All that this hand was lent or owns is back. */
+static inline void check_idle(const hand *h)
 {
-    wh_config c = *config;
-    c.max_workers = count;
-    c.virtual_clock = 1;
-    world_make(w, &c);
-    account_make(a, 8192 * count);
-    for (uint32_t i = 0; i < count; i++) {
-        hand_attach(&hands[i], w, a, i, i + 1);
-        hands[i].next = 8192 * i;
-        hands[i].last = 8192 * (i + 1);
-    }
+    if (!hand_idle(h))
+        hand_print_missing(h);
+    CHECK(hand_idle(h), "slots of row %u are lost", h->row);
 }
 
-/* The clock dies between two passes; another one recovers. Passes are the caller's. */
-static inline void single_new_clock(world *w, const hand *hands, uint32_t count, int64_t now)
+/* No timer is linked any more. */
+static inline void check_empty(void)
 {
-    for (uint32_t i = 0; i < count; i++)
-        free(w->peers[i].returns);
-    wh_clock_free(&w->clock);
-    wh_clock_bind(&w->clock, w->wheel, w->slots, w->peers);
-    for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
-        w->clock.now[kind] = now;
-    for (uint32_t i = 0; i < count; i++)
-        wh_clock_attach(&w->clock, i, wh_owner_incarnation(hands[i].client.me), w->memories[i],
-                        w->bells[i][1]);
-    CHECK(wh_clock_recover(&w->clock), "out of memory");
-    world_ask(w, request_check, NULL);
-}
-
-typedef struct single_case {
-    const char *name;
-    void (*play)(void);
-} single_case;
-
-/* True: the case passed. */
-static inline bool case_run(const single_case *c)
-{
-    int status;
-    fflush(stdout);
-    pid_t child = fork();
-    CHECK(child >= 0, "fork");
-    if (child == 0) {
-        struct itimerval spins = {.it_value.tv_sec = (time_t)opt.spin};
-        signal(SIGPROF, on_alarm);
-        CHECK(setitimer(ITIMER_PROF, &spins, NULL) == 0, "setitimer");
-        alarm(CASE_SECONDS);
-        c->play();
-        fflush(stdout);
-        _exit(0);
-    }
-    CHECK(waitpid(child, &status, 0) == child, "waitpid");
-    printf("  %s: %s\n", c->name, status == 0 ? "ok" : "FAILED");
-    return status == 0;
-}
-
-static inline int cases_run(const single_case *cases, size_t count)
-{
-    size_t failed = 0;
-    for (size_t i = 0; i < count && !(failed && opt.first); i++)
-        failed += !case_run(&cases[i]);
-    if (failed)
-        printf("FAIL: %zu of %zu cases\n", failed, count);
-    else
-        printf("ok\n");
-    return failed != 0;
+    uint64_t linked;
+    request_check(&w, &linked);
+    CHECK(linked == 0, "%llu timers linked in the end", (ull)linked);
 }
 
 #endif

@@ -3,9 +3,6 @@
 
 #define HOUR_NS 3600000000000LL
 
-static world w;
-static account book;
-static hand one;
 static int64_t says[WH_CLOCK_KINDS]; /* what the clocks say, by now */
 static uint32_t reads;
 
@@ -18,8 +15,8 @@ static int64_t read_time(uint32_t kind)
 /* The clocks stand an hour apart, and the next pass has read them. */
 static void begin(void)
 {
-    wh_config config = {.tick_ns = MS, .wheel_bits = 6, .capacity = 4096, .payload_bytes = 16};
-    single_make(&w, &book, &one, 1, &config);
+    single_make(1,
+                (wh_config){.tick_ns = MS, .wheel_bits = 6, .capacity = 4096, .payload_bytes = 16});
     w.clock.read_time = read_time;
     for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
         says[kind] = w.clock.now[kind] = kind * HOUR_NS;
@@ -47,16 +44,12 @@ static void stale_pass(void)
     world_ask(&w, request_check, NULL);
 }
 
-static uint64_t arm(int64_t deadline, int64_t interval, uint32_t clock)
+static uint64_t arm_on(uint32_t clock, int64_t deadline)
 {
-    wh_request r = {.deadline = deadline, .interval = interval, .flags = (uint16_t)clock};
-    uint64_t id = wh_client_arm(&one.client, hand_slot(&one), &r);
-    wh_client_push(&one.client, id);
-    wh_client_publish(&one.client, INT64_MIN);
-    return id;
+    return arm(A, (wh_request){.deadline = deadline, .flags = clock});
 }
 
-static uint64_t ready(void) { return wh_client_ready(&one.client); }
+static uint64_t ready(void) { return wh_client_ready(&A->client); }
 
 /* Armed after the step, met by a pass that read the time before it. */
 static void play_armed_after(void)
@@ -66,7 +59,8 @@ static void play_armed_after(void)
             begin();
             says[clock] -= 20 * MS;
             says[WH_CLOCK_BASE] += 3 * MS; /* so old is what the pass has read */
-            arm(says[clock] + 5 * MS, interval, clock);
+            arm(A, (wh_request){
+                       .deadline = says[clock] + 5 * MS, .interval = interval, .flags = clock});
             stale_pass();
             CHECK(ready() == 0, "clock %u: it came before its deadline", clock);
             go_on(4 * MS);
@@ -83,13 +77,13 @@ static void play_armed_after(void)
 static void play_extended_after(void)
 {
     begin();
-    uint64_t id = arm(says[WH_CLOCK_REALTIME] + 10 * MS, 0, WH_CLOCK_REALTIME);
+    uint64_t id = arm_on(WH_CLOCK_REALTIME, says[WH_CLOCK_REALTIME] + 10 * MS);
     go_on(5 * MS);
     for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
         w.clock.now[kind] = says[kind] += 10 * MS;
     says[WH_CLOCK_REALTIME] -= HOUR_NS;
     bool earlier;
-    CHECK(wh_client_move(&one.client, id, says[WH_CLOCK_REALTIME] + 5 * MS, &earlier), "move");
+    CHECK(wh_client_move(&A->client, id, says[WH_CLOCK_REALTIME] + 5 * MS, &earlier), "move");
     stale_pass();
     CHECK(ready() == 0, "it came before its deadline");
     go_on(6 * MS);
@@ -102,7 +96,7 @@ static void play_forward(void)
 {
     begin();
     says[WH_CLOCK_REALTIME] += HOUR_NS;
-    arm(says[WH_CLOCK_REALTIME] + 5 * MS, 0, WH_CLOCK_REALTIME);
+    arm_on(WH_CLOCK_REALTIME, says[WH_CLOCK_REALTIME] + 5 * MS);
     stale_pass();
     go_on(10 * MS);
     CHECK(ready() == 0, "placed by a time that it cannot know");
@@ -116,7 +110,7 @@ static void play_base(void)
 {
     begin();
     for (int i = 0; i < 100; i++)
-        arm(says[WH_CLOCK_BASE] + MS, 0, WH_CLOCK_BASE);
+        arm_on(WH_CLOCK_BASE, says[WH_CLOCK_BASE] + MS);
     go_on(2 * MS);
     CHECK(ready() == 100 && reads == 0, "%llu came, %u looks at the clocks", (ull)ready(), reads);
 }
@@ -125,7 +119,7 @@ static void play_base(void)
 static void play_without_memory(void)
 {
     begin();
-    arm(says[WH_CLOCK_REALTIME] + HOUR_NS, 0, WH_CLOCK_REALTIME);
+    arm_on(WH_CLOCK_REALTIME, says[WH_CLOCK_REALTIME] + HOUR_NS);
     uint32_t there = 1; /* the slab of that timer */
     wh_store_relaxed(&w.clock.seg->backed, w.clock.backed = there);
     stale_pass();
@@ -150,7 +144,5 @@ int main(int argc, char **argv)
         {"the base clock is read once", play_base},
         {"a step, and slots without memory", play_without_memory},
     };
-    options_read(argc, argv);
-    opt.jitter = 0; /* one thread */
-    return cases_run(cases, sizeof cases / sizeof *cases);
+    return cases_main(argc, argv, cases, sizeof cases / sizeof *cases);
 }

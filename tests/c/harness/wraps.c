@@ -4,10 +4,6 @@
 
 #define BELOW 300 /* how far below the wrap a ring starts; a course goes further than that */
 
-static world w;
-static account book;
-static hand hands[2];
-
 typedef struct origin {
     uint64_t position, ring_below;
     uint32_t gen, version, wheel_bits;
@@ -18,34 +14,27 @@ static origin from; /* of the case that runs */
 
 static void make(void)
 {
-    wh_config config = {.tick_ns = from.tick_ns,
-                        .wheel_bits = from.wheel_bits,
-                        .capacity = 4096,
-                        .max_workers = 2,
-                        .payload_bytes = 8,
-                        .virtual_clock = 1,
-                        .origin_ns = from.start_ns};
-    world_make(&w, &config);
-    account_make(&book, 16384);
+    single_world(2, (wh_config){.tick_ns = from.tick_ns,
+                                .wheel_bits = from.wheel_bits,
+                                .capacity = 4096,
+                                .payload_bytes = 8,
+                                .origin_ns = from.start_ns});
     for (uint32_t row = 0; row < 2; row++) {
         wh_line *line = wh_line_of(w.wheel, &w.geometry, row);
         wh_store_relaxed(&line->sub_head, from.position - from.ring_below);
         wh_store_relaxed(&line->comp_tail, from.position - from.ring_below);
         wh_store_relaxed(&line->ret_tail, from.position - from.ring_below);
     }
-    for (uint32_t slot = 0; slot < config.capacity && from.gen; slot++)
+    for (uint32_t slot = 0; slot < w.config.capacity && from.gen; slot++)
         wh_store_relaxed(&w.clock.states[slot], wh_state(from.gen - slot % 4, WH_CANCELLED));
-    for (uint32_t row = 0; row < 2; row++) {
-        hand_attach(&hands[row], &w, &book, row, row + 1);
-        hands[row].next = 8192 * row;
-        hands[row].last = 8192 * (row + 1);
-    }
+    account_make(&book, 2 * SHARE);
+    single_attach();
 }
 
 /* An armed timer that the clock has not seen gets a high version. */
 static void age(hand *h, uint64_t cookie)
 {
-    uint64_t id = wh_load_relaxed(&book.entries[cookie].id);
+    uint64_t id = id_of(cookie);
     uint64_t state = (uint64_t)wh_id_gen(id) << 32 | (uint64_t)from.version << 8 | WH_ARMED;
     wh_store_release(&h->client.states[wh_id_slot(id)], state);
 }
@@ -54,7 +43,7 @@ static void one_op(hand *h, hand *other)
 {
     uint64_t dice = rng_next(&h->rng), cookie, recent = h->next - 1 - dice % 200;
     int64_t reach = from.tick_ns * 40;
-    bool any = recent < h->next && recent >= h->row * 8192;
+    bool any = recent < h->next && recent >= h->row * SHARE;
     if (dice >> 32 & 1) {
         plan p = {.delay = (int64_t)((dice >> 8) % (uint64_t)reach), .payload_size = 8};
         p.delay = dice >> 36 & 31 ? p.delay : INT64_MAX;
@@ -72,27 +61,22 @@ static void one_op(hand *h, hand *other)
 /* What is open in the end is cancelled; then all is back. */
 static void finish(void)
 {
-    hand *both[2] = {&hands[0], &hands[1]};
     for (int row = 0; row < 2; row++)
-        for (uint64_t i = 8192 * (uint64_t)row; i < hands[row].next; i++) {
+        for (uint64_t i = SHARE * (uint64_t)row; i < hands[row].next; i++) {
             if (!entry_over(&book.entries[i]))
                 hand_cancel(&hands[row], i);
             if (i % 256 == 0)
-                settle_all(&w, both, 2);
+                settle_all();
         }
-    settle_all(&w, both, 2);
+    settle_all();
     account_balance(&book);
     for (int row = 0; row < 2; row++)
         CHECK(hands[row].client.comp_head - from.position + from.ring_below > BELOW &&
                   hands[row].client.ret_head - from.position + from.ring_below > BELOW,
               "the rings of row %d did not come so far", row);
-    uint64_t linked;
-    request_check(&w, &linked);
-    CHECK(linked == 0, "%llu timers linked in the end", (ull)linked);
+    check_empty();
     for (int row = 0; row < 2; row++) {
-        if (!hand_idle(&hands[row]))
-            hand_print_missing(&hands[row]);
-        CHECK(hand_idle(&hands[row]), "slots of row %d are lost", row);
+        check_idle(&hands[row]);
         CHECK(wh_load_relaxed(&w.peers[row].line->offences) == 0, "row %d: offences", row);
     }
 }
@@ -114,10 +98,7 @@ static void play(void)
                 hand_receive(&hands[row]);
     }
     finish();
-    for (int row = 0; row < 2; row++)
-        hand_free(&hands[row]);
-    account_free(&book);
-    world_free(&w);
+    single_free();
 }
 
 static int try(const char *what, uint64_t where, origin o)
