@@ -10,16 +10,21 @@ import pytest
 
 from local_wheel import LocalTimers, LocalWheel
 from purgatory_crew import NAME, Crew
-from purgatory_ops import WatchView
+from purgatory_ops import WatchView, loop_purgatory
 from wheeld_client import Purgatory
 
 if TYPE_CHECKING:
     from daemons import Daemon
 
 
-@pytest.fixture
-def purgatory(timers: LocalTimers) -> Purgatory:
-    return Purgatory(timers, NAME)
+@pytest.fixture(params=["threads", "loop"])
+def purgatory(request: pytest.FixtureRequest, timers: LocalTimers) -> Iterator[Purgatory]:
+    """For threads, and for a loop: there `begin` watches, and each future must agree."""
+    if request.param == "threads":
+        yield Purgatory(timers, NAME)
+    else:
+        with loop_purgatory(timers, NAME) as purgatory:
+            yield purgatory
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
-"""AsyncPurgatory, on a private daemon under virtual time: nothing depends on speed."""
+"""AsyncPurgatory, on a private daemon under virtual time: `wait`, `begin`, and their ends."""
 
 import asyncio
 import gc
-import logging
 import threading
 import weakref
 from collections.abc import Callable
@@ -20,11 +19,15 @@ from wheeld_client import (
     ClientClosed,
     OperationCancelled,
     Purgatory,
+    RingFull,
     Timers,
+    WheelFull,
     connect,
 )
 
 daemon = embedded(capacity=4096, virtual_clock=True)
+
+
 run = pytest.fixture(runner_on)
 
 
@@ -71,22 +74,6 @@ async def test_wait_that_times_out(timers: AsyncTimers, time: Time) -> None:
     await time.pass_by(1)
     assert await task is False
     assert op.ran == ["complete", "expire"]
-    assert empty(purgatory)
-
-
-@with_timers
-async def test_many_waits(timers: AsyncTimers, time: Time) -> None:
-    purgatory = AsyncPurgatory(timers, "p")
-    ops = [Op(0.010, i) for i in range(1000)]
-    tasks = [waiting(purgatory, op, [op.name % 50, "all"]) for op in ops]
-    await ripple()
-    assert purgatory.num_delayed == timers.timers.pending == 1000
-    for op in ops[::2]:
-        op.ready = True
-    assert sum(purgatory.check_and_complete(key) for key in range(50)) == 500
-    time.jump(10)
-    assert await asyncio.gather(*tasks) == [True, False] * 500
-    assert all(op.ran == ["complete", "expire"][: 1 + op.name % 2] for op in ops)
     assert empty(purgatory)
 
 
@@ -206,50 +193,6 @@ async def test_errors_reach_the_wait(timers: AsyncTimers, time: Time) -> None:
 
 
 @with_timers
-async def test_hook_that_raises(
-    timers: AsyncTimers, time: Time, caplog: pytest.LogCaptureFixture
-) -> None:
-    purgatory = AsyncPurgatory(timers, "p")
-    ops = [Hooked(1.0, complete=lambda: 1 / 0), Op(1.0)]
-    tasks = [waiting(purgatory, op, ["k"]) for op in ops]
-    await ripple()
-    for op in ops:
-        op.ready = True
-    with caplog.at_level(logging.ERROR, "wheeld"):
-        assert purgatory.check_and_complete("k") == 2
-        assert await asyncio.gather(*tasks) == [True, True]
-    assert "ZeroDivisionError" in caplog.text
-    late = Hooked(0.001, expire=lambda: 1 / 0)
-    seen: list[Any] = []
-    purgatory.exception_handler = lambda op, error: seen.append((op, type(error)))
-    task = waiting(purgatory, late, ["k"])
-    await ripple()
-    time.jump(1)
-    assert await task is False
-    assert seen == [(late, ZeroDivisionError)]
-
-
-@with_timers
-async def test_error_at_a_trigger_from_elsewhere(
-    timers: AsyncTimers, time: Time, daemon: str
-) -> None:
-    purgatory = AsyncPurgatory(timers, "p")
-    seen: list[Any] = []
-    purgatory.exception_handler = lambda op, error: seen.append(type(error))
-    bad, good = Op(None), Op(None)
-    tasks = [waiting(purgatory, op, ["k"]) for op in (bad, good)]
-    await ripple()
-    bad.error, good.ready = ZeroDivisionError(), True
-    with connect(daemon) as others:
-        Purgatory(others, "p").check_and_complete("k")
-    assert await tasks[1] is True
-    assert seen == [ZeroDivisionError]
-    assert not tasks[0].done()
-    bad.force_complete()
-    assert await tasks[0] is True
-
-
-@with_timers
 async def test_wrong_timers(timers: AsyncTimers, time: Time, daemon: str) -> None:
     with pytest.raises(RuntimeError, match="async with"):
         AsyncPurgatory(AsyncTimers(daemon), "p")
@@ -303,3 +246,143 @@ def test_purgatory_is_freed(daemon: str) -> None:
     before = living(AsyncPurgatory, Timers)
     asyncio.run(main())
     assert living(AsyncPurgatory, Timers) == before
+
+
+@with_timers
+async def test_wait_twice(timers: AsyncTimers, time: Time) -> None:
+    purgatory = AsyncPurgatory(timers, "p")
+    op = Op(1.0)
+    task = waiting(purgatory, op, ["k"])
+    await ripple()
+    with pytest.raises(ValueError):
+        await purgatory.wait(op, ["k"])
+    assert op.state == "waiting"
+    op.force_complete()
+    assert await task is True
+    assert await purgatory.wait(op, ["k"]) is True
+    late = Op(0.001)
+    task = waiting(purgatory, late, ["k"])
+    await ripple()
+    time.jump(1)
+    assert await task is False
+    assert await purgatory.wait(late, ["k"]) is False
+    assert empty(purgatory)
+
+
+async def test_begin_without_room(daemon: str) -> None:
+    async with AsyncTimers(daemon) as timers:
+        purgatory = AsyncPurgatory(timers, "p")
+        begun: list[asyncio.Future[bool]] = []
+        ops: list[Op] = []
+
+        def fill() -> None:
+            while True:
+                ops.append(Op(1000.0))
+                begun.append(purgatory.begin(ops[-1], ["k"]))
+
+        with pytest.raises((RingFull, WheelFull)):
+            fill()
+        assert ops[-1].state == "new"
+        assert len(purgatory._waiters) == purgatory.num_delayed == len(begun)
+        assert purgatory.begin(Op(None, ready=True), ["k"]).result() is True
+        assert len(purgatory.shutdown()) == len(begun)
+        for future in begun:
+            with pytest.raises(ClientClosed):
+                future.result()
+
+
+@with_timers
+async def test_cancelled_future(timers: AsyncTimers, time: Time) -> None:
+    purgatory = AsyncPurgatory(timers, "p")
+    op = Op(1.0)
+    future = purgatory.begin(op, ["k", "l"])
+    future.cancel()
+    await ripple()
+    assert (op.state, op.ran, timers.timers.pending) == ("cancelled", [], 0)
+    assert empty(purgatory)
+    watcher = weakref.ref(op)
+    del op, future
+    gc.collect()
+    assert watcher() is None
+    late = Op(1.0)
+    future = purgatory.begin(late, ["k"])
+    late.force_complete()
+    assert future.cancel() is False
+    assert await future is True
+
+
+# -- operations that are cancelled -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+@pytest.mark.parametrize("limit", [0.5, None])
+@pytest.mark.parametrize("how", ["wait", "begin"])
+@with_timers
+async def test_cancelled_by_anybody(
+    timers: AsyncTimers, time: Time, how: str, limit: float | None, threaded: bool
+) -> None:
+    purgatory = AsyncPurgatory(timers, "p")
+    op = Op(limit, "mine")
+    waiter: asyncio.Future[bool] = (
+        waiting(purgatory, op, ["k"]) if how == "wait" else purgatory.begin(op, ["k"])
+    )
+    await ripple()
+    assert (await asyncio.to_thread(op.cancel) if threaded else op.cancel()) is True
+    with pytest.raises(OperationCancelled, match="mine"):
+        await waiter
+    assert op.cancel() is False
+    assert op.ran == []
+    assert empty(purgatory)
+
+
+@with_timers
+async def test_the_waiting_task_goes_on(timers: AsyncTimers, time: Time) -> None:
+    purgatory = AsyncPurgatory(timers, "p")
+    ops = [Op(None), Op(None), Op(None, ready=True)]
+    seen: list[Any] = []
+
+    async def patient() -> None:
+        for op in ops:
+            try:
+                seen.append(await purgatory.wait(op, ["k"]))
+            except OperationCancelled:
+                seen.append("cancelled")
+
+    task = asyncio.create_task(patient())
+    await ripple()
+    ops[0].cancel()
+    await ripple()
+    purgatory.cancel_for_key("k")
+    await task
+    assert seen == ["cancelled", "cancelled", True]
+    task = asyncio.create_task(purgatory.wait(Op(None), ["k"]))  # type: ignore[arg-type]
+    await ripple()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert not isinstance(caught.value, OperationCancelled)
+    assert empty(purgatory)
+
+
+@with_timers
+async def test_completed_and_cancelled_by_two(timers: AsyncTimers, time: Time) -> None:
+    purgatory = AsyncPurgatory(timers, "p")
+    for _ in range(200):
+        op = Hooked(1.0)
+        future = purgatory.begin(op, ["k"])
+        won: list[str] = []
+        both = [
+            threading.Thread(target=lambda op=op, won=won: op.cancel() and won.append("c")),
+            threading.Thread(target=lambda op=op, won=won: op.force_complete() and won.append("f")),
+        ]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            await asyncio.to_thread(thread.join)
+        try:
+            heard = "f" if await future else "timeout"
+        except OperationCancelled:
+            heard = "c"
+        assert won == [heard]
+        assert op.ran == (["complete"] if heard == "f" else [])
+    assert empty(purgatory)

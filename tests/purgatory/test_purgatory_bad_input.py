@@ -2,9 +2,10 @@
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from common_fixtures import local_wheel
@@ -12,95 +13,105 @@ from local_wheel import LocalTimers, LocalWheel
 from purgatory_ops import Op, Scripted, watch_all
 from wheeld_client import DelayedOperation, Purgatory, WheelFull
 
-NO_KEYS = [
-    None,
-    1.5,
-    (),
-    ((1,),),
-    ("a", ("b",)),
-    ("a", None),
-    ["a"],
-    {"a"},
-    bytearray(b"a"),
-    object,
-]
-"""What is no key."""
-
-
 wheel = local_wheel(256)
-
-
-def untouched(op: Op, purgatory: Purgatory, timers: LocalTimers) -> bool:
-    left = (purgatory.watched, purgatory.num_delayed, timers.pending)
-    return (op.state, op.ran, left) == ("new", [], (0, 0, 0))
 
 
 # -- keys --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keys", [[], (), set(), iter([])])
-def test_no_keys(purgatory: Purgatory, timers: LocalTimers, keys: Any) -> None:
+def keys_that_raise() -> Iterator[str]:
+    yield "a"
+    raise LookupError("no more")
+
+
+NO_KEYS: list[Any] = [
+    None, 1.5, (), ((1,),), ("a", ("b",)), ("a", None), ["a"], {"a"}, bytearray(b"a"), object,
+    np.float64(1.0), np.arange(2), np.array([1.5, 2]), ("k", np.float32(2)), 1j,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("keys", "error", "why"),
+    [(keys, ValueError, "key") for keys in ([], (), set(), iter([]))]
+    + [(keys, TypeError, "key") for keys in ("abc", b"abc")]
+    + [(keys, TypeError, "object") for keys in (None, 5, object())]
+    + [(["good", key], TypeError, "expected str, bytes, int") for key in NO_KEYS]
+    + [([key, "good"], TypeError, "key") for key in NO_KEYS]
+    + [(["good", "\ud800"], ValueError, "surrogates"), (keys_that_raise, LookupError, "no more")],
+)
+def test_wrong_keys(
+    purgatory: Purgatory, timers: LocalTimers, keys: Any, error: type[Exception], why: str
+) -> None:
     op = Op(1.0, ready=True)
-    with pytest.raises(ValueError, match="key"):
-        purgatory.try_complete_else_watch(op, keys)
+    with pytest.raises(error, match=why):
+        purgatory.try_complete_else_watch(op, keys() if callable(keys) else keys)
     assert op.tries == 0
-    assert untouched(op, purgatory, timers)
+    assert (op.state, op.ran) == ("new", [])
+    assert (purgatory.watched, purgatory.num_delayed, timers.pending) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("key", NO_KEYS, ids=repr)
-def test_wrong_key(purgatory: Purgatory, timers: LocalTimers, key: Any) -> None:
-    for keys in ([key], ["good", key], [key, "good"]):
-        op = Op(1.0, ready=True)
+@pytest.mark.parametrize("key", NO_KEYS)
+def test_wrong_key(purgatory: Purgatory, key: Any) -> None:
+    for call in (purgatory.check_and_complete, purgatory.cancel_for_key):
         with pytest.raises(TypeError, match="key"):
-            purgatory.try_complete_else_watch(op, keys)
-        assert op.tries == 0
-        assert untouched(op, purgatory, timers)
-    with pytest.raises(TypeError, match="key"):
-        purgatory.check_and_complete(key)
-    with pytest.raises(TypeError, match="key"):
-        purgatory.cancel_for_key(key)
+            call(key)
+    with pytest.raises(TypeError, match="key"), purgatory.changing("k", key):
+        raise AssertionError("entered")
+
+
+def test_wrong_key_among_many(purgatory: Purgatory) -> None:
     op = Op(1.0)
-    purgatory.try_complete_else_watch(op, ["good"])
-    assert purgatory.watched == 1
+    purgatory.try_complete_else_watch(op, ["k"])
+    op.ready = True
+    for keys in (["k", 1.5], ["k", ("k", ())], ["k", None], "k", b"k", 5):
+        with pytest.raises(TypeError):
+            purgatory.check_and_complete_many(keys)  # type: ignore[arg-type]
+    assert op.state == "waiting"
+    assert purgatory.check_and_complete_many([]) == 0
+    assert purgatory.check_and_complete_many(["k"]) == 1
 
 
-def test_key_that_is_no_text(purgatory: Purgatory, timers: LocalTimers) -> None:
+# -- calls -------------------------------------------------------------------------------------
+
+WRONG_CALLS: dict[str, tuple[type[Exception], Callable[[Any, Any], object]]] = {
+    "no keys": (TypeError, lambda p, timers: p.try_complete_else_watch(Op())),
+    "too much": (TypeError, lambda p, timers: p.try_complete_else_watch(Op(), ["a"], 1)),
+    "no key": (TypeError, lambda p, timers: p.check_and_complete()),
+    "two keys": (TypeError, lambda p, timers: p.check_and_complete("a", "b")),
+    "no key to cancel": (TypeError, lambda p, timers: p.cancel_for_key()),
+    "no text": (ValueError, lambda p, timers: p.check_and_complete(("a", "\ud800"))),
+    "an index that raises": (OSError, lambda p, timers: p.check_and_complete(Broken())),
+    "an argument": (TypeError, lambda p, timers: Op().force_complete(1)),  # type: ignore[call-arg]
+    "its name": (ValueError, lambda p, timers: Purgatory(timers, p.name)),
+    "no name": (ValueError, lambda p, timers: Purgatory(timers, "")),
+} | {
+    f"operation {thing!r}": (TypeError, lambda p, timers, thing=thing:  # type: ignore[misc]
+                             p.try_complete_else_watch(thing, ["a"]))
+    for thing in (None, 5, "op", object, DelayedOperation, Op)
+} | {
+    f"name {name!r}": (TypeError, lambda p, timers, name=name:  # type: ignore[misc]
+                       Purgatory(timers, name))
+    for name in (None, 5, b"bytes")
+} | {
+    f"timers {thing!r}": (TypeError, lambda p, timers, thing=thing:  # type: ignore[misc]
+                          Purgatory(thing, "p"))
+    for thing in (None, 5, object)
+}  # fmt: skip
+
+
+class Broken:
+    def __index__(self) -> int:
+        raise OSError("no")
+
+
+@pytest.mark.parametrize("call", WRONG_CALLS)
+def test_wrong_calls(purgatory: Purgatory, timers: LocalTimers, call: str) -> None:
     op = Op(1.0)
-    with pytest.raises(ValueError):
-        purgatory.try_complete_else_watch(op, ["good", "\ud800"])
-    assert untouched(op, purgatory, timers)
-    with pytest.raises(ValueError):
-        purgatory.check_and_complete(("a", "\ud800"))
-
-
-@pytest.mark.parametrize("keys", [None, 5, object()])
-def test_keys_that_are_no_iterable(purgatory: Purgatory, timers: LocalTimers, keys: Any) -> None:
-    op = Op(1.0)
-    with pytest.raises(TypeError):
-        purgatory.try_complete_else_watch(op, keys)
-    assert untouched(op, purgatory, timers)
-
-
-@pytest.mark.parametrize("keys", ["abc", b"abc"])
-def test_one_key_in_place_of_keys(purgatory: Purgatory, timers: LocalTimers, keys: Any) -> None:
-    op = Op(1.0)
-    with pytest.raises(TypeError, match="key"):
-        purgatory.try_complete_else_watch(op, keys)
-    assert untouched(op, purgatory, timers)
-
-
-def test_keys_that_raise(purgatory: Purgatory, timers: LocalTimers) -> None:
-    def keys() -> Iterator[str]:
-        yield "a"
-        raise LookupError("no more")
-
-    op = Op(1.0)
-    with pytest.raises(LookupError):
-        purgatory.try_complete_else_watch(op, keys())
-    assert untouched(op, purgatory, timers)
-
-
-# -- operations --------------------------------------------------------------------------------
+    purgatory.try_complete_else_watch(op, ["a"])
+    error, wrong = WRONG_CALLS[call]
+    with pytest.raises(error):
+        wrong(purgatory, timers)
+    assert (op.tries, op.state, purgatory.watched, timers.pending) == (2, "waiting", 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -112,24 +123,27 @@ def test_wrong_timeout(timeout: Any) -> None:
         Op(timeout)
 
 
-@pytest.mark.parametrize("thing", [None, 5, "op", object(), DelayedOperation, Op])
-def test_what_is_no_operation(purgatory: Purgatory, thing: Any) -> None:
-    with pytest.raises(TypeError):
-        purgatory.try_complete_else_watch(thing, ["a"])
+class Careless(DelayedOperation):
+    def __init__(self) -> None:
+        pass
+
+    def try_complete(self) -> bool:
+        return False
 
 
-def test_wrong_arguments(purgatory: Purgatory) -> None:
-    calls: list[Any] = [
-        lambda: purgatory.try_complete_else_watch(Op()),  # type: ignore[call-arg]
-        lambda: purgatory.try_complete_else_watch(Op(), ["a"], 1),  # type: ignore[call-arg]
-        purgatory.check_and_complete,  # type: ignore[call-arg]
-        lambda: purgatory.check_and_complete("a", "b"),  # type: ignore[call-arg]
-        purgatory.cancel_for_key,  # type: ignore[call-arg]
-        lambda: Op().force_complete(1),  # type: ignore[call-arg]
-    ]
-    for call in calls:
-        with pytest.raises(TypeError):
-            call()
+@pytest.mark.parametrize(
+    ("made", "error"), [(Careless, RuntimeError), (DelayedOperation, NotImplementedError)]
+)
+def test_operation_that_is_not_whole(
+    purgatory: Purgatory, timers: LocalTimers, made: Any, error: type[Exception]
+) -> None:
+    op = made() if made is Careless else made(1.0)
+    with pytest.raises(error, match="__init__" if made is Careless else "try_complete"):
+        purgatory.try_complete_else_watch(op, ["a"])
+    if made is Careless:
+        with pytest.raises(RuntimeError, match="__init__"):
+            op.force_complete()
+    assert (purgatory.watched, timers.pending) == (0, 0)
 
 
 def test_operation_watched_twice(purgatory: Purgatory, timers: LocalTimers) -> None:
@@ -270,17 +284,17 @@ def test_error_at_a_trigger_from_elsewhere(
 ) -> None:
     theirs = Purgatory(wheel.worker(1), "produce")
     bad, good = Op(1.0), Op(1.0)
-    watch_all(theirs, [bad, good], ["k"])
+    watch_all(purgatory, [bad, good], ["k"])
     bad.error, good.ready = ZeroDivisionError("bad"), True
-    assert purgatory.check_and_complete("k") == 0
+    assert theirs.check_and_complete("k") == 0
     with caplog.at_level(logging.ERROR, "wheeld"):
-        theirs.timers.dispatch()
+        purgatory.timers.dispatch()
     assert "ZeroDivisionError" in caplog.text
     assert (bad.state, good.state) == ("waiting", "completed")
     seen: list[Any] = []
-    theirs.exception_handler = lambda op, error: seen.append((op, type(error)))
-    purgatory.check_and_complete("k")
-    theirs.timers.dispatch()
+    purgatory.exception_handler = lambda op, error: seen.append((op, type(error)))
+    theirs.check_and_complete("k")
+    purgatory.timers.dispatch()
     assert seen == [(bad, ZeroDivisionError)]
 
 
@@ -323,23 +337,3 @@ def test_full_wheel(purgatory: Purgatory, timers: LocalTimers) -> None:
     assert (purgatory.watched, purgatory.num_delayed, timers.pending) == (0, 0, 256)
     assert purgatory.try_complete_else_watch(unbounded, ["a"]) is False
     assert purgatory.watched == 1
-
-
-def test_name_in_use(timers: LocalTimers, purgatory: Purgatory) -> None:
-    with pytest.raises(ValueError, match="produce"):
-        Purgatory(timers, "produce")
-    op = Op(1.0)
-    purgatory.try_complete_else_watch(op, ["a"])
-    assert purgatory.cancel_for_key("a") == [op]
-
-
-@pytest.mark.parametrize("name", [None, 5, b"bytes", ""])
-def test_wrong_name(timers: LocalTimers, name: Any) -> None:
-    with pytest.raises((TypeError, ValueError)):
-        Purgatory(timers, name)
-
-
-@pytest.mark.parametrize("thing", [None, 5, object()])
-def test_timers_that_are_none(thing: Any) -> None:
-    with pytest.raises(TypeError):
-        Purgatory(thing, "p")

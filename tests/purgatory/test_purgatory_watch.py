@@ -1,21 +1,31 @@
-"""Triggers from one worker to another, step by step, in one process: directory, marks, bells."""
+"""Checks in one worker reach operations in others: directory, marks, bells; in one process."""
 
+from __future__ import annotations
+
+import array
+import asyncio
 import contextlib
+import fcntl
 import gc
 import os
+import termios
+import threading
 from typing import Any
 
 import pytest
 
 from common_fixtures import local_wheel, local_workers
+from local_aio import LocalAsyncTimers, on_loop
 from local_wheel import LocalTimers, LocalWheel
-from purgatory_ops import Op, WatchView, bucket_of, readable, watch_all
-from wheeld_client import Purgatory
+from purgatory_ops import Hooked, Op, WatchView, bucket_of, readable, watch_all
+from wheeld_client import AsyncPurgatory, Purgatory
 
 WORKERS = 5
 
 
 wheel = local_wheel(max_workers=WORKERS)
+
+
 workers = local_workers(WORKERS - 1)
 
 
@@ -338,3 +348,162 @@ def test_many_rows() -> None:
             timers[row].dispatch()
             assert ops[row].is_completed, row
         assert view.watched() == 0
+
+
+@pytest.mark.parametrize("dispatch_every", [1, 1000])
+def test_checks_ask_next_to_no_other_keys(
+    purgatories: list[Purgatory], workers: list[LocalTimers], dispatch_every: int
+) -> None:
+    theirs, ours = purgatories[:2]
+    ops = [Op(None) for _ in range(200_000)]
+    for key, op in enumerate(ops):
+        ours.try_complete_else_watch(op, [("k", key)])
+    checked = ops[:1000]
+    for key in range(len(checked)):
+        theirs.check_and_complete(("k", key))
+        if (key + 1) % dispatch_every == 0:
+            workers[1].dispatch()
+    assert {op.tries for op in checked} <= {3, 4}
+    others = sum(op.tries for op in ops) - 2 * len(ops) - len(checked)
+    assert others <= 30  # of 3,050 in the same buckets
+
+
+def test_marks_of_one_bucket_add_up(
+    purgatories: list[Purgatory], workers: list[LocalTimers], view: WatchView
+) -> None:
+    theirs, ours = purgatories[:2]
+    bucket, keys = bucket_of(ours, view, 1, 0), [0]
+    for key in range(1, 400_000):
+        op = Op(None)
+        ours.try_complete_else_watch(op, [key])
+        if view.directory[bucket, 0]:
+            keys.append(key)
+        op.cancel()
+    assert len(keys) > 1
+    ops = [Op(None) for _ in keys]
+    for op, key in zip(ops, keys, strict=True):
+        ours.try_complete_else_watch(op, [key])
+        op.ready = True
+    for key in keys:
+        theirs.check_and_complete(key)
+    workers[1].dispatch()
+    assert [op.is_completed for op in ops] == [True] * len(keys)
+
+
+LONG = 60.0
+"""Seconds that a test waits for another thread before it fails."""
+
+
+MANY = 500
+
+
+def unread(fd: int) -> int:
+    count = array.array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, count)
+    return count[0]
+
+
+def until_asleep(view: WatchView, row: int) -> None:
+    waiting = threading.Event()
+    for _ in range(int(LONG / 0.001)):
+        if view.counter(row, "wait_seq") & 1:
+            return
+        waiting.wait(0.001)
+    pytest.fail("nobody sleeps")
+
+
+def test_one_wake_up_of_a_thread(wheel: LocalWheel, view: WatchView) -> None:
+    checker, other = Purgatory(wheel.worker(0), "fetch"), wheel.worker(1)
+    theirs, left = Purgatory(other, "fetch"), threading.Semaphore(0)
+    drains: list[int] = []
+
+    def completed() -> None:
+        drains.append(view.counter(1, "drains"))
+        left.release()
+
+    ops = [Hooked(complete=completed) for _ in range(MANY)]
+    for number, op in enumerate(ops):
+        theirs.try_complete_else_watch(op, [number])
+        op.ready = True
+    with other.dispatching():
+        until_asleep(view, 1)
+        checker.check_and_complete_many(range(MANY))
+        for _ in ops:
+            assert left.acquire(timeout=LONG)
+    assert drains == [1] * MANY
+    assert view.counter(0, "rings") == 1
+
+
+async def test_one_wake_up_of_a_loop(wheel: LocalWheel, view: WatchView) -> None:
+    heard: list[int] = []
+    bytes_then: set[int] = set()
+    checker = Purgatory(wheel.worker(0), "fetch")
+    async with on_loop(wheel, 1) as timers:
+        theirs, bell = AsyncPurgatory(timers, "fetch"), timers._bell
+        note = lambda: bytes_then.add(unread(bell))  # noqa: E731
+        ops = [Hooked(complete=note) for _ in range(MANY)]
+        waiters = [theirs.begin(op, [number]) for number, op in enumerate(ops)]
+        count_turns(timers, ops, heard)
+        for op in ops:
+            op.ready = True
+        checker.check_and_complete_many(range(MANY))
+        assert await asyncio.gather(*waiters) == [True] * MANY
+        assert unread(bell) == 0
+    assert heard == [MANY]
+    assert bytes_then == {1}
+    assert view.counter(0, "rings") == 1
+    assert view.counter(1, "drains") == 1
+
+
+def count_turns(timers: LocalAsyncTimers, ops: list[Hooked], heard: list[int]) -> None:
+    def receive() -> None:
+        timers._receive()
+        heard.append(sum(op.is_completed for op in ops))
+
+    loop = asyncio.get_running_loop()
+    loop.remove_reader(timers._bell)
+    loop.add_reader(timers._bell, receive)
+
+
+def test_what_is_marked_comes_before_the_bell_is_read(wheel: LocalWheel, view: WatchView) -> None:
+    checker, other = Purgatory(wheel.worker(0), "fetch"), wheel.worker(1)
+    theirs, bell, over = Purgatory(other, "fetch"), wheel.bells[1][0], threading.Event()
+    bytes_then: list[int] = []
+    second = Hooked(complete=over.set)
+
+    def completed() -> None:
+        bytes_then.append(unread(bell))
+        second.ready = True
+        checker.check_and_complete("second")
+        bytes_then.append(unread(bell))
+
+    first = Hooked(complete=completed)
+    watch_all(theirs, [first], ["first"])
+    watch_all(theirs, [second], ["second"])
+    with other.dispatching():
+        until_asleep(view, 1)
+        first.ready = True
+        checker.check_and_complete("first")
+        assert over.wait(LONG)
+        until_asleep(view, 1)
+        assert unread(bell) == 0
+    assert bytes_then == [1, 1]
+    assert view.counter(0, "rings") == 1
+
+
+def test_the_next_call_reads_the_bell(wheel: LocalWheel, view: WatchView) -> None:
+    """A thread that was woken for a mark leaves the byte to the call that follows, also to one that
+    does not sleep: or it would wake once more, for nothing."""
+    checker, other = Purgatory(wheel.worker(0), "fetch"), wheel.worker(1)
+    theirs, bell, op = Purgatory(other, "fetch"), wheel.bells[1][0], Hooked()
+    watch_all(theirs, [op], ["key"])
+    turn = threading.Thread(target=other.dispatch, args=(LONG,))
+    turn.start()
+    until_asleep(view, 1)
+    op.ready = True
+    checker.check_and_complete("key")
+    turn.join(LONG)
+    assert op.is_completed
+    assert unread(bell) == 1
+    other.dispatch(0.0)
+    assert unread(bell) == 0

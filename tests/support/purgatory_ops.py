@@ -8,15 +8,30 @@ import mmap
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
-from wheeld_client import AsyncPurgatory, DelayedOperation, Purgatory, Timers
+from local_aio import LocalAsyncTimers
+from local_wheel import LocalTimers
+from wheeld_client import (
+    AsyncPurgatory,
+    ClientClosed,
+    DelayedOperation,
+    OperationCancelled,
+    Purgatory,
+    Timers,
+)
 from wheeld_core import _native
 from wheeld_core.views import record, records
+
+only_threads = pytest.mark.parametrize("purgatory", ["threads"], indirect=True)
+"""The test completes operations in other threads, whose callbacks a loop would have to run."""
 
 
 class Op(DelayedOperation):
@@ -258,3 +273,44 @@ def waiting(purgatory: AsyncPurgatory, op: Op, keys: list[Any]) -> asyncio.Task[
 
 def empty(purgatory: AsyncPurgatory) -> bool:
     return purgatory.watched == purgatory.num_delayed == 0 and not purgatory._waiters
+
+
+class LoopPurgatory(AsyncPurgatory):
+    """An AsyncPurgatory with the calls of a Purgatory, which awaits what is watched."""
+
+    def try_complete_else_watch(self, op: Any, keys: Iterable[Any]) -> bool:
+        if id(op) in self._waiters:
+            return super().try_complete_else_watch(op, keys)
+        future: Any = self.begin(op, keys)  # type: ignore[arg-type]
+        if hasattr(future, "operation"):
+            del future.operation  # an operation lives no longer than in threads
+        self.begun.append((weakref.ref(op), future))
+        return self._taken is True
+
+    def _take(self, op: Any, keys: Any) -> bool | None:
+        self._taken: bool | None = super()._take(op, keys)
+        return self._taken
+
+    def check_futures(self) -> None:
+        for ref, future in self.begun:
+            op = ref()
+            assert future.done() is (op is None or op.state != "waiting")
+            if op is not None and op.state == "completed":
+                assert future.result() is not op.is_expired
+            elif op is not None and op.state == "cancelled":
+                assert isinstance(future.exception(), (OperationCancelled, ClientClosed))
+
+
+@contextmanager
+def loop_purgatory(timers: LocalTimers, name: str) -> Iterator[LoopPurgatory]:
+    async def enter() -> LoopPurgatory:
+        return LoopPurgatory(await on_loop.__aenter__(), name)
+
+    with asyncio.Runner() as runner:
+        on_loop = LocalAsyncTimers(timers)
+        purgatory = runner.run(enter())
+        purgatory.begun = []
+        yield purgatory
+        runner.run(asyncio.sleep(0))
+        purgatory.check_futures()
+        runner.run(on_loop.__aexit__(None, None, None))
