@@ -1,7 +1,7 @@
 """The live histograms in shared memory, as counts, percentiles and JSON.
 
-Buckets and fields: core/include/wheeld/shared/layout_trace.h. Reading stops no writer, so it may
-miss values that are counted at that moment.
+Buckets and fields: core/include/wheeld/shared/layout_trace.h; counting: histogram.h beside it.
+Reading stops no writer, so it may miss values that are counted at that moment.
 """
 
 from __future__ import annotations

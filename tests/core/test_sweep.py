@@ -54,7 +54,7 @@ BROKEN = {
         "kill_trace_full",
         "drain-cancelled",
         "drain.h",
-        "            wh_return(c, slot);\n            return;",
+        "            wh_return(c, slot, owner);\n            return;",
         "            wh_count(&c->trace.seg->counts[WH_TRACE_CANCELLED], 1);\n{}",
     ),
     "a recovered clock sends again what is out": (

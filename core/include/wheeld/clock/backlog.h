@@ -40,7 +40,7 @@ static inline uint32_t wh_settle_loans(wh_clock *c, wh_peer *peer, uint32_t budg
         if (wh_unlikely(wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_OFFERED))
             wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
         else
-            wh_return(c, slot);
+            wh_return(c, slot, wh_owner_of(c, slot));
     }
     return count;
 }

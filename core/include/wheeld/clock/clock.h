@@ -31,6 +31,7 @@
 
 #include "wheeld/shared/backing.h"
 #include "wheeld/shared/doorbell.h"
+#include "wheeld/shared/histogram.h"
 #include "wheeld/clock/peer.h"
 #include "wheeld/clock/trace.h"
 
@@ -187,14 +188,10 @@ static inline void wh_free_slab(wh_clock *c, uint32_t slab)
     wh_fetch_add_seq(c->freed, 1); /* pairs: freed */
 }
 
-/* Where a timer is placed: with those of its owner, and of no other worker if there is a lane for
- * each. Whatever a client writes into the owner's word names a lane. */
-static inline uint32_t wh_lane_of(const wh_clock *c, uint32_t slot)
+/* Where a worker's timers are placed, and no other's if there is a lane for each. */
+static inline uint32_t wh_lane_of(const wh_clock *c, const wh_peer *owner)
 {
-    uint32_t row = wh_owner_row(wh_load_relaxed(&c->owners[slot >> WH_SLAB_BITS]));
-    if (wh_unlikely(row + 1 == WH_SPLIT))
-        row = wh_holder_row(wh_load_relaxed(&c->stock.holders[slot]));
-    return row & (c->wheel.lane_count - 1);
+    return wh_peer_index(c, owner) & (c->wheel.lane_count - 1);
 }
 
 static inline uint32_t wh_backlog_list(const wh_clock *c, const wh_peer *peer)

@@ -101,12 +101,13 @@ static inline void wh_undo_note(wh_clock *c, uint32_t slot)
     wh_step();
 }
 
-static inline void wh_to_backlog(wh_clock *c, wh_peer *peer, uint32_t slot, enum wh_stage stage)
+static inline void wh_to_backlog(wh_clock *c, wh_peer *peer, uint32_t slot, enum wh_stage stage,
+                                 uint32_t group)
 {
     c->wheel.links[slot].completion = wh_completion_word(stage, wh_peer_index(c, peer), 0);
     wh_list_append(&c->wheel, wh_backlog_list(c, peer), slot);
-    if (wh_is_offer(c, slot, peer))
-        wh_offer_note(c, slot, peer);
+    if (wh_is_offer(group, peer))
+        wh_offer_note(c, slot, group, peer);
     peer->behind = true;
     /* pairs: backlog - seq_cst: the worker moves its head and then looks at this word */
     wh_store_seq(&peer->line->backlog, 1);
@@ -157,9 +158,8 @@ static inline void wh_return_to(wh_clock *c, wh_peer *owner, uint32_t slot)
 }
 
 /* Return a slot to its owner, or to the clock if its slab is split. The slot is in no list. */
-static inline void wh_return(wh_clock *c, uint32_t slot)
+static inline void wh_return(wh_clock *c, uint32_t slot, wh_peer *owner)
 {
-    wh_peer *owner = wh_owner_of(c, slot);
     if (wh_unlikely(wh_is_split(c, slot >> WH_SLAB_BITS)))
         wh_stock_put(c, slot);
     else if (owner == NULL || owner->life == WH_PEER_DYING)
@@ -189,10 +189,10 @@ static inline void wh_wait_over(const wh_clock *c, wh_link *link)
 
 /* The end of a cancelled timer, which is in no list. Its ticks that are unread keep nothing: who
  * reads one looks at the state when it has copied it (receive.h, invariant 2). */
-static inline void wh_give_back(wh_clock *c, uint32_t slot)
+static inline void wh_give_back(wh_clock *c, uint32_t slot, wh_peer *owner)
 {
     wh_note_end(c, slot, WH_TRACE_CANCELLED);
-    wh_return(c, slot);
+    wh_return(c, slot, owner);
 }
 
 /* When a timer fell due that waited for room, or that a member of its group did not come to.
@@ -212,16 +212,17 @@ static inline bool wh_peer_open(const wh_clock *c, wh_peer *peer)
 }
 
 /* The stage of a fired timer that goes to `to`. */
-static inline enum wh_stage wh_sent_stage(const wh_clock *c, uint32_t slot, const wh_peer *to,
-                                          const wh_peer *owner)
+static inline enum wh_stage wh_sent_stage(const wh_clock *c, uint32_t slot, uint32_t group,
+                                          const wh_peer *to, const wh_peer *owner)
 {
-    if (wh_unlikely(wh_is_offer(c, slot, to)))
+    if (wh_unlikely(wh_is_offer(group, to)))
         return WH_STAGE_OFFERED;
     return wh_ends_with(c, slot, to, owner) ? WH_STAGE_EXPIRED : WH_STAGE_LENT;
 }
 
 /* Put a timer that has fired into `peer`'s ring, which has room. */
-static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enum wh_stage stage)
+static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enum wh_stage stage,
+                                  uint32_t group)
 {
     wh_link *link = &c->wheel.links[slot];
     uint32_t kind = wh_flags_clock(wh_load_relaxed(&c->slots[slot].flags));
@@ -238,7 +239,7 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
         wh_stock_ended(c, slot);
     }
     if (wh_unlikely(event == WH_EV_OFFER))
-        wh_offer_note(c, slot, peer);
+        wh_offer_note(c, slot, group, peer);
     int64_t fired = wh_unlikely(waited) ? wh_fell_due(c, link->due, now) : now;
     wh_completion record = wh_record_of(c, slot, event, link->due, fired, 0);
     wh_put(c, peer, &record);
@@ -247,7 +248,8 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
 }
 
 /* Deliver a fired timer that is in no list: now, or when there is room. */
-static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
+static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, uint32_t group, wh_peer *to,
+                                    wh_peer *owner)
 {
     bool loose = wh_is_loose(c, slot);
     if (to == NULL || (owner == NULL && !loose) || (to == owner && owner->life == WH_PEER_DYING)) {
@@ -257,9 +259,9 @@ static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, wh_peer *to, wh_
         if (loose)
             wh_stock_put(c, slot);
     } else if (wh_peer_open(c, to)) {
-        wh_put_expired(c, to, slot, wh_sent_stage(c, slot, to, owner));
+        wh_put_expired(c, to, slot, wh_sent_stage(c, slot, group, to, owner), group);
     } else {
-        wh_to_backlog(c, to, slot, WH_STAGE_WAIT_EXPIRE);
+        wh_to_backlog(c, to, slot, WH_STAGE_WAIT_EXPIRE, group);
     }
 }
 
@@ -284,6 +286,7 @@ static inline bool wh_offer_missed(wh_clock *c, uint32_t slot, const wh_peer *wo
  * offer that was taken in the meantime, by one who lives or not. */
 static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
 {
+    uint32_t group = wh_group_of(c, slot);
     for (;;) {
         uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
         uint32_t phase = wh_state_phase(state);
@@ -299,16 +302,16 @@ static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_
             continue;
         }
         if (phase != WH_FIRED) {
-            wh_return(c, slot);
+            wh_return(c, slot, owner);
             return;
         }
         if (to == NULL)
             to = wh_route_again(c, slot, owner);
-        if (!wh_offer_turns(c, slot, state, to))
+        if (!wh_offer_turns(c, slot, group, state, to))
             continue;
         if (wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_OFFERED)
             wh_count(&c->seg->fired, (uint64_t)-1); /* it is counted once */
-        wh_deliver_fired(c, slot, to, owner);
+        wh_deliver_fired(c, slot, group, to, owner);
         return;
     }
 }

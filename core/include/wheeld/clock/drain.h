@@ -19,9 +19,9 @@
 
 #define WH_DRAIN_AHEAD 8 /* how many slots ahead of the ring are prefetched */
 
-static inline void wh_link_timer(wh_clock *c, uint32_t slot)
+static inline void wh_link_timer(wh_clock *c, uint32_t slot, uint32_t lane)
 {
-    wh_place(c, slot, wh_timing_of(c, slot), c->now[WH_CLOCK_BASE]);
+    wh_place(c, slot, lane, wh_timing_of(c, slot), c->now[WH_CLOCK_BASE]);
 }
 
 /* The clock sees the timer of `state` for the first time: its record is about that timer from here
@@ -54,7 +54,8 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
         return;
     if (link->gen == gen && wh_stage_over(wh_stage_of(link)))
         return;
-    if (wh_unlikely(wh_owner_of(c, slot) == NULL || phase == WH_NEVER || phase == WH_FIRED)) {
+    wh_peer *owner = wh_owner_of(c, slot);
+    if (wh_unlikely(owner == NULL || phase == WH_NEVER || phase == WH_FIRED)) {
         wh_count(&from->line->offences, 1);
         return;
     }
@@ -65,19 +66,19 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
             wh_wheel_remove(&c->wheel, slot);
         }
         if (phase == WH_CANCELLED && wh_note_all_lost(c, slot, state)) {
-            wh_return(c, slot);
+            wh_return(c, slot, owner);
             return;
         }
         wh_first_sight(c, slot, state);
     }
     if (phase == WH_CANCELLED) {
         wh_wheel_remove(&c->wheel, slot);
-        wh_give_back(c, slot);
+        wh_give_back(c, slot, owner);
     } else if (first_sight) {
-        wh_link_timer(c, slot);
+        wh_link_timer(c, slot, wh_lane_of(c, owner));
     } else if (wh_id_kind(submission) == WH_OP_RESCHEDULE && wh_placed(c, link)) {
         wh_wheel_remove(&c->wheel, slot);
-        wh_link_timer(c, slot);
+        wh_link_timer(c, slot, wh_lane_of(c, owner));
         wh_note_moved(c, slot, state);
     }
 }

@@ -267,7 +267,9 @@ static inline void wh_note_expired(wh_clock *c, uint32_t slot, const wh_completi
         r->time_ns = record->fired;
         r->deadline_ns = record->deadline;
         r->missed = record->missed;
-        r->receiver = to == wh_owner_of(c, slot) ? WH_NO_ROW : (uint16_t)wh_peer_index(c, to);
+        uint16_t row = (uint16_t)wh_peer_index(c, to);
+        bool own = r->worker == row && r->incarnation == (uint32_t)to->incarnation;
+        r->receiver = own ? WH_NO_ROW : row;
         wh_trace_publish(&c->trace);
     }
     wh_step();

@@ -32,13 +32,13 @@ static inline int64_t wh_linked_due(void *context, uint32_t slot)
 }
 
 /* Put a timer into its bucket; what is due by `now_ns` goes to the next pass. */
-static inline void wh_place(wh_clock *c, uint32_t slot, wh_timing t, int64_t now_ns)
+static inline void wh_place(wh_clock *c, uint32_t slot, uint32_t lane, wh_timing t, int64_t now_ns)
 {
     if (wh_likely(t.kind == WH_CLOCK_BASE && t.interval == 0))
         c->wheel.links[slot].due = t.due; /* so that cascades do not need to read the slot */
     else if (t.interval && t.due == INT64_MAX)
         return; /* its next tick is past the end of time: armed, but not in the wheel */
-    wh_wheel_add(&c->wheel, wh_lane_of(c, slot), slot, wh_base_due(c, t), now_ns);
+    wh_wheel_add(&c->wheel, lane, slot, wh_base_due(c, t), now_ns);
 }
 
 /* Is it in a bucket, or past the end of time and so nowhere? Else it waits in a worker's backlog,
@@ -71,12 +71,13 @@ static inline void wh_drop(wh_clock *c, uint32_t slot)
 
 /* One tick of a periodic timer. False: its state changed under the look; look again. */
 static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, wh_timing t,
-                                    wh_peer *to)
+                                    uint32_t group, wh_peer *to, wh_peer *owner)
 {
     wh_link *link = &c->wheel.links[slot];
     int64_t now = c->now[t.kind];
     if (!wh_peer_open(c, to)) {
-        wh_to_backlog(c, to, slot, WH_STAGE_WAIT_TICK); /* later ticks are reported as missed */
+        /* later ticks are reported as missed */
+        wh_to_backlog(c, to, slot, WH_STAGE_WAIT_TICK, group);
         return true;
     }
     uint64_t passed = (uint64_t)now - (uint64_t)t.due;
@@ -97,18 +98,18 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
     link->due = now - (int64_t)(passed % (uint64_t)t.interval);
     wh_put(c, to, &record);
     wh_note_expired(c, slot, &record, to, true);
-    wh_place(c, slot, wh_timing_of(c, slot), INT64_MIN);
+    wh_place(c, slot, wh_lane_of(c, owner), wh_timing_of(c, slot), INT64_MIN);
     return true;
 }
 
 static inline bool wh_fire_once(wh_clock *c, uint32_t slot, uint64_t state, wh_timing t,
-                                wh_peer *to, wh_peer *owner)
+                                uint32_t group, wh_peer *to, wh_peer *owner)
 {
     wh_link *link = &c->wheel.links[slot];
     bool room = wh_peer_open(c, to);
     uint64_t before = link->completion;
     /* Before the CAS: a clock that dies behind it leaves word of where the record was to go. */
-    enum wh_stage stage = room ? wh_sent_stage(c, slot, to, owner) : WH_STAGE_WAIT_EXPIRE;
+    enum wh_stage stage = room ? wh_sent_stage(c, slot, group, to, owner) : WH_STAGE_WAIT_EXPIRE;
     link->completion = wh_completion_word(stage, wh_peer_index(c, to), to->comp_tail);
     link->due = t.due;
     /* pairs: cancel, fire - else a cancelled timer would be delivered */
@@ -118,9 +119,9 @@ static inline bool wh_fire_once(wh_clock *c, uint32_t slot, uint64_t state, wh_t
         return false;
     }
     if (wh_likely(room))
-        wh_put_expired(c, to, slot, stage);
+        wh_put_expired(c, to, slot, stage, group);
     else
-        wh_to_backlog(c, to, slot, stage);
+        wh_to_backlog(c, to, slot, stage, group);
     return true;
 }
 
@@ -151,21 +152,22 @@ static inline void wh_expire(void *context, uint32_t slot)
             return;
         }
         if (wh_state_phase(state) != WH_ARMED) {
-            wh_give_back(c, slot);
+            wh_give_back(c, slot, owner);
             return;
         }
         wh_timing t = wh_timing_of(c, slot);
         if (!wh_is_due(c, t)) { /* its deadline was extended, or its clock was set back */
             if (wh_stage_of(link) == WH_STAGE_WAIT_TICK)
                 wh_wait_over(c, link);
-            wh_place(c, slot, t, INT64_MIN);
+            wh_place(c, slot, wh_lane_of(c, owner), t, INT64_MIN);
             wh_count(&c->seg->relinked, 1);
             wh_note_moved(c, slot, state);
             return;
         }
-        wh_peer *to = wh_route(c, slot, owner);
-        done = t.interval ? wh_fire_periodic(c, slot, state, t, to)
-                          : wh_fire_once(c, slot, state, t, to, owner);
+        uint32_t target = wh_load_relaxed(&c->slots[slot].target), group = wh_group_at(c, target);
+        wh_peer *to = wh_route(c, target, group, owner);
+        done = t.interval ? wh_fire_periodic(c, slot, state, t, group, to, owner)
+                          : wh_fire_once(c, slot, state, t, group, to, owner);
     }
 }
 

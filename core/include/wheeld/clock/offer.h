@@ -28,9 +28,8 @@
 
 /* Is an expiration that goes to `to` an offer? An owner that gets it as its group has no member
  * keeps it. */
-static inline bool wh_is_offer(const wh_clock *c, uint32_t slot, const wh_peer *to)
+static inline bool wh_is_offer(uint32_t group, const wh_peer *to)
 {
-    uint32_t group = wh_group_of(c, slot);
     return wh_unlikely(group < WH_GROUPS) && to->life && (to->groups >> group & 1);
 }
 
@@ -66,16 +65,16 @@ static inline wh_peer *wh_route_again(wh_clock *c, uint32_t slot, wh_peer *owner
         return NULL;
     if (group < WH_GROUPS && (to = wh_group_member(c, group)) == NULL)
         to = wh_group_kept(c, group);
-    return to ? to : wh_route(c, slot, owner);
+    return to ? to : wh_route_of(c, slot, owner);
 }
 
 /* Before an expiration that is FIRED goes to `to`: it is an offer, or no earlier record of it
  * still counts. False: it was taken. */
-static inline bool wh_offer_turns(wh_clock *c, uint32_t slot, uint64_t state, const wh_peer *to)
+static inline bool wh_offer_turns(wh_clock *c, uint32_t slot, uint32_t group, uint64_t state,
+                                  const wh_peer *to)
 {
-    bool open = to != NULL && wh_is_offer(c, slot, to);
-    if (wh_likely(wh_group_of(c, slot) >= WH_GROUPS) ||
-        open == (wh_state_taker(state) != WH_CLOSED))
+    bool open = to != NULL && wh_is_offer(group, to);
+    if (wh_likely(group >= WH_GROUPS) || open == (wh_state_taker(state) != WH_CLOSED))
         return true;
     /* pairs: offer - else a worker that finds an earlier record would take what is no longer
      * offered */
@@ -127,11 +126,10 @@ static inline void wh_look_by(wh_team *team, int64_t when_ns)
 }
 
 /* `slot`, for a group, goes to `to`: into its ring, or to what waits behind it. */
-static wh_seldom void wh_offer_note(wh_clock *c, uint32_t slot, const wh_peer *to)
+static wh_seldom void wh_offer_note(wh_clock *c, uint32_t slot, uint32_t group, const wh_peer *to)
 {
-    uint32_t group = wh_group_of(c, slot);
     if (group >= WH_GROUPS || c->queue == NULL)
-        return; /* its target was overwritten meanwhile */
+        return; /* no worker has joined one */
     wh_team *team = &c->teams[group];
     wh_queue_remove(c, slot);
     wh_queue_append(c, group, slot);

@@ -135,17 +135,16 @@ static inline uint32_t wh_group_of(const wh_clock *c, uint32_t slot)
     return wh_group_at(c, wh_load_relaxed(&c->slots[slot].target));
 }
 
-/* The target of a timer, or its owner when the target is gone. */
-static inline wh_peer *wh_route(wh_clock *c, uint32_t slot, wh_peer *owner)
+/* The worker that a target word is for, as one of `group` if it is below WH_GROUPS, or the timer's
+ * owner when the target is gone. */
+static inline wh_peer *wh_route(wh_clock *c, uint32_t target, uint32_t group, wh_peer *owner)
 {
-    uint32_t target = wh_load_relaxed(&c->slots[slot].target);
     if (wh_likely(target == 0))
         return owner;
     wh_peer *peer = NULL;
     uint32_t row = wh_target_worker(target) - 1;
-    if (row + 1 == WH_TARGET_GROUP) {
-        uint32_t group = wh_group_at(c, target);
-        peer = group < WH_GROUPS ? wh_group_member(c, group) : NULL;
+    if (group < WH_GROUPS) {
+        peer = wh_group_member(c, group);
     } else if (row < c->max_workers) {
         peer = &c->peers[row];
         if (peer->life <= WH_PEER_DYING || wh_target_word(row, peer->incarnation) != target)
@@ -155,6 +154,13 @@ static inline wh_peer *wh_route(wh_clock *c, uint32_t slot, wh_peer *owner)
         return peer;
     wh_count(&c->seg->redirected, 1);
     return owner;
+}
+
+/* The same for a timer, by what its slot says now. */
+static inline wh_peer *wh_route_of(wh_clock *c, uint32_t slot, wh_peer *owner)
+{
+    uint32_t target = wh_load_relaxed(&c->slots[slot].target);
+    return wh_route(c, target, wh_group_at(c, target), owner);
 }
 
 #endif

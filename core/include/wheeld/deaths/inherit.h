@@ -108,7 +108,7 @@ static inline void wh_mark_in_hands(wh_clock *c, uint32_t slot, const wh_peer *f
 
 /* Invariant 3. Of a periodic timer, or one on another clock, the link does not tell what it is
  * linked for. */
-static inline void wh_inherit_armed(wh_clock *c, uint32_t slot, uint64_t state)
+static inline void wh_inherit_armed(wh_clock *c, uint32_t slot, uint64_t state, const wh_peer *heir)
 {
     const wh_link *link = &c->wheel.links[slot];
     wh_timing t = wh_timing_of(c, slot);
@@ -116,21 +116,23 @@ static inline void wh_inherit_armed(wh_clock *c, uint32_t slot, uint64_t state)
     if (!wh_placed(c, link) || (known && t.due >= link->due))
         return;
     wh_wheel_remove(&c->wheel, slot);
-    wh_link_timer(c, slot);
+    wh_link_timer(c, slot, wh_lane_of(c, heir));
     wh_note_moved(c, slot, state);
 }
 
 /* Timers of this generation that have not ended. */
-static inline void wh_inherit_open(wh_clock *c, uint32_t slot, uint64_t state, bool moves)
+static inline void wh_inherit_open(wh_clock *c, uint32_t slot, uint64_t state, bool moves,
+                                   const wh_peer *heir)
 {
     if (wh_state_phase(state) != WH_ARMED) {
         wh_wheel_remove(&c->wheel, slot);
-        wh_give_back(c, slot); /* cancelled; or never used */
+        /* cancelled; or never used */
+        wh_give_back(c, slot, wh_owner_of(c, slot));
     } else if (moves && wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_WAIT_TICK) {
         wh_wheel_remove(&c->wheel, slot);
         wh_expire(c, slot);
     } else {
-        wh_inherit_armed(c, slot, state);
+        wh_inherit_armed(c, slot, state, heir);
     }
 }
 
@@ -146,14 +148,14 @@ static inline wh_cold void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer 
         wh_wheel_remove(&c->wheel, slot);
         wh_first_sight(c, slot, state);
         if (wh_state_phase(state) == WH_ARMED)
-            wh_link_timer(c, slot);
+            wh_link_timer(c, slot, wh_lane_of(c, heir));
         else
-            wh_give_back(c, slot);
+            wh_give_back(c, slot, wh_owner_of(c, slot));
     } else if (!wh_stage_over(stage)) {
-        wh_inherit_open(c, slot, state, moves && theirs);
+        wh_inherit_open(c, slot, state, moves && theirs, heir);
     } else if (wh_in_hands(c, link, from)) {
         if (moves || wh_is_split(c, slot >> WH_SLAB_BITS))
-            wh_return(c, slot);
+            wh_return(c, slot, wh_owner_of(c, slot));
         else
             /* its next generation: no other worker arms it before this one is returned */
             wh_return_to(c, heir, slot);
@@ -162,7 +164,7 @@ static inline wh_cold void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer 
         wh_deliver_again(c, slot, NULL, heir);
     } else if ((moves || wh_is_split(c, slot >> WH_SLAB_BITS)) &&
                (stage == WH_STAGE_WAIT_RETURN || stage == WH_STAGE_RETURNED)) {
-        wh_return(c, slot);
+        wh_return(c, slot, wh_owner_of(c, slot));
     }
 }
 

@@ -73,7 +73,7 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
     wh_note_reclaimed(c, slot, gen, dropped);
     if (link->gen == gen && !wh_stage_over(wh_stage_of(link))) {
         wh_wheel_remove(&c->wheel, slot);
-        wh_give_back(c, slot);
+        wh_give_back(c, slot, wh_owner_of(c, slot));
     }
     if (link->gen == gen)
         wh_reclaim_offer(c, slot, peer);
@@ -101,7 +101,7 @@ static inline void wh_sweep_cancelled(wh_clock *c, uint32_t slab)
             wh_stage_over(wh_stage_of(link)))
             continue;
         wh_wheel_remove(&c->wheel, slot);
-        wh_give_back(c, slot);
+        wh_give_back(c, slot, wh_owner_of(c, slot));
     }
 }
 
@@ -152,7 +152,7 @@ static inline void wh_reap_listed(wh_clock *c, uint32_t slot)
     if (tick)
         wh_expire(c, slot);
     else if (read)
-        wh_return(c, slot);
+        wh_return(c, slot, owner);
     else
         wh_deliver_again(c, slot, NULL, owner);
 }

@@ -52,8 +52,9 @@ static inline wh_cold void wh_relink_some(wh_clock *c)
             continue;
         if (wh_flags_clock(wh_load_relaxed(&c->slots[slot].flags)) == WH_CLOCK_BASE)
             continue;
+        uint32_t lane = c->wheel.links[slot].list >> c->wheel.lane_bits;
         wh_wheel_remove(&c->wheel, slot);
-        wh_link_timer(c, slot);
+        wh_link_timer(c, slot, lane);
         placed++;
     }
 }

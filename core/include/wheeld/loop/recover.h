@@ -89,14 +89,14 @@ static inline void wh_recover_wait(wh_recovery *r, uint32_t slot, enum wh_stage 
 {
     wh_clock *c = r->clock;
     if (peer == NULL) { /* nobody's, and who was to read it is gone */
-        wh_deliver_fired(c, slot, NULL, NULL);
+        wh_deliver_fired(c, slot, WH_GROUPS, NULL, NULL);
         return;
     }
     c->wheel.links[slot].completion = wh_completion_word(stage, wh_peer_index(c, peer), 0);
     r->waiting[r->count++] = slot;
 }
 
-static inline void wh_recover_armed(wh_recovery *r, uint32_t slot)
+static inline void wh_recover_armed(wh_recovery *r, uint32_t slot, const wh_peer *owner)
 {
     wh_clock *c = r->clock;
     wh_link *link = &c->wheel.links[slot];
@@ -118,7 +118,8 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot)
     int64_t due = wh_slot_due(c, slot);
     r->first_due = due < r->first_due ? due : r->first_due;
     /* by its own tick, even if that has passed: late timers keep their order */
-    wh_place(c, slot, wh_timing_of(c, slot), INT64_MIN);
+    uint32_t lane = owner ? wh_lane_of(c, owner) : 0; /* it looked fired just now, and on loan */
+    wh_place(c, slot, lane, wh_timing_of(c, slot), INT64_MIN);
 }
 
 /* It has ended and is unused: return it to its owner, or to stock. */
@@ -207,7 +208,7 @@ static inline void wh_recover_over(wh_recovery *r, uint32_t slot, wh_peer *owner
     switch (wh_stage_of(&c->wheel.links[slot])) {
     case WH_STAGE_WAIT_EXPIRE:
         if (fired)
-            wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, to ? to : wh_route(c, slot, owner));
+            wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, to ? to : wh_route_of(c, slot, owner));
         else
             wh_recover_home(c, owner, slot);
         break;
@@ -250,7 +251,7 @@ static inline wh_cold void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_pee
     if (phase == WH_CANCELLED)
         wh_note_end(c, slot, WH_TRACE_CANCELLED);
     if (phase == WH_ARMED)
-        wh_recover_armed(r, slot);
+        wh_recover_armed(r, slot, owner);
     else if (phase == WH_TAKEN && wh_stage_offers(wh_stage_of(link)))
         wh_recover_taken(r, slot, owner, state);
     else if (wh_stage_over(wh_stage_of(link)))
@@ -339,11 +340,11 @@ static inline void wh_recover_waiting(wh_recovery *r)
         const wh_link *link = &c->wheel.links[r->waiting[i]];
         wh_peer *peer = &c->peers[wh_stage_worker(link)];
         if (wh_stage_of(link) == WH_STAGE_OFFERED)
-            wh_offer_note(c, r->waiting[i], peer);
+            wh_offer_note(c, r->waiting[i], wh_group_of(c, r->waiting[i]), peer);
         if (wh_stage_out(wh_stage_of(link)))
             wh_list_append(&c->wheel, wh_lent_list(c, peer), r->waiting[i]);
         else
-            wh_to_backlog(c, peer, r->waiting[i], wh_stage_of(link));
+            wh_to_backlog(c, peer, r->waiting[i], wh_stage_of(link), wh_group_of(c, r->waiting[i]));
     }
     wh_count(&c->seg->recovered, r->count);
 }

@@ -23,6 +23,7 @@
 #include "wheeld/shared/backing.h"
 #include "wheeld/shared/doorbell.h"
 #include "wheeld/shared/geometry.h"
+#include "wheeld/shared/histogram.h"
 #include "wheeld/shared/ring.h"
 #include "wheeld/worker/quota.h"
 #include "wheeld/worker/waits.h"
