@@ -1,7 +1,10 @@
 """The command `wheeld`: start, status, inspect, advance, stop, as a user types them."""
 
+from __future__ import annotations
+
 import csv
 import dataclasses
+import importlib.metadata
 import io
 import json
 import os
@@ -10,22 +13,26 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from commands import Daemon, badly, well, wheeld_command
-from common_fixtures import started_command
-from wheeld.config.settings import Config
+from commands import badly, well, wheeld_command
+from common_fixtures import daemon_process
+from daemons import Daemon
+from wheeld.cli.app import app
+from wheeld.config.settings import OPTIONS, Config, load
 from wheeld_client import connect
 from wheeld_core.histograms import OF_CLOCK, OF_WORKER
 
-daemon = started_command(
-    "--virtual-clock", "--capacity", "1000", "--wheel-size", "20", "--virtual-start", "5000000000"
+daemon = daemon_process(
+    virtual_clock=True, capacity=1000, wheel_size=20, virtual_start=5_000_000_000
 )
-with_payloads = started_command("--virtual-clock", "--capacity", "1000", "--payload-bytes", "16")
+with_payloads = daemon_process(virtual_clock=True, capacity=1000, payload_bytes=16)
+real = daemon_process()
 
 
 def test_start_says_what_was_rounded(daemon: Daemon) -> None:
-    assert "capacity 1000 rounded up to 1024" in daemon.said
-    assert "wheel_size 20 rounded up to 32" in daemon.said
+    assert "capacity 1000 rounded up to 1024" in daemon.said()
+    assert "wheel_size 20 rounded up to 32" in daemon.said()
 
 
 def test_status(daemon: Daemon) -> None:
@@ -36,7 +43,7 @@ def test_status(daemon: Daemon) -> None:
         assert "web-1" in text
         assert "pending 3 of 64 slots held" in text
         status = json.loads(well("status", "--json", *daemon.where))
-        assert status["pid"] == daemon.process.pid
+        assert status["pid"] == daemon.pid
         assert (status["pending"], status["free"], status["capacity"]) == (3, 1024 - 64, 1024)
         assert (status["wheel_size"], status["tick_ns"]) == (32, 10**6)
         assert status["virtual_now_ns"] == 5 * 10**9
@@ -57,7 +64,7 @@ def test_status(daemon: Daemon) -> None:
 
 
 def test_advance_hands_out_what_fell_due(daemon: Daemon) -> None:
-    with connect(daemon.name, runtime_dir=daemon.runtime_dir) as timers:
+    with connect(daemon.name, runtime_dir=daemon.base) as timers:
         timers.schedule_many([0.001, 0.25, 60.0, 3600.0])
         for step, count in (
             ("999us", 0),
@@ -162,7 +169,7 @@ def test_every_command_reads_durations_alike(daemon: Daemon) -> None:
 
 
 def test_restart_and_stop_as_json(daemon: Daemon) -> None:
-    known = {"name": daemon.name, "pid": daemon.process.pid}
+    known = {"name": daemon.name, "pid": daemon.pid}
     done = wheeld_command("restart", "--json", *daemon.where)
     found = json.loads(done.stdout)
     assert (done.returncode, found.pop("gap_ms") > 0, found) == (0, True, {**known, "pending": 0})
@@ -171,7 +178,7 @@ def test_restart_and_stop_as_json(daemon: Daemon) -> None:
 
 
 def test_stop_returns_when_all_is_gone(daemon: Daemon) -> None:
-    assert well("stop", *daemon.where) == f"stopped {daemon.name} (pid {daemon.process.pid})\n"
+    assert well("stop", *daemon.where) == f"stopped {daemon.name} (pid {daemon.pid})\n"
     assert not daemon.directory.exists()
     assert daemon.end() == 0
     assert f"no wheeld daemon '{daemon.name}'" in badly("stop", *daemon.where)
@@ -179,15 +186,12 @@ def test_stop_returns_when_all_is_gone(daemon: Daemon) -> None:
         assert "wheeld start" in badly(*command, *daemon.where)
 
 
-def test_a_real_clock_cannot_be_advanced(daemon_name: str, runtime_dir: Path) -> None:
-    daemon = Daemon(daemon_name, runtime_dir, "--capacity", "64")
-    assert "--virtual-clock" in badly("advance", "1s", *daemon.where)
-    daemon.process.terminate()
-    assert daemon.end() == 0
+def test_a_real_clock_cannot_be_advanced(real: Daemon) -> None:
+    assert "--virtual-clock" in badly("advance", "1s", *real.where)
 
 
 def test_environment_names_the_daemon(daemon: Daemon) -> None:
-    there = {"WHEELD_NAME": daemon.name, "WHEELD_RUNTIME_DIR": str(daemon.runtime_dir)}
+    there = {"WHEELD_NAME": daemon.name, "WHEELD_RUNTIME_DIR": str(daemon.base)}
     assert json.loads(well("status", "--json", **there))["name"] == daemon.name
 
 
@@ -214,3 +218,56 @@ def test_help_shows_the_defaults() -> None:
         if isinstance(usual, str | int) and not isinstance(usual, bool):
             line = lines[f"--{field.name.replace('_', '-')}"]
             assert f"[default: ({usual})]" in line
+
+
+plain = daemon_process(virtual_clock=True)
+
+
+def listed(where: Path, *options: str) -> str:
+    done = CliRunner().invoke(app, ["list", "--runtime-dir", str(where), *options])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_daemons_are_listed(plain: Daemon) -> None:
+    (plain.base / "no-daemon").mkdir()
+    with connect(str(plain.directory)) as timers:
+        timers.schedule(5)
+        (one,) = json.loads(listed(plain.base, "--json"))
+        assert (one["name"], one["pid"]) == (plain.name, plain.pid)
+        assert (one["workers"], one["pending"], one["trouble"]) == (1, 1, None)
+        assert "running" in listed(plain.base)
+    plain.kill()
+    (one,) = json.loads(listed(plain.base, "--json"))
+    assert "does not answer" in one["trouble"]
+
+
+def test_none(tmp_path: Path) -> None:
+    assert json.loads(listed(tmp_path, "--json")) == []
+    assert "no daemons" in listed(tmp_path / "nowhere")
+
+
+def test_short_help_and_version() -> None:
+    for command in ([], ["top"], ["pipeline"]):
+        done = CliRunner().invoke(app, [*command, "-h"])
+        assert (done.exit_code, "Usage:" in done.output) == (0, True)
+    version = importlib.metadata.version("wheeld")
+    assert CliRunner().invoke(app, ["--version"]).output == f"wheeld {version}\n"
+
+
+def test_the_options_in_force(plain: Daemon, tmp_path: Path) -> None:
+    where = ["config", *plain.where]
+    printed = CliRunner().invoke(app, where).output
+    file = tmp_path / "own.toml"
+    file.write_text(printed)
+    loaded = load({}, file)
+    assert (loaded.name, loaded.capacity, loaded.virtual_clock) == (plain.name, 1024, True)
+    assert 'keep_for = "60s"  # default' in printed
+    assert "capacity = 1024\n" in printed
+    found = json.loads(CliRunner().invoke(app, [*where, "--json"]).output)
+    assert set(found) == set(OPTIONS)
+    same = {key: list(value) if isinstance(value := getattr(loaded, key), tuple) else value
+            for key in OPTIONS}  # fmt: skip
+    assert found == same
+    gone = CliRunner().invoke(app, ["config", "--runtime-dir", str(tmp_path)])
+    assert (gone.exit_code, "no wheeld daemon" in gone.output) == (1, True)

@@ -120,12 +120,7 @@ def test_one_that_ruins_all_it_can(daemon: Daemon, rng_seed: int) -> None:
     until(lambda: daemon.workers() == {}, "reaped", 120)
     assert daemon.status()["pid"] == daemon.pid
     assert "Traceback" not in daemon.said()
-    done = subprocess.run(
-        [sys.executable, "-m", "wheeld", "fsck", "--name", str(daemon.directory)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = daemon.command("fsck")
     assert done.returncode in (0, 1), done
     assert "Traceback" not in done.stderr
     with connect(str(daemon.directory)) as timers:

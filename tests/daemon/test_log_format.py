@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from commands import Daemon, badly, well, wheeld_command
-from common_fixtures import daemon_process, started_command
-from daemons import LONG, Daemon as Process, until
+from commands import badly, well, wheeld_command
+from common_fixtures import daemon_process
+from daemons import LONG, Daemon, until
 from wheeld.processes import child_main, journal
 from wheeld.processes.titles import title
 from wheeld.supervisor import logs
 from wheeld_client import connect
 
-daemon = started_command("--capacity", "1024", "--log-format", "json")
+daemon = daemon_process(forked=False, log_format="json")
 quiet = daemon_process(log_level="error")
 
 IN_JOURNAL = (
@@ -42,9 +42,9 @@ def test_each_line_is_an_object(daemon: Daemon) -> None:
     assert wheeld_command("restart", *daemon.where).returncode == 0
     well("stop", *daemon.where)
     assert daemon.end() == 0
-    lines: list[dict[str, Any]] = [json.loads(line) for line in daemon.said.splitlines()]
+    lines: list[dict[str, Any]] = [json.loads(line) for line in daemon.said().splitlines()]
     assert {line["daemon"] for line in lines} == {daemon.name}
-    assert {line["pid"] for line in lines} == {daemon.process.pid}
+    assert {line["pid"] for line in lines} == {daemon.pid}
     assert {line["level"] for line in lines} == {"info"}
     about = [line for line in lines if "worker" in line]
     assert {line["worker"] for line in about} == {"w\u00e9b"}
@@ -71,7 +71,7 @@ def test_what_is_no_format() -> None:
     assert "--log-level: log_level = 'loud'" in badly("start", "--log-level", "loud", code=2)
 
 
-def test_the_level_is_an_option_as_others(quiet: Process, tmp_path: Path) -> None:
+def test_the_level_is_an_option_as_others(quiet: Daemon, tmp_path: Path) -> None:
     assert quiet.said() == ""
     quiet.stop()
     config = tmp_path / "wheeld.toml"
@@ -120,7 +120,7 @@ def received(listening: socket.socket) -> dict[str, str]:
 
 def test_entries_of_a_daemon(listening: socket.socket, runtime_dir: Path, daemon_name: str) -> None:
     path = runtime_dir / "journal"
-    with Process(runtime_dir, daemon_name, log_format="journald") as daemon:
+    with Daemon(runtime_dir, daemon_name, log_format="journald") as daemon:
         said = daemon.refused(log_format="journald")
         assert "no journal at /run/systemd/journal/socket" in said or os.path.exists(journal.SOCKET)
         daemon.program = [sys.executable, "-c", IN_JOURNAL.format(str(path))]
@@ -207,7 +207,7 @@ def short_names(pids: list[str]) -> set[str]:
 
 def test_ps_shows_whose_processes_they_are(daemon: Daemon) -> None:
     pytest.importorskip("setproctitle")
-    pid = daemon.process.pid
+    pid = daemon.pid
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     shown = {which: Path(f"/proc/{which}/cmdline").read_bytes() for which in (str(pid), *children)}
     names = {title.split(b"\0")[0].decode() for title in shown.values()}

@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 
-from commands import LONG, Daemon, well, wheeld_command
-from common_fixtures import started_command
+from commands import LONG, well, wheeld_command
+from common_fixtures import daemon_process
+from daemons import Daemon
 from scrapes import ask, fetch, needs_prometheus, prometheus, value
 from wheeld.metrics.declarations import METRICS, table
 from wheeld.supervisor.health import clock_trouble, examine
 from wheeld_client import connect
 
 ROOT = Path(__file__).parents[2]
-daemon = started_command("--virtual-clock", "--capacity", "1024", "--pool", "requests=1M")
+daemon = daemon_process(virtual_clock=True, pool="requests=1M")
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from commands import LONG, Daemon, badly, well, wheeld_command
-from common_fixtures import started_command
+from commands import LONG, badly, well, wheeld_command
+from common_fixtures import daemon_process
+from daemons import Daemon
 from wheeld.metrics.declarations import METRICS
 from wheeld_client import connect
 
@@ -27,7 +28,7 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as serv
 
 from wheeld.metrics.otel import name_and_unit
 
-daemon = started_command("--virtual-clock", "--capacity", "1024")
+daemon = daemon_process(virtual_clock=True)
 Requests = queue.Queue[Any]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,11 +49,6 @@ class Short(Daemon):
         code = SHORT_OF.format(flag=str(self.flag), short=what)
         self.program = [sys.executable, "-c", code]
         return self
-
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        line = [sys.executable, "-m", "wheeld", *words]
-        line += ["--name", self.name, "--runtime-dir", str(self.base)]
-        return subprocess.run(line, capture_output=True, text=True)
 
 
 @pytest.fixture

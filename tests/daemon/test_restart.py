@@ -22,13 +22,8 @@ from wheeld_core import control
 daemon = daemon_process(started=False, max_workers=8)
 
 
-def command(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
-    program = [*daemon.program, *words, "--name", str(daemon.directory)]
-    return subprocess.run(program, capture_output=True, text=True, timeout=LONG)
-
-
 def restart(daemon: Daemon) -> str:
-    done = command(daemon, "restart")
+    done = daemon.command("restart")
     assert done.returncode == 0, done.stderr + daemon.said()
     return done.stdout
 
@@ -37,7 +32,7 @@ def restart(daemon: Daemon) -> str:
 
 
 def by_command(daemon: Daemon) -> None:
-    done = command(daemon, "stop", "--keep")
+    done = daemon.command("stop", "--keep")
     assert done.returncode == 0, done.stderr
     assert "its memory stays, with 3 pending timers" in done.stdout
 
@@ -87,7 +82,7 @@ def test_stop_that_keeps_writes_all_down(daemon: Daemon, tmp_path: Path) -> None
         timers.schedule(1000.0, 7)
         timers.schedule(0.0, 8)
         receive(timers, 1)
-        assert command(daemon, "stop", "--keep").returncode == 0
+        assert daemon.command("stop", "--keep").returncode == 0
         assert daemon.wait() == 0
         assert "wrote 1 pending timers" in daemon.said()
         assert list((tmp_path / "trace").glob("**/*.parquet"))
@@ -112,7 +107,7 @@ def test_stop_without_keep_is_one(daemon: Daemon) -> None:
 
 def test_another_layout_over_memory_that_was_kept(daemon: Daemon) -> None:
     daemon.start()
-    daemon_stop = command(daemon, "stop", "--keep")
+    daemon_stop = daemon.command("stop", "--keep")
     assert daemon_stop.returncode == 0
     daemon.wait()
     before = daemon.segments()
@@ -235,7 +230,7 @@ def test_restart_is_none_of_the_environment(daemon: Daemon) -> None:
 
 def refused(daemon: Daemon) -> str:
     facts, segments = daemon.facts(), daemon.segments()
-    done = command(daemon, "restart")
+    done = daemon.command("restart")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     assert (daemon.facts(), daemon.segments()) == (facts, segments)
@@ -283,7 +278,6 @@ def test_a_program_that_does_not_start(daemon: Daemon, tmp_path: Path) -> None:
     switch = changed_program(daemon, tmp_path, "sys.exit('half an upgrade')")
     daemon.start()
     switch.touch()
-    daemon.program = [sys.executable, "-m", "wheeld"]
     assert "half an upgrade" in refused(daemon)
 
 
@@ -306,19 +300,17 @@ def test_a_restart_that_fails_leaves_the_memory(daemon: Daemon, tmp_path: Path) 
     with connect(str(daemon.directory), reconnect_for=LONG) as timers:
         timers.schedule(0.5, 3)
         switch.touch()
-        program, daemon.program = daemon.program, [sys.executable, "-m", "wheeld"]
-        done = command(daemon, "restart")
+        done = daemon.command("restart")
         assert done.returncode == 1
         assert "has ended; its log says why. Its pending timers are kept" in done.stderr
         assert daemon.wait() == 1
         switch.unlink()
-        daemon.program = program
         daemon.start()
         assert receive(timers, 1)["cookie"].tolist() == [3]
 
 
 def test_nobody_to_restart(daemon: Daemon) -> None:
-    done = command(daemon, "restart")
+    done = daemon.command("restart")
     assert done.returncode == 1
     assert "wheeld start" in done.stderr
     assert "Traceback" not in done.stderr

@@ -5,14 +5,13 @@
 does so twenty times each, and prints for how long no timer fired.
 """
 
-import subprocess
 from collections.abc import Callable
 
 import pytest
 
 import service_load
 from common_fixtures import daemon_process
-from daemons import LONG, Daemon
+from daemons import Daemon
 
 for _needed in service_load.NEEDED:
     pytest.importorskip(_needed)
@@ -22,14 +21,12 @@ daemon = daemon_process(capacity=1 << 17, max_workers=8)
 
 
 def restart(daemon: Daemon) -> None:
-    program = [*daemon.program, "restart", "--name", str(daemon.directory)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=LONG)
+    done = daemon.command("restart")
     assert done.returncode == 0, done.stderr
 
 
 def kept(daemon: Daemon) -> None:
-    program = [*daemon.program, "stop", "--keep", "--name", str(daemon.directory)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=LONG)
+    done = daemon.command("stop", "--keep")
     assert done.returncode == 0, done.stderr
     assert daemon.wait() == 0
     daemon.start()

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-import commands
+from commands import well
 from common_fixtures import daemon_process
 from daemons import Daemon, until
 from remotes import Remote
@@ -171,6 +171,7 @@ def test_an_empty_wheel_does_not_refuse_other_options(
 
 
 daemon = daemon_process()
+large = daemon_process(forked=False, capacity="4e6")
 
 
 def test_a_worker_that_lives_is_not_robbed(daemon: Daemon) -> None:
@@ -195,20 +196,16 @@ def test_what_somebody_may_come_for_is_not_dropped(daemon: Daemon) -> None:
         assert heir.poll(60.0)["cookie"].tolist() == [6]
 
 
-def test_commands_answer_while_the_daemon_may_take_no_memory(
-    daemon_name: str, runtime_dir: Path
-) -> None:
+def test_commands_answer_while_the_daemon_may_take_no_memory(large: Daemon) -> None:
     """What they need of it does not grow with the capacity, here 32 MiB of state words."""
-    daemon = commands.Daemon(daemon_name, runtime_dir, "--capacity", "4e6")
-    space = psutil.Process(daemon.process.pid).memory_info().vms + (8 << 20)
-    resource.prlimit(daemon.process.pid, resource.RLIMIT_AS, (space, space))
-    with connect(str(daemon.directory), worker="w") as timers:
+    space = psutil.Process(large.pid).memory_info().vms + (8 << 20)
+    resource.prlimit(large.pid, resource.RLIMIT_AS, (space, space))
+    with connect(str(large.directory), worker="w") as timers:
         timers.schedule(60)
-        (worker,) = (status := json.loads(commands.well("status", "--json", *daemon.where)))[
-            "workers"
-        ]
+        status = json.loads(well("status", "--json", *large.where))
+        (worker,) = status["workers"]
         assert (status["pending"], worker["pending"], worker["held"]) == (1, 1, 64)
         assert status["capacity"] - 64 <= status["free"] <= status["capacity"]
-    commands.well("health", "--window", "10ms", *daemon.where)
-    assert "stopped" in commands.well("stop", *daemon.where)
-    assert daemon.end() == 0
+    well("health", "--window", "10ms", *large.where)
+    assert "stopped" in well("stop", *large.where)
+    assert large.end() == 0

@@ -86,11 +86,6 @@ def daemon(runtime_dir: Path, daemon_name: str, other: Path) -> Iterator[Daemon]
     (other / "installed").unlink(missing_ok=True)
 
 
-def restart(daemon: Daemon) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "wheeld", "restart", "--name", str(daemon.directory)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=LONG)
-
-
 def refused(timers: Timers) -> str:
     said: list[str] = []
 
@@ -116,7 +111,7 @@ def test_there_and_back(daemon: Daemon, other: Path, tmp_path: Path) -> None:
     ) as timers:
         ids = timers.schedule_many([1000.0] * 10)
         (other / "installed").touch()
-        done = restart(daemon)
+        done = daemon.command("restart")
         assert done.returncode == 0, done.stderr + daemon.said()
         assert "through a snapshot, to another layout" in done.stderr
         assert (daemon.status()["pid"], daemon.status()["restarts"]) == (pid, 1)
@@ -130,7 +125,7 @@ def test_there_and_back(daemon: Daemon, other: Path, tmp_path: Path) -> None:
         assert heir.returncode == 0, heir.stderr
         assert json.loads(heir.stdout) == [OTHER, True, 10, True]
         (other / "installed").unlink()
-        done = restart(daemon)
+        done = daemon.command("restart")
         assert done.returncode == 0, done.stderr + daemon.said()
 
         def is_back() -> bool:
@@ -150,8 +145,7 @@ def test_a_kept_end_and_a_start(daemon: Daemon, other: Path, tmp_path: Path) -> 
     daemon.start(state_dir=tmp_path, snapshot_every="1h")
     with connect(str(daemon.directory), worker="w", on_death="keep") as timers:
         timers.schedule_many([1000.0] * 5)
-    command = [sys.executable, "-m", "wheeld", "stop", "--keep", "--name", str(daemon.directory)]
-    assert subprocess.run(command, capture_output=True).returncode == 0
+    assert daemon.command("stop", "--keep").returncode == 0
     assert daemon.wait() == 0
     (other / "installed").touch()
     assert "left its memory on purpose" in daemon.refused()

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 from test_doctor import assert_bad, put
 
-from commands import Daemon, wheeld_command
-from common_fixtures import started_command
+from commands import wheeld_command
+from common_fixtures import daemon_process
+from daemons import Daemon
 from fsck_wheels import FullWheel, Local, remains
 from wheeld.doctor import live, run as doctor
 from wheeld.doctor.live import Clock, ObservedWorker, ProcStat, Vitals
@@ -153,7 +154,7 @@ def test_vitals_of_a_wheel(tmp_path: Path) -> None:
 WELL_OR_NOTED, FOUND, COULD_NOT = 0, 1, 2
 
 
-daemon = started_command("--capacity", "2000", "--max-workers", "8")
+daemon = daemon_process(capacity=2000, max_workers=8)
 
 
 def findings(*arguments: str) -> tuple[int, dict[str, dict[str, str]]]:
@@ -181,7 +182,7 @@ def test_doctor_of_a_running_daemon(daemon: Daemon) -> None:
         assert set(found) == MACHINE_NAMES | LIVE_NAMES
         assert found["room"]["found"].startswith("10 of 2,048 armed, 64 slots held")
         assert "of 2,048 timers" in wheeld_command("status", *daemon.where).stdout
-        assert found["daemon"]["found"].startswith(f"pid {daemon.process.pid} answers")
+        assert found["daemon"]["found"].startswith(f"pid {daemon.pid} answers")
         mine = LIVE_NAMES - {"lateness"}  # the machine may be busy
         assert {name: found[name]["found"] for name in mine if found[name]["status"] != "ok"} == {}
         worst = {finding["status"] for finding in found.values()}

@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from commands import Daemon, well, wheeld_command
-from common_fixtures import started_command
-from daemons import until
+from commands import well, wheeld_command
+from common_fixtures import daemon_process
+from daemons import Daemon, until
 from fsck_damage import CASES, link
 from fsck_wheels import FullWheel, Remains, damaged, remains
 from local_wheel import LocalWheel
@@ -58,7 +57,7 @@ def left(daemon_name: str, runtime_dir: Path) -> Iterator[Remains]:
         yield left
 
 
-daemon = started_command("--capacity", "20000")
+daemon = daemon_process(capacity=20_000)
 
 
 # -- a dead daemon's -------------------------------------------------------------------------------
@@ -250,10 +249,9 @@ def test_a_killed_daemon_is_repaired(daemon: Daemon) -> None:
     slot = int(worker.stdout.readline())
     until(lambda: fsck.run(str(daemon.directory)).checks[6].looked_at == 1, "it is linked")
     facts = json.loads((daemon.directory / "daemon.json").read_text())
-    for process in (daemon.process, worker):
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    until(lambda: not is_alive(facts["clock_pid"]), "the clock is gone")
+    daemon.kill()
+    worker.kill()
+    worker.communicate()
     names = facts["segment_prefix"]
     memory = segments.attach(names + "wheel", _native.KIND_WHEEL, writable=True)
     record = Remains.link_in(memory, slot)
@@ -264,13 +262,6 @@ def test_a_killed_daemon_is_repaired(daemon: Daemon) -> None:
     assert "repaired, exact, 1 look" in (text := well("fsck", "--repair", *daemon.where))
     assert "clean; 1 pending" in text
     assert "clean; 1 pending" in well("fsck", *daemon.where)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 # -- repair ----------------------------------------------------------------------------------------

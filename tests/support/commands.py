@@ -1,21 +1,26 @@
-"""The command `wheeld` for tests: run to its end, or `wheeld start` in the foreground."""
+"""The command `wheeld` for tests: run to its end, in this process unless it is a daemon's start."""
 
 import os
 import subprocess
 import sys
-from pathlib import Path
+
+from typer.testing import CliRunner
+
+from wheeld.cli.app import app
 
 LONG = 60.0
 
 
 def wheeld_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "wheeld", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=LONG,
-        env={**os.environ, "COLUMNS": "200", **environment},
-    )
+    changed = {"COLUMNS": "200", **environment}
+    if arguments[0] == "start":
+        line = [sys.executable, "-m", "wheeld", *arguments]
+        options = {"capture_output": True, "text": True, "timeout": LONG}
+        return subprocess.run(line, env={**os.environ, **changed}, **options)  # type: ignore[call-overload, no-any-return]
+    done = CliRunner().invoke(app, arguments, env=changed)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 
 def well(*arguments: str, **environment: str) -> str:
@@ -31,26 +36,3 @@ def badly(*arguments: str, code: int = 1) -> str:
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("wheeld: ")
     return done.stderr
-
-
-class Daemon:
-    """`wheeld start` in the foreground of another process."""
-
-    def __init__(self, name: str, runtime_dir: Path, *options: str) -> None:
-        self.name, self.runtime_dir = name, runtime_dir
-        self.directory = runtime_dir / name
-        self.where = ("--name", name, "--runtime-dir", str(runtime_dir))
-        command = [sys.executable, "-m", "wheeld", "start", *self.where, *options]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        self.said = ""
-        assert self.process.stderr is not None
-        while "serving" not in self.said:
-            line = self.process.stderr.readline()
-            assert line, f"it did not start: {self.said}"
-            self.said += line
-
-    def end(self) -> int:
-        self.said += self.process.communicate(timeout=LONG)[1]
-        assert not [name for name in os.listdir("/dev/shm") if self.name in name]
-        assert not self.directory.exists()
-        return self.process.returncode

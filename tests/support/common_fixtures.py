@@ -15,13 +15,11 @@ from typing import Any
 
 import pytest
 
-import commands
 import wheeld
 from daemons import Daemon
 from fake_supervisor import StandIn
 from local_wheel import LocalTimers, LocalWheel
 from wheeld_client import Timers, connect
-from wheeld_core import segments
 
 
 @pytest.fixture
@@ -133,19 +131,6 @@ def connected(**options: Any) -> Callable[[Any], Iterator[Timers]]:
             yield timers
 
     return timers
-
-
-def started_command(*options: str) -> Callable[[str, Path], Iterator[commands.Daemon]]:
-    @pytest.fixture
-    def daemon(daemon_name: str, runtime_dir: Path) -> Iterator[commands.Daemon]:
-        daemon = commands.Daemon(daemon_name, runtime_dir, *options)
-        yield daemon
-        if daemon.process.poll() is None:
-            daemon.process.terminate()
-            daemon.end()
-        segments.unlink_all(f"wheeld-{daemon_name}-")
-
-    return daemon
 
 
 def fake_supervisor() -> Callable[[Path], Iterator[StandIn]]:

@@ -99,6 +99,11 @@ class Daemon:
         self.program = PROGRAM
         """What runs it; a test may put a changed one there, which no server forks."""
 
+    @property
+    def where(self) -> tuple[str, ...]:
+        """As options of a command."""
+        return ("--name", self.name, "--runtime-dir", str(self.base))
+
     # -- its life -------------------------------------------------------------------------------
 
     def launch(self, *more: str, **options: Any) -> subprocess.Popen[bytes] | DaemonProcess:
@@ -152,6 +157,12 @@ class Daemon:
         assert self.process is not None
         return self.process.wait(LONG)
 
+    def end(self) -> int:
+        """Its exit code, when it has ended and left nothing."""
+        code = self.wait()
+        assert self.nothing_left()
+        return code
+
     def stop(self) -> None:
         assert self.process is not None
         self.process.terminate()
@@ -176,6 +187,11 @@ class Daemon:
         shutil.rmtree(self.directory, ignore_errors=True)
         if exception[0] is not None:
             print(self.said())
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run `wheeld WORDS` for this daemon, with the program as it is installed."""
+        line = [*PROGRAM, *words, "--name", str(self.directory)]
+        return subprocess.run(line, capture_output=True, text=True, timeout=LONG)
 
     # -- its clock ------------------------------------------------------------------------------
 
