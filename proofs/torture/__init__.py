@@ -1,14 +1,17 @@
 """Fault injection under load: `python -m proofs.torture`, or `make torture`.
 
-ledger what each worker writes down, in memory that no fault can take away
-crew       seats: their workers' names and policies; lives and deaths
-worker     one worker process: a random mix of all calls, noted before and after
-spawner    the process that forks the workers, warmed up
-daemon     the daemon under test: start, kill, restart, outages
-faults     the table of faults and how each is injected
-history    all ledgers of a round as one array, and what can be read off it
-account    the verdict; says which outcomes are right
-ticks      the same for periodic timers
-drive      a round: load, faults, quiet, account; then the search for leaks
-report     tables, histories, JSON
+ledger    what each worker writes down, in memory that no fault can take away; who sits where
+worker    one worker process: a random mix of all calls, noted before and after
+crew      lives and deaths of the workers
+daemon    the daemon under test: start, kill, restart, outages
+drive     a daemon and its crew, kept going while faults are injected
+faults    the table of faults and how each is injected
+history   all ledgers of a round as one array, and what can be read off it
+account   the verdict; says which outcomes are right
+rounds    a round: load, faults, quiet, account; then the search for leaks
+results   tables, histories, JSON
 """
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads and forks do not mix

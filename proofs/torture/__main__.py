@@ -17,10 +17,11 @@ from proofs.torture import results, rounds
 from proofs.torture.daemon import DaemonFailed
 from proofs.torture.drive import Drive
 from proofs.torture.faults import FAULTS, Fault
+from proofs.torture.ledger import Memory
 from proofs.torture.results import Row
-from proofs.torture.workers.ledger import Memory
 from wheeld.processes.interrupts import Interrupted, flagged_signals
 from wheeld_client import WheelError
+from wheeld_core.progress import show_progress
 
 FAILED, INTERRUPTED = 1, 130
 
@@ -77,13 +78,12 @@ class Torture:
         begin = time.monotonic()
         total = max(1, round(fault.count * self._scale))
         parts = max(1, round(fault.rounds * self._scale))
-        tell = results.progress(fault.title, total)
         drive = Drive(
             *(self._memory, self._seed, number, self._lives, self._logs, self._tick),
             fault.options,
         )
         try:
-            with drive:
+            with drive, show_progress(fault.title, total, "faults") as tell:
                 for part in range(parts):
                     count = total * (part + 1) // parts - total * part // parts
                     done = functools.partial(_add, tell, row.count)

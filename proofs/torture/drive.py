@@ -13,13 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from proofs.torture.account.account import Verdict
-from proofs.torture.account.history import Birth
+from proofs.torture.account import Verdict
+from proofs.torture.crew import Crew, Life
 from proofs.torture.daemon import Daemon, DaemonFailed, Outage
-from proofs.torture.workers.calls import HERD_NS
-from proofs.torture.workers.crew import Crew, Life
-from proofs.torture.workers.ledger import SEATS, Command, Memory
-from proofs.torture.workers.roles import SEATING
+from proofs.torture.history import Birth
+from proofs.torture.ledger import SEATING, SEATS, Command, Memory
+from proofs.torture.worker import HERD_NS
 
 BACK_SECONDS: Final = 30.0
 """Seconds within which a clock must be back, or a command obeyed."""

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
-
-from proofs.torture.account.account import COUNTERS, Verdict
+from proofs.torture.account import COUNTERS, Verdict
 
 HEADINGS: Final = {"crashed": "survivors crashed", "wrong_error": "wrong error"}
 MOST_REASONS: Final = 12
-DRAW_SECONDS: Final = 0.2
-LINE_SECONDS: Final = 10.0
 
 
 @dataclass
@@ -41,11 +35,8 @@ class Row:
 
     def lateness_ms(self) -> dict[str, float]:
         """How late one-shot timers were received, ms."""
-        late = np.concatenate([np.zeros(0, np.int64), *self.verdict.late_ns]) / 1e6
-        if not len(late):
-            return {}
-        p50, p99, longest = (float(value) for value in np.percentile(late, [50, 99, 100]))
-        return {"p50": round(p50, 3), "p99": round(p99, 3), "max": round(longest, 3)}
+        found = self.verdict.lateness.percentiles_ms() or {}
+        return {name: round(ms, 3) for name, ms in found.items()}
 
     def as_json(self) -> dict[str, Any]:
         """As JSON-able values."""
@@ -121,26 +112,3 @@ def offences(rows: Sequence[Row]) -> str:
             lines.append(f"{count:8,}  {reason}")
         lines += row.stories
     return "\n".join(lines)
-
-
-def progress(title: str, total: int) -> Callable[[int], None]:
-    """A function that shows how many faults are done: a bar on a terminal, a line now and then
-    elsewhere."""
-    terminal = sys.stderr.isatty()
-    last = time.monotonic() if not terminal else 0.0
-
-    def tell(done: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last < (DRAW_SECONDS if terminal else LINE_SECONDS) and done < total:
-            return
-        last = now
-        filled = min(done, total) * 30 // max(total, 1)
-        bar = "#" * filled + "." * (30 - filled)
-        text = f"{title:40} [{bar}] {done:,} of {total:,}"
-        print(f"\r{text}" if terminal else text, file=sys.stderr, end="" if terminal else "\n")
-        if terminal and done >= total:
-            print(file=sys.stderr)
-        sys.stderr.flush()
-
-    return tell

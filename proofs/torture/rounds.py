@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from proofs.torture.account import account, history, ticks
-from proofs.torture.account.account import Verdict
-from proofs.torture.account.history import NEVER, Birth, Death, History
+from proofs.torture import account, history
+from proofs.torture.account import Verdict
 from proofs.torture.daemon import CAPACITY, KEEP_SECONDS
 from proofs.torture.drive import Drive
 from proofs.torture.faults import Fault
-from proofs.torture.workers.ledger import ORDERS, PROBE, Command, Kind
+from proofs.torture.history import NEVER, Birth, Death, History
+from proofs.torture.ledger import ORDERS, PROBE, Command, Kind
 
 SHORT_NS: Final = 900_000_000
 """Seconds after which nothing falls due for the first time; see calls.SHORT_SECONDS."""
@@ -174,7 +174,7 @@ def _await_the_due(
         due &= must
         beating = must & periodic
         silent = beating.copy()
-        silent[beating] = ticks.silent(found, timers["cookie"][beating], since)
+        silent[beating] = account.silent(found, timers["cookie"][beating], since)
         waiting = int(due.sum() + silent.sum())
         if waiting != last:
             last, changed = waiting, time.monotonic()
@@ -256,7 +256,7 @@ def look_for_leaks(drive: Drive) -> None:
 
 
 def _probe(drive: Drive) -> None:
-    drive.crew.bear(PROBE, capacity=CAPACITY)
+    drive.crew.bear(PROBE)
     drive.wait(lambda: not drive.crew.coming() and not drive.crew.living())
     answers = drive.memory.records(PROBE)
     fitted = int(answers[-1]["a"]) if len(answers) else 0

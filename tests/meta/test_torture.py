@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from programs import of_checkout
-from proofs.torture import faults
-from proofs.torture.account import account
+from proofs.torture import account, faults
 
 ROOT = Path(__file__).parents[2]
 
@@ -79,7 +78,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
         said, _ = driver.communicate()
         assert driver.returncode == 130, said
     assert "Traceback" not in said
-    assert len(pidfds) == 2, "the daemon and the spawner"
+    assert len(pidfds) > 1, "the daemon and workers"
     for pidfd in pidfds:
         assert select.select([pidfd], [], [], 0)[0]
         os.close(pidfd)

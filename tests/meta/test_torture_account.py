@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 from local_wheel import SECOND, LocalWheel
-from proofs.torture.account import account, history
-from proofs.torture.account.account import Verdict
-from proofs.torture.account.history import NEVER, Birth, Death, History
-from proofs.torture.account.outcomes import Fate, fates
+from proofs.torture import account, history
+from proofs.torture.account import Fate, Verdict, fates
 from proofs.torture.daemon import KEEP_SECONDS, Daemon, Outage
-from proofs.torture.results import Row, table
-from proofs.torture.workers.ledger import (
+from proofs.torture.history import NEVER, Birth, Death, History
+from proofs.torture.ledger import (
     BATCH,
     ERRORS,
+    SEATING,
     TO_GROUP,
     TO_SEAT,
     TO_SELF,
@@ -27,7 +26,7 @@ from proofs.torture.workers.ledger import (
     Ledger,
     Memory,
 )
-from proofs.torture.workers.roles import SEATING
+from proofs.torture.results import Row, table
 
 MS = 1_000_000
 SECOND_NS = 1_000_000_000
@@ -132,7 +131,9 @@ def test_a_move_without_an_answer_may_have_been_or_not(memory: Memory, ledger: L
     assert counts(verdict) == {"unexpected": 1}, "received by another life of a seat that drops"
 
 
-@pytest.mark.parametrize("wrong", ["cancelled", "unknown", "refused", "stranger", "late"])
+@pytest.mark.parametrize(
+    "wrong", ["cancelled", "unknown", "refused", "stranger", "late", "payload", "id"]
+)
 def test_unexpected(memory: Memory, ledger: Ledger, wrong: str) -> None:
     if wrong == "unknown":
         receive(ledger, time.monotonic_ns())
@@ -146,6 +147,12 @@ def test_unexpected(memory: Memory, ledger: Ledger, wrong: str) -> None:
         receive(ledger, deadline)
     elif wrong == "stranger":
         receive(Ledger(memory, 1, 2), schedule(ledger))
+    elif wrong == "payload":
+        receive(ledger, schedule(ledger, code=8))
+    elif wrong == "id":
+        noted = schedule(ledger, answer=False)
+        ledger.note(Kind.ARMED, COOKIE, 8, began=noted)
+        receive(ledger, noted)
     else:
         receive(ledger, schedule(ledger) + 10**12)
     found = counts(judge(memory, outages=[Outage("supervisor", 1, NEVER // 2)]))

@@ -33,25 +33,40 @@ its owner. Anybody else is unexpected.
 *Clock and supervisor* die without any effect but lateness, which is reported and judged by nobody.
 DaemonNotRunning is right while the supervisor is away and shortly after, or when a clock was away
 for longer than a full ring waits; ValueError where the target is not connected.
+
+*Periodic timers.* Every tick of the grid is received once, or reported as missed. Consecutive ticks
+are (missed + 1) intervals apart. A smaller step is a tick twice or off the grid; a larger one is a
+lost tick, unless a worker that could have received it was dead or died before anybody knew, or had
+not looked when the timer was cancelled: then it is passed over. (Where several receive, ticks come
+out of order.) No tick is received by a poll that began after a cancel had said True.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cache
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from proofs.torture.account import ticks
-from proofs.torture.account.allowances import taken_by_the_dead
-from proofs.torture.account.history import History
-from proofs.torture.account.outcomes import Fate, fates, lives_of
-from proofs.torture.daemon import Outage
-from proofs.torture.workers.ledger import ERRORS, SEATS, TO_GROUP, TO_SEAT, TO_SELF, Kind
-from proofs.torture.workers.roles import SEATING, members
+from proofs.torture.daemon import KEEP_SECONDS, Outage
+from proofs.torture.history import Death, History
+from proofs.torture.ledger import (
+    ERRORS,
+    SEATING,
+    SEATS,
+    TO_GROUP,
+    TO_SEAT,
+    TO_SELF,
+    Kind,
+    members,
+)
+from wheeld_client.replay.account import WORDS, event_faults
+from wheeld_client.replay.histogram import LatenessHistogram
 
 HUNG_NS: Final = 10_000_000_000
 """Seconds after which a call counts as hung; no pause is so long."""
@@ -70,6 +85,10 @@ COUNTERS: Final = (
     "crashed",
     "wrong_error",
 )
+EMPTIED: Final = 8
+"""Ticks of cancelled timers make a poll return less, too; not so many at once."""
+IN_TIME_NS: Final = int(KEEP_SECONDS * 1e9 / 2)
+"""A successor that comes within this time certainly comes in time."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +112,8 @@ class Verdict:
     to_the_dead: int = 0
     undecided: int = 0
     offences: list[Offence] = field(default_factory=list)
-    late_ns: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
+    """Of one-shot timers, until a worker had received them."""
 
     def add(
         self, counter: str, reason: str, cookies: Iterable[int] = (0,), detail: str = ""
@@ -110,7 +130,7 @@ class Verdict:
         for name in ("timers", "received", "cancelled", "dropped", "to_the_dead", "undecided"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.offences += other.offences
-        self.late_ns += other.late_ns
+        self.lateness.merge(other.lateness)
 
 
 @cache
@@ -182,7 +202,7 @@ def judge(history: History, outages: Sequence[Outage]) -> Verdict:
     verdict.add("lost", "periodic, and nobody could cancel it", timers["cookie"][left & ~once])
     _judge_ends(history, verdict)
     _judge_events(history, verdict)
-    ticks.judge(history, may_receive, verdict.add)
+    _judge_ticks(history, verdict)
     _judge_calls(history, outages, verdict)
     return verdict
 
@@ -218,16 +238,18 @@ def _judge_events(history: History, verdict: Verdict) -> None:
     if not len(events):
         return
     cookies = events["cookie"]
-    early = (events["b"] < events["a"]) | (events["time"] < events["b"])
     once = timers["interval"] == 0
-    early |= once & (events["a"] < timers["earliest"])
-    verdict.add("early", "fired before its deadline", cookies[early])
-    late = once & (events["a"] > timers["latest"])
-    verdict.add("unexpected", "its deadline is later than anybody asked for", cookies[late])
-    damaged = events["code"] != timers["size"]
-    verdict.add("unexpected", "its payload is damaged", cookies[damaged])
-    wrong = (timers["id"] != 0) & (timers["id"] != events["id"])
-    verdict.add("unexpected", "its id is another one", cookies[wrong])
+    wrong = event_faults(
+        timers,
+        id=events["id"],
+        deadline=events["a"],
+        fired=events["b"],
+        received=events["time"],
+        size=events["code"],
+        once=once,
+    )
+    for name, which in wrong.items():
+        verdict.add("early" if name == "early" else "unexpected", WORDS[name], cookies[which])
     stranger = ~may_receive(timers)[np.arange(len(events)), seats]
     drops = np.array([seat.policy == "drop" for seat in SEATING])[timers["seat"]]
     stranger |= (
@@ -237,7 +259,7 @@ def _judge_events(history: History, verdict: Verdict) -> None:
         & (events["life"] != timers["life"])
     )
     verdict.add("unexpected", "received by a stranger", cookies[stranger])
-    verdict.late_ns.append((events["time"] - events["a"])[once].astype(np.int64))
+    verdict.lateness.add((events["time"] - events["a"])[once])
 
 
 def _judge_calls(history: History, outages: Sequence[Outage], verdict: Verdict) -> None:
@@ -287,3 +309,215 @@ def _was_there(history: History, target: int, began: int, ended: int) -> bool:
         birth.seat in seats and birth.time <= began and killed.get(birth.life, ended) >= ended
         for birth in history.births
     )
+
+
+# -- periodic timers -----------------------------------------------------------------------------
+
+
+def _judge_ticks(history: History, verdict: Verdict) -> None:
+    events = history.of(Kind.EVENT)
+    at, known = history.find(events["cookie"])
+    periodic = known.copy()
+    periodic[known] = history.timers["interval"][at[known]] > 0
+    events, at = events[periodic], at[periodic]
+    order = np.lexsort((events["a"], events["cookie"]))
+    events, at = events[order], at[order]
+    if not len(events):
+        return
+    timers = history.timers[at]
+    first = np.ones(len(events), bool)
+    first[1:] = events["cookie"][1:] != events["cookie"][:-1]
+    _judge_steps(history, events, timers, first, verdict)
+    _judge_late_ticks(history, events, at, verdict)
+
+
+def _judge_steps(
+    history: History,
+    events: npt.NDArray[Any],
+    timers: npt.NDArray[Any],
+    first: npt.NDArray[np.bool_],
+    verdict: Verdict,
+) -> None:
+    cookies = events["cookie"]
+    expected = np.zeros(len(events), np.int64)
+    expected[1:] = events["a"][:-1] + (events["c"][:-1] + 1) * timers["interval"][1:]
+    lowest = np.where(first, timers["earliest"], expected)
+    highest = np.where(first, timers["latest"], expected)
+    same = np.zeros(len(events), bool)
+    same[1:] = ~first[1:] & (events["a"][1:] == events["a"][:-1])
+    verdict.add("doubled", "a tick was received twice", cookies[same])
+    soon = ~same & (events["a"] < lowest)
+    verdict.add("early", "a tick was before its time", cookies[first & soon])
+    verdict.add(
+        "unexpected", "a tick that was reported as missed, or off the grid", cookies[~first & soon]
+    )
+    gaps = np.flatnonzero(events["a"] > highest)
+    if not len(gaps):
+        return
+    ended = _ended(history)
+    for row, seats in zip(gaps.tolist(), may_receive(timers[gaps]), strict=True):
+        due = int(lowest[row])
+        if any(seats[death.seat] and _there(death) >= due for death in history.deaths):
+            continue
+        end = ended.get(int(cookies[row]))
+        if end is None or not _unread(history, seats, int(events["b"][row]), end):
+            verdict.add(
+                "lost", "a tick was neither received nor reported as missed", [cookies[row]]
+            )
+
+
+def _there(death: Death) -> float:
+    """Until when ticks can have gone into a dead worker's ring: until its name was free again."""
+    return max(death.ended, death.reborn) if death.reborn else math.inf
+
+
+def _ended(history: History) -> dict[int, int]:
+    """When the cancel that won began, by cookie."""
+    answers = history.of(Kind.CANCELLED)
+    answers = answers[answers["a"] == 1]
+    return dict(zip(answers["cookie"].tolist(), answers["began"].tolist(), strict=True))
+
+
+def _unread(history: History, seats: npt.NDArray[np.bool_], since: int, until: int) -> bool:
+    """May a tick that was there at `since` have waited in somebody's ring until its timer was
+    cancelled, at `until`, and then been passed over?
+
+    Not if there is only one reader, who had a later tick; nor in the ring of a worker who meanwhile
+    got clearly fewer events than it asked for, and so emptied it.
+    """
+    if seats.sum() < 2:
+        return False
+    polls = history.of(Kind.POLLED)
+    emptied = (polls["c"] - polls["a"] >= EMPTIED) & (polls["began"] >= since)
+    emptied &= polls["time"] <= until
+    return not set(np.flatnonzero(seats)) <= set(history.seats_of(Kind.POLLED)[emptied].tolist())
+
+
+def _judge_late_ticks(
+    history: History, events: npt.NDArray[Any], at: npt.NDArray[np.intp], verdict: Verdict
+) -> None:
+    answers = history.of(Kind.CANCELLED)
+    answers = answers[answers["a"] == 1]
+    ended, known = history.find(answers["cookie"])
+    over = np.full(len(history.timers), np.iinfo(np.int64).max)
+    over[ended[known]] = answers["time"][known]
+    after = events["began"] > over[at]
+    verdict.add("unexpected", "a tick after its timer was cancelled", events["cookie"][after])
+
+
+def silent(history: History, cookies: npt.NDArray[Any], since: int) -> npt.NDArray[np.bool_]:
+    """Of each periodic timer: has it had no tick that fired after `since`?"""
+    events = history.of(Kind.EVENT)
+    heard = events["cookie"][events["b"] >= since]
+    quiet: npt.NDArray[np.bool_] = ~np.isin(cookies, heard)
+    return quiet
+
+
+# -- what the dead took, and what became of their timers -----------------------------------------
+
+
+def taken_by_the_dead(
+    timers: npt.NDArray[Any], receivers: npt.NDArray[np.bool_], deaths: Sequence[Death]
+) -> npt.NDArray[np.bool_]:
+    """For each missing timer: can a death explain it, when all are explained together?
+
+    A worker that is killed in a poll of at most k events may have taken up to k: it accounts for
+    that many missing timers that it could have received, and no more. Which of them follows from a
+    matching; a greedy choice could call a timer lost that another choice explains.
+
+    Parameters
+    ----------
+    timers : numpy.ndarray of TIMER, shape (n,)
+        Armed, and received by nobody.
+    receivers : numpy.ndarray of bool, shape (n, SEATS)
+        Which seats could have received each.
+    deaths : sequence of Death
+        Of the round.
+    """
+    takers = [death for death in deaths if death.taken]
+    taken: list[list[int]] = [[] for _ in takers]
+    reach = [
+        [
+            number
+            for number, death in enumerate(takers)
+            if receivers[row, death.seat] and timers["earliest"][row] <= death.ended
+        ]
+        for row in range(len(timers))
+    ]
+
+    def place(row: int, tried: set[int]) -> bool:
+        for number in reach[row]:
+            if number in tried:
+                continue
+            tried.add(number)
+            if len(taken[number]) < takers[number].taken:
+                taken[number].append(row)
+                return True
+            for position, other in enumerate(taken[number]):
+                if place(other, tried):
+                    taken[number][position] = row
+                    return True
+        return False
+
+    return np.array([place(row, set()) for row in range(len(timers))], bool)
+
+
+class Fate(IntEnum):
+    """The fate of the timers of a life that is over.
+
+    Keep and reroute end in a drop when nobody comes in time, as the daemon sees it. The ledgers see
+    when a successor had connected, which is later: a limit that was nearly reached leaves doubt.
+    """
+
+    STAY = 0
+    DOUBTFUL = 1
+    DROPPED = 2
+
+
+def fates(history: History) -> dict[int, Fate]:
+    """The fate of each life that ended in this round."""
+    found: dict[int, Fate] = {}
+    for death in sorted(history.deaths, key=lambda death: -death.life):
+        policy = SEATING[death.seat].policy
+        if policy == "drop":
+            found[death.life] = Fate.DROPPED
+        elif policy == "keep":
+            found[death.life] = _kept(death, found)
+        else:
+            alone = _alone(history, SEATING[death.seat].group or 0, death.killed)
+            found[death.life] = Fate.DOUBTFUL if alone > IN_TIME_NS else Fate.STAY
+    return found
+
+
+def _kept(death: Death, later: dict[int, Fate]) -> Fate:
+    if death.reborn == 0:
+        return Fate.DOUBTFUL
+    late = death.reborn - death.killed > IN_TIME_NS
+    if not death.adopted:
+        return Fate.DROPPED if late else Fate.STAY
+    # a life that died before it noted its birth may have come too late, and have been kept itself
+    return max(later.get(death.heir, Fate.STAY), Fate.DOUBTFUL if late else Fate.STAY)
+
+
+def _alone(history: History, group: int, since: int) -> int:
+    """For how long at most, ns, nobody of a group was connected at a stretch after `since`."""
+    seats = members(group)
+    spans = [(birth.time, _end(history.deaths, birth.life)) for birth in history.births]
+    spans = [span for span, birth in zip(spans, history.births, strict=True) if birth.seat in seats]
+    longest, present_until = 0, since
+    for began, ended in sorted(spans):
+        if ended <= since:
+            continue
+        longest = max(longest, began - present_until)
+        present_until = max(present_until, ended)
+    return longest
+
+
+def _end(deaths: Sequence[Death], life: int) -> int:
+    ends = [death.killed for death in deaths if death.life == life]
+    return ends[0] if ends else np.iinfo(np.int64).max
+
+
+def lives_of(found: dict[int, Fate], fate: Fate) -> npt.NDArray[np.uint32]:
+    """The lives of one fate."""
+    return np.array([life for life, its in found.items() if its == fate], np.uint32)

@@ -1,23 +1,29 @@
-"""The crew: the workers as the driver sees them. Births, deaths, pauses, and who hangs."""
+"""The crew: the workers as the driver sees them. Births, deaths, pauses, and who hangs.
+
+Workers are forks of the driver, which has all that they need loaded: a thousand deaths cost a
+thousand forks, not a thousand starts of an interpreter. The driver alone reaps them, so a process
+id is its worker's until then. When the driver goes, however it goes, the kernel kills its workers.
+"""
 
 from __future__ import annotations
 
-import json
+import ctypes
+import faulthandler
+import gc
 import os
-import select
 import signal
-import socket
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NoReturn
 
-from proofs.torture.workers import spawner
-from proofs.torture.workers.ledger import PROBE, SEATS, Command, Memory
+from proofs.torture.ledger import PROBE, SEATING, SEATS, Command, Memory
+from proofs.torture.worker import Worker, probe
 
 STALL_SECONDS: Final = 30.0
 """Seconds without progress of its counter after which a running worker counts as hung."""
-END_SECONDS: Final = 20.0
+PR_SET_PDEATHSIG: Final = 1
 
 
 @dataclass
@@ -26,9 +32,8 @@ class Life:
 
     number: int
     seat: int
-    pid: int
-    pidfd: int
-    began: int
+    due: float
+    pid: int = 0
     killed: int = 0
     ended: int = 0
     status: int | None = None
@@ -44,11 +49,11 @@ class Life:
     def send(self, number: int) -> None:
         """Send it a signal; nothing if it has ended."""
         if not self.gone:
-            signal.pidfd_send_signal(self.pidfd, number)
+            os.kill(self.pid, number)
 
 
 class Crew:
-    """The spawner and the lives that it gave.
+    """All lives.
 
     Parameters
     ----------
@@ -70,56 +75,62 @@ class Crew:
         self.crashed: list[str] = []
         self.hung: list[str] = []
         self.next_life = first_life
-        self._asked: set[int] = set()
-        self._due: dict[int, float] = {}
-        self._process, self._channel = spawner.start(memory, daemon, seed, log)
-        self._heard_of = select.poll()
-        self._heard_of.register(self._channel, select.POLLIN)
+        self._daemon, self._seed, self._log = daemon, seed, log
 
     # -- births and deaths ----------------------------------------------------------------------
 
-    def bear(self, seat: int, after: float = 0.0, **more: Any) -> int:
-        """Ask for a new life in a seat; returns its number."""
+    def bear(self, seat: int, after: float = 0.0) -> None:
+        """A new life in a seat, after so many seconds."""
         number, self.next_life = self.next_life, self.next_life + 1
-        self.lives[number] = Life(number, seat, 0, -1, 0)
-        self._due[number] = time.monotonic() + after
-        self._asked.add(number)
-        if more:
-            self._request(number, **more)
-        return number
+        self.lives[number] = Life(number, seat, time.monotonic() + after)
 
-    def _request(self, number: int, **more: Any) -> None:
-        del self._due[number]
-        life = self.lives[number]
+    def _fork(self, life: Life) -> None:
         self.memory.board["stage"][life.seat] = 0
-        self._channel.send(json.dumps({"seat": life.seat, "life": number, **more}).encode())
+        driver = os.getpid()
+        pid = os.fork()
+        if not pid:
+            self._live(life, driver)
+        life.pid, life.moved = pid, time.monotonic()
+
+    def _live(self, life: Life, driver: int) -> NoReturn:
+        """In the child."""
+        code = 1
+        try:
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != driver:
+                os._exit(code)
+            os.setsid()  # Ctrl-C is the driver's to handle
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            sys.stdout = sys.stderr = self._log.open("a", buffering=1)
+            faulthandler.register(signal.SIGUSR1, all_threads=True)
+            gc.freeze()  # it touches no more of the driver's pages than it must
+            if life.seat == PROBE:
+                probe(self.memory, life.number, self._daemon)
+            else:
+                seat = SEATING[life.seat]
+                Worker(self.memory, seat, life.number, self._daemon, self._seed).run()
+            code = 0
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(code)
 
     def mind(self) -> None:
         """Handle births, deaths and hung workers; call it often."""
         now = time.monotonic()
-        for number in [number for number, due in self._due.items() if due <= now]:
-            self._request(number)
-        while self._heard_of.poll(0):
-            message, fds, _, _ = socket.recv_fds(self._channel, spawner.MAX_MESSAGE, 1)
-            if not message:
-                raise RuntimeError("the spawner is gone; see its messages")
-            self._heard(json.loads(message), fds)
+        for life in [life for life in self.lives.values() if not life.pid and life.due <= now]:
+            self._fork(life)
         for life in self.living():
-            self._watch(life, now)
+            ended, status = os.waitpid(life.pid, os.WNOHANG)
+            if ended:
+                self._bury(life, os.waitstatus_to_exitcode(status))
+            else:
+                self._watch(life, now)
 
-    def _heard(self, message: dict[str, Any], fds: list[int]) -> None:
-        now = time.monotonic_ns()
-        if "born" in message:
-            life = self.lives[message["born"]]
-            life.pid, life.pidfd, life.began = message["pid"], fds[0], now
-            life.moved = time.monotonic()
-            self._asked.discard(life.number)
-            return
-        life = self.lives[message["ended"]]
-        life.status, life.ended = message["status"], now
-        os.close(life.pidfd)
-        if life.status not in (0, -signal.SIGKILL if life.killed else 0):
-            self.crashed.append(f"worker life {life.number} in seat {life.seat}: {life.status}")
+    def _bury(self, life: Life, status: int) -> None:
+        life.status, life.ended = status, time.monotonic_ns()
+        if status not in (0, -signal.SIGKILL if life.killed else 0):
+            self.crashed.append(f"worker life {life.number} in seat {life.seat}: {status}")
 
     def _watch(self, life: Life, now: float) -> None:
         beat = int(self.memory.board["beat"][life.seat])
@@ -133,7 +144,7 @@ class Crew:
 
     def living(self) -> list[Life]:
         """Lives that have begun and, as far as is known, not ended."""
-        return [life for life in self.lives.values() if life.pidfd >= 0 and not life.gone]
+        return [life for life in self.lives.values() if life.pid and not life.gone]
 
     def working(self) -> int:
         """How many workers obey the last command."""
@@ -141,8 +152,8 @@ class Crew:
         return int((stages == self.memory.board["command"]).sum())
 
     def coming(self) -> bool:
-        """Is there a requested life that has not begun?"""
-        return bool(self._asked)
+        """Is there a life that is to begin?"""
+        return any(not life.pid for life in self.lives.values())
 
     def in_seat(self, seat: int) -> Life | None:
         """The latest life in a seat that is coming, there, or dying."""
@@ -150,7 +161,7 @@ class Crew:
         return there[-1] if there else None
 
     def kill(self, life: Life) -> None:
-        """SIGKILL, by pidfd."""
+        """SIGKILL."""
         if not life.gone and not life.killed:
             self.memory.board["stage"][life.seat] = 0
             life.killed = time.monotonic_ns()
@@ -177,22 +188,14 @@ class Crew:
     def obeyed(self, command: Command) -> bool:
         """Have the workers in all seats reached this state?"""
         stages = self.memory.board["stage"][:SEATS]
-        return bool((stages == int(command)).all()) and not self._asked
+        return bool((stages == int(command)).all()) and not self.coming()
 
     def forget(self) -> None:
         """Drop what is over; numbers are not used again."""
         self.lives = {number: life for number, life in self.lives.items() if not life.gone}
 
     def close(self) -> None:
-        """End all workers and the spawner."""
+        """End all workers."""
         for life in self.living():
-            life.send(signal.SIGCONT)
             life.send(signal.SIGKILL)
-            os.close(life.pidfd)
-        self._channel.close()
-        try:
-            self._process.wait(END_SECONDS)
-        finally:
-            if self._process.poll() is None:
-                self._process.kill()
-                self._process.wait()
+            os.waitpid(life.pid, 0)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from proofs.torture.workers.ledger import (
+from proofs.torture.ledger import (
     BATCH,
     ERRORS,
     RECORD,

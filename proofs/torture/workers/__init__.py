@@ -1,1 +1,0 @@
-"""The workers of a round: their calls, their ledgers, and how they are started."""
