@@ -81,7 +81,7 @@ byte watched, seen[KEYS]; /* by the tenant */
 
 /* -- the checker ----------------------------------------------------------------------------------- */
 
-/* watch.h:wh_watch_mark; telling_part.c:watching_mark, telling_part.c:watching_ring */
+/* watch.h:wh_watch_mark; watching_part.c:watching_mark, watching_part.c:watching_ring */
 inline mark(k)
 {
 #if MUTANT == 5
@@ -206,7 +206,7 @@ inline watch(k)
 /* watch.h:wh_watch_take */
 inline take(i) { atomic { marks[i] = marks[i] | dirty[i]; dirty[i] = 0 } }
 
-/* watch.h:wh_watch_drain; settle_part.c:watching_answer; then the conditions */
+/* watch.h:wh_watch_drain; purgatory_part.c:watching_poll; then the conditions */
 inline look()
 {
     if

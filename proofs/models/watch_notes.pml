@@ -40,7 +40,7 @@ byte seen[WATCHERS];
 /* watch.h:wh_watch_mark: `dirty` and `any` as one; how they are two is watch_marks.pml's */
 inline mark(w) { marked[w] = true }
 
-/* telling_part.c:watching_tell; the changer dies once, the supervisor up to KILLS times. */
+/* watching_part.c:watching_notify; the changer dies once, the supervisor up to KILLS times. */
 #define CHANGER_MAY_DIE \
     if \
     :: goto gone \
@@ -69,7 +69,7 @@ proctype Changer()
 #endif
         w = 0;
         do
-        :: w < WATCHERS -> /* telling_part.c:watching_mark */
+        :: w < WATCHERS -> /* watching_part.c:watching_mark */
             mark(w);
             CHANGER_MAY_DIE;
             asleep[w] = sleeps[w];
@@ -85,7 +85,7 @@ proctype Changer()
         do
         :: w < WATCHERS ->
             if
-            :: asleep[w] -> bell[w] = true; asleep[w] = false /* telling_part.c:watching_ring */
+            :: asleep[w] -> bell[w] = true; asleep[w] = false /* watching_part.c:watching_ring */
             :: else
             fi;
             CHANGER_MAY_DIE;

@@ -304,14 +304,14 @@ inline forget(least)
     fi
 }
 
-/* telling_part.c:watching_tell */
+/* watching_part.c:watching_notify */
 #define TELL \
     if \
     :: found -> marked = true \
     :: else \
     fi
 
-/* words_part.c:purgatory_grow, words.h:wh_words_grow */
+/* purgatory_part.c:purgatory_grow, words.h:wh_words_grow */
 proctype Worker(byte me, key)
 {
     byte at = NONE, mine = NONE, i, row, was;

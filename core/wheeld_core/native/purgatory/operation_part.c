@@ -37,7 +37,7 @@ struct PurgatoryObject {
     PyObject *submit; /* runs callbacks: submit(callable); NULL: the completing thread runs them */
     PurgatoryObject *sibling;
     OperationObject *first, *last; /* those that wait, in the order in which they came */
-    wh_size *told; /* where its size is published; NULL: nowhere */
+    wh_size *published; /* where its size is published; NULL: nowhere */
     uint64_t seed;
     uint64_t delayed, watched;
     uint64_t completed, expired, cancelled;
@@ -102,7 +102,7 @@ static void operation_unlink(PurgatoryObject *p, OperationObject *op)
             Py_DECREF(watch_unlink(p->worker, &op->watches[i]));
 }
 
-static void operation_enlist(PurgatoryObject *p, OperationObject *op)
+static void operation_append(PurgatoryObject *p, OperationObject *op)
 {
     op->state = OP_WAITING;
     op->prev = p->last;
@@ -117,7 +117,7 @@ static void operation_enlist(PurgatoryObject *p, OperationObject *op)
         Py_DECREF(p);
 }
 
-static void operation_delist(PurgatoryObject *p, OperationObject *op)
+static void operation_unlist(PurgatoryObject *p, OperationObject *op)
 {
     *(op->prev ? &op->prev->next : &p->first) = op->next;
     *(op->next ? &op->next->prev : &p->last) = op->prev;
@@ -156,7 +156,7 @@ static OperationObject *operation_expired(OperationObject *op)
 
 /* -- the end of an operation ------------------------------------------------------------------- */
 
-static bool operation_run_hooks(OperationObject *op); /* in hooks_part.c */
+static bool operation_run_hooks(OperationObject *op);
 
 static void purgatory_count_expiry(PurgatoryObject *p)
 {
@@ -203,9 +203,9 @@ static void operation_leave(OperationObject *op, enum operation_state state)
     if (!waited)
         return;
     operation_prefetch(p, op);
-    operation_delist(p, op);
+    operation_unlist(p, op);
     operation_unlink(p, op);
-    purgatory_tell_size(p);
+    purgatory_publish_size(p);
     operation_drop_timer(p, op);
 }
 
@@ -296,3 +296,493 @@ static int operation_try(OperationObject *op)
     op->busy = 0;
     return answer;
 }
+
+/* -- locks on a free-threaded Python: see shared/locked_part.c --------------------------------- */
+
+static inline void purgatory_lock(Held *held, PurgatoryObject *p)
+{
+    lock_with_gate(held, (PyObject *)p->worker);
+}
+
+/* For attributes that need no call of the worker. */
+static inline void operation_lock_to_read(Held *held, OperationObject *op)
+{
+    (void)op;
+    lock_with_gate(held, NULL);
+}
+
+/* The worker of the purgatory in which it waits, or is to be settled; NULL: it is in none. The gate
+ * is held. */
+static inline PyObject *operation_worker(const OperationObject *op)
+{
+    return op->purgatory ? (PyObject *)op->purgatory->worker : NULL;
+}
+
+/* Whose worker must be held is known only behind the gate. */
+static inline void operation_lock(Held *held, OperationObject *op)
+{
+#ifdef Py_GIL_DISABLED
+    for (;;) {
+        lock_with_gate(held, NULL);
+        PyObject *worker = Py_XNewRef(operation_worker(op));
+        if (worker == NULL)
+            return;
+        lock_end(held);
+        lock_with_gate(held, worker);
+        bool same = operation_worker(op) == worker;
+        Py_DECREF(worker);
+        if (same)
+            return;
+        lock_end(held);
+    }
+#else
+    (void)held, (void)op;
+#endif
+}
+
+LOCKED_INIT(operation_lock_to_read, OperationObject, operation_init)
+LOCKED_ONE(operation_lock, OperationObject, operation_force_complete)
+LOCKED_ONE(operation_lock, OperationObject, operation_cancel)
+LOCKED_ONE(operation_lock, OperationObject, operation_settle_method)
+LOCKED_GET(operation_lock_to_read, OperationObject, operation_get_timeout)
+LOCKED_GET(operation_lock_to_read, OperationObject, operation_get_state)
+LOCKED_GET(operation_lock_to_read, OperationObject, operation_get_is_completed)
+LOCKED_GET(operation_lock_to_read, OperationObject, operation_get_is_expired)
+
+LOCKED_KEYWORDS(purgatory_lock, PurgatoryObject, purgatory_watch)
+LOCKED_KEYWORDS(purgatory_lock, PurgatoryObject, purgatory_take_or_none)
+LOCKED_ONE(purgatory_lock, PurgatoryObject, purgatory_check)
+LOCKED_ONE(purgatory_lock, PurgatoryObject, purgatory_check_many)
+LOCKED_ONE(purgatory_lock, PurgatoryObject, purgatory_cancel_for_key)
+LOCKED_ONE(purgatory_lock, PurgatoryObject, purgatory_word)
+LOCKED_FAST(purgatory_lock, PurgatoryObject, purgatory_grow)
+LOCKED_FAST(purgatory_lock, PurgatoryObject, purgatory_forget)
+LOCKED_ONE(purgatory_lock, PurgatoryObject, purgatory_change)
+LOCKED_ONE(purgatory_lock, PurgatoryObject, purgatory_done)
+LOCKED_ONE(purgatory_lock, PurgatoryObject, purgatory_shutdown)
+LOCKED_ONE(purgatory_lock, PurgatoryObject, purgatory_renew)
+LOCKED_ONE(purgatory_lock, PurgatoryObject, purgatory_numbers)
+LOCKED_GET(purgatory_lock, PurgatoryObject, purgatory_get_watched)
+LOCKED_GET(purgatory_lock, PurgatoryObject, purgatory_get_delayed)
+LOCKED_GET(purgatory_lock, PurgatoryObject, purgatory_get_closed)
+
+/* -- sizes: two plain stores whenever an operation begins or ends its wait --------------------- */
+
+/* May we write into our row? */
+static bool purgatory_is_published(PurgatoryObject *p)
+{
+    return p->published && p->worker->watching && watching_has_row(p->worker) &&
+           !worker_is_forked(p->worker);
+}
+
+static void purgatory_publish_size(PurgatoryObject *p)
+{
+    if (purgatory_is_published(p))
+        wh_sizes_show(p->published, p->delayed, p->watched);
+}
+
+static void purgatory_publish(PurgatoryObject *p, Watching *g, const char *name, Py_ssize_t length)
+{
+    p->published = watching_has_row(p->worker)
+                       ? wh_sizes_open(&g->sizes, name, (size_t)length, g->tenant)
+                       : NULL;
+}
+
+/* It was shut down, or is no longer referenced. */
+static void purgatory_unpublish(PurgatoryObject *p)
+{
+    if (purgatory_is_published(p))
+        wh_sizes_close(&p->worker->watching->sizes, p->published);
+    p->published = NULL;
+}
+
+/* -- hooks ------------------------------------------------------------------------------------- */
+
+/* on_complete and on_expiration of operations that are over; each runs once, whatever is
+ * raised.
+ *
+ * Invariants
+ *  1. `settled` is set before the first hook is called. Whoever finds it set calls none: an
+ *     executor that ran them and raised all the same, one that runs them after it refused.
+ *  2. What is completed by a hook is queued in the line of the thread that runs the hook, and its
+ *     own hooks run after the outermost has returned, in the order of completion. So no chain of
+ *     completions is too long for the stack. What any of them raises is raised when the line is
+ *     empty.
+ *  3. A line is left to whoever made it: under gevent each greenlet has its own, and in a forked
+ *     child its contents are the parent's. */
+
+typedef struct HookLine {
+    /* another greenlet's of this thread, which waits inside a hook */
+    struct HookLine *other;
+    PyObject *greenlet; /* strong; NULL: there are none */
+    OperationObject **ops; /* strong */
+    size_t first, count, size;
+} HookLine;
+
+/* Reached without a call, as each completion checks it. */
+#define HOOKS_OF_THREAD static _Thread_local __attribute__((tls_model("initial-exec")))
+HOOKS_OF_THREAD HookLine *hook_lines;
+HOOKS_OF_THREAD HookLine first_hook_line; /* the first takes no allocation */
+
+/* What tells this greenlet from others of its thread: a new reference; NULL: there are none. */
+static PyObject *greenlet_current(void)
+{
+    if (wh_likely(!wh_load_relaxed(&gevent_was_seen)))
+        return NULL;
+    PyObject *module = PyImport_GetModule(name_greenlet);
+    PyObject *current = module ? PyObject_CallMethodNoArgs(module, name_getcurrent) : NULL;
+    Py_XDECREF(module);
+    if (current == NULL)
+        PyErr_Clear();
+    return current;
+}
+
+/* The line of the hook that runs here; NULL: none. */
+static HookLine *hook_line_of(PyObject *greenlet)
+{
+    HookLine *line = hook_lines;
+    while (line && line->greenlet != greenlet)
+        line = line->other;
+    return line;
+}
+
+/* Takes over the reference. NULL: no memory. */
+static HookLine *hook_line_begin(PyObject *greenlet)
+{
+    HookLine *line = hook_lines ? calloc(1, sizeof *line) : &first_hook_line;
+    if (line == NULL) {
+        Py_XDECREF(greenlet);
+        return NULL;
+    }
+    *line = (HookLine){.other = hook_lines, .greenlet = greenlet};
+    hook_lines = line;
+    return line;
+}
+
+static void hook_line_end(HookLine *line)
+{
+    HookLine **at = &hook_lines;
+    while (*at != line)
+        at = &(*at)->other;
+    *at = line->other;
+    PyObject *greenlet = line->greenlet;
+    if (wh_unlikely(line->ops != NULL))
+        free(line->ops);
+    if (line != &first_hook_line)
+        free(line);
+    Py_XDECREF(greenlet);
+}
+
+static bool hook_line_append(HookLine *line, OperationObject *op)
+{
+    if (line->count == line->size) {
+        size_t size = 2 * line->size + 8;
+        OperationObject **more = realloc(line->ops, size * sizeof *more);
+        if (more == NULL)
+            return false;
+        line->ops = more;
+        line->size = size;
+    }
+    line->ops[line->count++] = (OperationObject *)Py_NewRef(op);
+    return true;
+}
+
+/* The next in line, a reference; NULL: there is none. */
+static OperationObject *hook_line_take(HookLine *line)
+{
+    if (line->first == line->count)
+        return NULL;
+    OperationObject *op = line->ops[line->first++];
+    if (line->first == line->count)
+        line->first = line->count = 0; /* a long chain takes no more room than a short one */
+    return op;
+}
+
+/* Hand the error that is set to the purgatory's handler (`p` NULL: to the operation's own). What
+ * that raises, and what is no Exception (KeyboardInterrupt), stays set. */
+static bool operation_report(PurgatoryObject *p, OperationObject *op)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return false;
+    PyObject *error = error_take(), *handler = p ? (PyObject *)p : (PyObject *)op;
+    PyObject *done = PyObject_CallMethodObjArgs(handler, name_report, op, error, NULL);
+    Py_DECREF(error);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+static void operation_call(OperationObject *op, PyObject *name, PyObject **failed)
+{
+    PyObject *done = PyObject_CallMethodNoArgs((PyObject *)op, name);
+    Py_XDECREF(done);
+    if (done == NULL && !operation_report(op->purgatory, op))
+        errors_keep(failed);
+}
+
+/* Run the hooks of an operation that is over. False: an error is set that no handler took. */
+static bool operation_settle(OperationObject *op)
+{
+    PyObject *failed = NULL;
+    if (op->settled)
+        return true;
+    op->settled = true;
+    operation_call(op, name_on_complete, &failed);
+    if (op->expired)
+        operation_call(op, name_on_expiration, &failed);
+    Py_CLEAR(op->purgatory);
+    op->spilled = failed != NULL;
+    return errors_none(failed);
+}
+
+/* In the thread of the purgatory's event loop: whoever awaits it goes on when its hooks have
+ * run. */
+static bool operation_settle_in_loop(OperationObject *op)
+{
+    PurgatoryObject *p = (PurgatoryObject *)Py_NewRef(op->purgatory);
+    PyObject *failed = NULL;
+    if (!operation_settle(op))
+        errors_keep(&failed);
+    PyObject *done = PyObject_CallMethodOneArg((PyObject *)p, name_wake, (PyObject *)op);
+    Py_XDECREF(done);
+    if (done == NULL)
+        errors_keep(&failed);
+    Py_DECREF(p);
+    return errors_none(failed);
+}
+
+/* Run the hooks in the user's executor. */
+static bool operation_submit(OperationObject *op)
+{
+    PurgatoryObject *p = op->purgatory;
+    if (p == NULL || p->submit == NULL)
+        return operation_settle(op);
+    if (p->thread == PyThread_get_thread_ident())
+        return operation_settle_in_loop(op);
+    PyObject *settle = PyObject_GetAttr((PyObject *)op, name_settle), *failed = NULL;
+    Py_INCREF(p); /* it may be settled, and freed, before the call returns */
+    PyObject *done = settle ? PyObject_CallOneArg(p->submit, settle) : NULL;
+    Py_XDECREF(settle);
+    Py_XDECREF(done);
+    /* An error of the hooks was passed to the handler before. Any other is the executor's own, such
+     * as one that was shut down: if the hooks have not run they run here, rather than never. */
+    if (done == NULL && (op->spilled || !operation_report(p, op)))
+        errors_keep(&failed);
+    if (done == NULL && !operation_settle(op))
+        errors_keep(&failed);
+    Py_DECREF(p);
+    return errors_none(failed);
+}
+
+/* Is it in a line that a fork has copied? The parent process runs it. */
+static bool operation_was_forked(const OperationObject *op)
+{
+    const PurgatoryObject *p = op->purgatory;
+    return p && (worker_is_forked(p->worker) || p->forks != p->worker->forks);
+}
+
+/* Run an operation's hooks, and then those of all that they complete; or, in a hook, have it wait
+ * for its turn. False: an error is set. */
+static inline bool operation_take_turn(OperationObject *op, bool (*run)(OperationObject *))
+{
+    PyObject *failed = NULL, *greenlet = greenlet_current();
+    HookLine *line = hook_line_of(greenlet);
+    if (line && hook_line_append(line, op)) {
+        Py_XDECREF(greenlet);
+        return true;
+    }
+    line = hook_line_begin(greenlet);
+    if (!run(op))
+        errors_keep(&failed);
+    for (OperationObject *next; line && (next = hook_line_take(line)) != NULL; Py_DECREF(next))
+        if (!operation_was_forked(next) && !operation_submit(next))
+            errors_keep(&failed);
+    if (line)
+        hook_line_end(line);
+    return errors_none(failed);
+}
+
+/* Handle an operation that has just ended. False: an error is set. */
+static bool operation_run_hooks(OperationObject *op)
+{
+    return operation_take_turn(op, operation_submit);
+}
+
+/* _settle(): what an executor is given. In one that runs it at once we are in line already. */
+static PyObject *operation_settle_method(OperationObject *op, PyObject *unused)
+{
+    (void)unused;
+    PyObject *greenlet = greenlet_current();
+    bool inside = hook_line_of(greenlet) != NULL;
+    Py_XDECREF(greenlet);
+    bool ok = inside ? operation_settle(op) : operation_take_turn(op, operation_settle);
+    if (!ok)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* -- the type ---------------------------------------------------------------------------------- */
+
+static PyObject *operation_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)args, (void)kwargs;
+    OperationObject *op = (OperationObject *)type->tp_alloc(type, 0);
+    if (op) {
+        op->timeout = -1;
+        op->place = WH_NIL;
+    }
+    return (PyObject *)op;
+}
+
+static int operation_init(OperationObject *op, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"timeout", NULL};
+    PyObject *timeout;
+    double seconds = -1;
+    if (wh_likely(kwargs == NULL && PyTuple_GET_SIZE(args) == 1)) /* one for each request */
+        timeout = PyTuple_GET_ITEM(args, 0);
+    else if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:DelayedOperation", names, &timeout))
+        return -1;
+    if (timeout != Py_None && !parse_seconds(timeout, &seconds, "timeout"))
+        return -1;
+    if (op->state > OP_NEW) { /* by now: reading it may have run code of its own */
+        PyErr_SetString(PyExc_ValueError, "this operation is already in a purgatory");
+        return -1;
+    }
+    op->timeout = seconds;
+    op->state = OP_NEW;
+    return 0;
+}
+
+static int operation_traverse(OperationObject *op, visitproc visit, void *arg)
+{
+    if (op->state != OP_WAITING)
+        Py_VISIT(op->purgatory);
+    Py_VISIT(Py_TYPE(op));
+    return 0;
+}
+
+static int operation_clear(OperationObject *op)
+{
+    Held held;
+    operation_lock_to_read(&held, op);
+    if (op->state != OP_WAITING) /* else the links need it; the worker's clear unlinks */
+        Py_CLEAR(op->purgatory);
+    lock_end(&held);
+    return 0;
+}
+
+static void operation_dealloc(OperationObject *op)
+{
+    PyObject_GC_UnTrack(op);
+    Py_CLEAR(op->purgatory);
+    if (op->watches != op->few)
+        free(op->watches);
+    PyTypeObject *type = Py_TYPE(op);
+    type->tp_free(op);
+    Py_DECREF(type);
+}
+
+/* Does the operation wait in the parent of this forked child? If so, an error is set. */
+static bool operation_is_parents(OperationObject *op)
+{
+    if (op->purgatory == NULL || !(op->purgatory->lost || worker_is_forked(op->purgatory->worker)))
+        return false;
+    if (op->state != OP_WAITING)
+        return false;
+    PyErr_SetString(errors.forked_client, "this operation waits in the parent process");
+    return true;
+}
+
+static PyObject *operation_force_complete(OperationObject *op, PyObject *unused)
+{
+    (void)unused;
+    if (op->state == OP_UNMADE) {
+        operation_explain_unmade(op);
+        return NULL;
+    }
+    if (operation_is_parents(op))
+        return NULL;
+    int done = operation_complete(op, false);
+    return done < 0 ? NULL : PyBool_FromLong(done);
+}
+
+static PyObject *operation_cancel(OperationObject *op, PyObject *unused)
+{
+    (void)unused;
+    if (operation_is_parents(op))
+        return NULL;
+    if (op->state != OP_WAITING)
+        Py_RETURN_FALSE;
+    PurgatoryObject *p = (PurgatoryObject *)Py_NewRef(op->purgatory);
+    operation_withdraw(op);
+    PyObject *told = p->tells
+                         ? PyObject_CallMethodOneArg((PyObject *)p, name_cancelled, (PyObject *)op)
+                         : Py_NewRef(Py_None);
+    Py_DECREF(p);
+    Py_XDECREF(told);
+    return told ? Py_NewRef(Py_True) : NULL;
+}
+
+static PyObject *operation_get_state(OperationObject *op, void *unused)
+{
+    static const char *const names[] = {"new", "new", "waiting", "completed", "cancelled"};
+    (void)unused;
+    return PyUnicode_FromString(names[op->state]);
+}
+
+static PyObject *operation_get_timeout(OperationObject *op, void *unused)
+{
+    (void)unused;
+    if (op->timeout < 0)
+        Py_RETURN_NONE;
+    return PyFloat_FromDouble(op->timeout);
+}
+
+static PyObject *operation_get_is_completed(OperationObject *op, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(op->state == OP_COMPLETED);
+}
+
+static PyObject *operation_get_is_expired(OperationObject *op, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(op->expired);
+}
+
+static PyMethodDef operation_methods[] = {
+    {"force_complete", (PyCFunction)LOCKED(operation_force_complete), METH_NOARGS,
+     "force_complete()\n--\n\n"
+     "Complete the operation: it leaves the wheel and all its keys, and its callbacks run.\n\n"
+     "Returns\n-------\nbool\n    True for exactly one caller; False: it was completed or cancelled "
+     "before.\n\nNotes\n-----\nAny thread."},
+    {"cancel", (PyCFunction)LOCKED(operation_cancel), METH_NOARGS,
+     "cancel()\n--\n\n"
+     "Take a waiting operation out of the wheel and all its keys; no callback of it runs.\n\n"
+     "Returns\n-------\nbool\n    False: it does not wait (any more).\n\nNotes\n-----\nAny thread."},
+    {"_settle", (PyCFunction)LOCKED(operation_settle_method), METH_NOARGS, NULL},
+    {NULL}};
+
+static PyGetSetDef operation_getset[] = {
+    {"timeout", (getter)LOCKED(operation_get_timeout), NULL,
+     "Seconds, or None: it waits without end.", NULL},
+    {"state", (getter)LOCKED(operation_get_state), NULL,
+     "'new', 'waiting', 'completed' or 'cancelled'.", NULL},
+    {"is_completed", (getter)LOCKED(operation_get_is_completed), NULL,
+     "Is it completed, by its condition or by its timeout?", NULL},
+    {"is_expired", (getter)LOCKED(operation_get_is_expired), NULL,
+     "Was it completed by its timeout?", NULL},
+    {NULL}};
+
+static PyType_Slot operation_slots[] = {{Py_tp_new, operation_new},
+                                        {Py_tp_init, LOCKED(operation_init)},
+                                        {Py_tp_dealloc, operation_dealloc},
+                                        {Py_tp_traverse, operation_traverse},
+                                        {Py_tp_clear, operation_clear},
+                                        {Py_tp_methods, operation_methods},
+                                        {Py_tp_getset, operation_getset},
+                                        {Py_tp_doc, "The native half of DelayedOperation."},
+                                        {0, NULL}};
+static PyType_Spec operation_spec = {"wheeld_core._native.Operation", sizeof(OperationObject), 0,
+                                     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+                                     operation_slots};

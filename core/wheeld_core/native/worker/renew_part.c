@@ -120,30 +120,3 @@ static PyObject *worker_count_known(WorkerObject *w, PyObject *ids)
     }
     return PyLong_FromUnsignedLongLong(known);
 }
-
-static bool purgatory_name_is_free(Watching *g, PyObject *name); /* in purgatory_type.c */
-
-/* Take our place among the worker's purgatories, in the wheel that it has now. */
-static void purgatory_settle_in(PurgatoryObject *p, Watching *g)
-{
-    Py_ssize_t length;
-    /* it was made before: never NULL */
-    const char *text = PyUnicode_AsUTF8AndSize(p->name, &length);
-    p->seed = wh_hash_piece(g->watch.seg->head.token, 'p', text, (size_t)length);
-    p->closed = p->lost = false;
-    p->forks = p->worker->forks;
-    p->sibling = g->purgatories;
-    g->purgatories = p;
-    purgatory_begin_to_tell(p, g, text, length);
-}
-
-/* _renew(): it was shut down for the end of a wheel; the worker has another one. */
-static PyObject *purgatory_renew(PurgatoryObject *p, PyObject *unused)
-{
-    (void)unused;
-    Watching *g = worker_still_usable(p->worker) ? watching_of(p->worker) : NULL;
-    if (g == NULL || !purgatory_name_is_free(g, p->name))
-        return NULL;
-    purgatory_settle_in(p, g);
-    Py_RETURN_NONE;
-}
