@@ -13,5 +13,8 @@ results   tables, histories, JSON
 """
 
 import os
+import sys
+from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads and forks do not mix
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))  # its daemons.py

@@ -73,7 +73,7 @@ class Drive:
         self.stories: list[str] = []
         self.descriptors = 0
         memory.clear()
-        self.daemon = Daemon(logs / f"daemon-{number}.log", tick, options)
+        self.daemon = Daemon(logs / f"daemon-{number}.log", options)
         log = logs / f"workers-{number}.log"
         self.crew = Crew(memory, str(self.daemon.directory), seed, log, first_life)
         self._respawning = True
@@ -81,7 +81,7 @@ class Drive:
 
     def __enter__(self) -> Drive:
         try:
-            self.daemon.start()
+            self.daemon.serve()
             self.descriptors = self.daemon.descriptors()
         except BaseException:
             self.__exit__()
@@ -187,12 +187,12 @@ class Drive:
 
     def await_other_clock(self) -> None:
         """Wait until there is another clock process than now, whatever it does."""
-        old = self.daemon.clock_pid()
-        self.wait(lambda: self.daemon.clock_pid() not in (None, old))
+        old = self.daemon.find_clock()
+        self.wait(lambda: self.daemon.find_clock() not in (None, old))
 
     def clock_drives(self) -> bool:
         """Is there a clock, and does its daemon say that it runs?"""
-        return self.daemon.clock_pid() is not None and self.daemon.header("daemon_state") == 1
+        return self.daemon.find_clock() is not None and self.daemon.header("daemon_state") == 1
 
     def kill_supervisor(self) -> None:
         """SIGKILL, then `wheeld start` again."""
@@ -205,7 +205,7 @@ class Drive:
         process.wait()
         self.daemon.process = None
         self.pause(self.random.choice((0.0, self.random.random() * 0.3)))
-        self.daemon.start()
+        self.daemon.serve()
         outage.until = time.monotonic_ns()
 
     def freeze(self, pidfd: int, seconds: float, what: str) -> None:

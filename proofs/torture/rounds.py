@@ -251,7 +251,7 @@ def look_for_leaks(drive: Drive) -> None:
     for what in left:
         drive.verdict.add("leaked", what)
     _probe(drive)
-    for what in drive.daemon.stop():
+    for what in drive.daemon.finish():
         drive.verdict.add("leaked", what)
 
 

@@ -311,7 +311,7 @@ def test_table_and_stories(memory: Memory, ledger: Ledger) -> None:
 
 
 def test_what_is_overdue_by_its_slot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    daemon = Daemon(tmp_path / "log", lambda: None)
+    daemon = Daemon(tmp_path / "log")
     daemon.base.rmdir()
     with LocalWheel() as wheel:  # its clock begins at 0, long ago
         timers = wheel.worker(0)
