@@ -187,7 +187,7 @@ async def test_nothing_that_was_answered_is_cut_off(how: str) -> None:
 
 async def test_a_peer_that_sends_on_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = ModelPool(1000)
-    monkeypatch.setattr("wheeld_client.intake.channel.LINGER", 0.05)
+    monkeypatch.setattr("wheeld_client.intake.connection.LINGER", 0.05)
 
     async def handler(request: Request) -> bytes:
         return bytes(1 << 20)

@@ -327,7 +327,7 @@ class World:
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_any_sequence(seed: int, tls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wheeld_client.intake.server.LAST_CALL", 0.05)
-    monkeypatch.setattr("wheeld_client.intake.channel.LINGER", 0.5)
+    monkeypatch.setattr("wheeld_client.intake.connection.LINGER", 0.5)
     dice = random.Random(f"intake {seed}")
     pool = ModelPool(dice.choice([LARGEST, 2 * LARGEST]), strict=dice.random() < 0.5)
     run(lambda: World(dice.randrange(1 << 30), pool, tls=tls).live())

@@ -8,10 +8,10 @@ import pytest
 
 from intake_peers import BOTH_LOOPS, SLOW, Desk, Peer, Place, framed, ripple, until
 from model_pool import ModelPool
-from wheeld_client.intake import limits as intake_limits
-from wheeld_client.intake.options import FIRST_BYTES
+from wheeld_client.intake import gate
+from wheeld_client.intake.gate import PATIENCE, Pace
 from wheeld_client.intake.request import Request
-from wheeld_client.intake.timeouts import PATIENCE, Pace
+from wheeld_client.intake.server import FIRST_BYTES
 
 pytestmark = BOTH_LOOPS
 
@@ -248,9 +248,9 @@ async def test_connections_of_one_address() -> None:
 
 
 def test_descriptors_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit = intake_limits.resource.getrlimit
-    monkeypatch.setattr(intake_limits.resource, "getrlimit", lambda which: (1024, limit(which)[1]))
-    assert intake_limits.most_connections() == 896
+    limit = gate.resource.getrlimit
+    monkeypatch.setattr(gate.resource, "getrlimit", lambda which: (1024, limit(which)[1]))
+    assert gate.most_connections() == 896
 
 
 # -- handlers that do not end -------------------------------------------------------------------

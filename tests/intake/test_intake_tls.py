@@ -10,7 +10,7 @@ import pytest
 from intake_peers import BOTH_LOOPS, SLOW, Desk, framed, ripple, until
 from intake_tls_peers import TlsPeer, TlsPlace, contexts, old
 from model_pool import ModelPool
-from wheeld_client.intake.channel import SCRATCH
+from wheeld_client.intake.connection import SCRATCH
 from wheeld_client.intake.request import Request
 
 pytestmark = BOTH_LOOPS

@@ -14,8 +14,7 @@ from daemons import until as wait_for
 from intake_peers import Desk, Place, run as run_intake, until
 from pool_ops import LENIENT, STRICT, one_pool, timers_of, usual, words_of
 from wheeld_client import ClientClosed, MemoryPool
-from wheeld_client.intake.options import LARGEST
-from wheeld_client.intake.server import Intake
+from wheeld_client.intake.server import LARGEST, Intake
 
 LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 SECOND = 10**9

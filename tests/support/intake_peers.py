@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from model_pool import ModelPool
+from wheeld_client.intake.connection import State
 from wheeld_client.intake.request import Request
 from wheeld_client.intake.server import Intake
-from wheeld_client.intake.state import State
 
 BOTH_LOOPS = pytest.mark.parametrize("new_loop", ["asyncio", "uvloop"], indirect=True)
 """For a whole file; `new_loop` is in tests/intake/conftest.py."""
@@ -182,7 +182,7 @@ class Place:
             raise AssertionError(f"{error}; but {self.intake.stats()}") from None
 
     def let_pass(self, seconds: float) -> None:
-        for clock in self.intake._clocks.all():
+        for clock in self.intake._timeouts:
             for connection in clock._since:
                 clock._since[connection] -= seconds
             if clock._timer is not None:
@@ -255,7 +255,7 @@ class Stage:
         await self.place.until(connections=0, bytes=0, in_flight=0, muted=0, muted_explicitly=0)
         assert self.pool.used == (self.pool.size if self.hold else 0)
         assert self.desk.cancelled == (self.state == "handler")
-        assert not any(clock._since for clock in self.place.intake._clocks.all())
+        assert not any(clock._since for clock in self.place.intake._timeouts)
         assert not self.place.intake._pace._marks
 
 

@@ -1,10 +1,10 @@
 """Connection: one peer of an `Intake`; reads requests, one at a time, and sends the answers.
 
-The states of reading are in state.py.
+Its bytes are plain or under TLS; `State` names what is being read.
 
 Invariants
  1. READY is the only state in which nothing is read. A request that has memory is read to its end,
-    or it would hold what others wait for. A peer that is too slow for that is closed (timeouts.py).
+    or it would hold what others wait for. A peer that is too slow for that is closed (gate.py).
  2. Only `_advance` leaves READY, and it asks the gate for memory only when there is no other reason
     to wait: no request of this connection in its handler, no answer that the peer has yet to take,
     no `mute()`, and the request's first bytes are there (a request that is announced but not sent
@@ -14,62 +14,204 @@ Invariants
  4. A peer that has finished sending takes no answer, unless the intake allows half-closed peers:
     its handler is cancelled. Complete requests are handled anyway, as far as they need not wait.
  5. A buffer has one holder: the connection in BODY, then the `Request`. The last one returns it.
+ 6. While nothing is read the bytes stay in the kernel, and TLS holds at most what one read has
+    brought in, which `_pump` handles before more is read.
+ 7. An answer is taken when the kernel has its last byte, not when 64 KiB are left.
+ 8. Closing never cuts off an answer. Closing a socket with unread bytes makes the kernel send a
+    reset and drop what it has not delivered. So `_retire` shuts down sending, discards what arrives
+    until the peer has everything, bounded in time, and then closes; `close` discards what has
+    arrived.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
+import fcntl
+import logging
+import os
 import select
 import socket
 import ssl
-from asyncio import CancelledError
-from typing import TYPE_CHECKING
+import termios
+from array import array
+from contextlib import suppress
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from wheeld_client.intake.channel import Channel
-from wheeld_client.intake.state import BODY, CLOSED, PREFIX, READY
+from wheeld_client.intake.request import Request, Work, start
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
 
-    from wheeld_client.intake.owner import InHandler, Owner, Running
-    from wheeld_client.intake.timeouts import StateTimeout
+    from wheeld_client.intake.gate import StateTimeout
+    from wheeld_client.intake.server import Intake
+
+log = logging.getLogger("wheeld")
+
+SCRATCH: Final = 32 << 10
+"""Bytes that are read at a time for TLS, or to be discarded."""
+LINGER: Final = 5.0
+"""Seconds that a peer has to take its last answers before its connection is closed."""
+LINGER_LOOK: Final = 0.02
+DISCARDS: Final = 256
+"""Times `SCRATCH`: more than a receive buffer holds; it ends even a peer that keeps sending."""
+RECORD: Final = 16 << 10
+"""Bytes of the largest TLS record, the unit of encryption."""
+NOTHING: Final = memoryview(b"")
+_number = array("i", [0])  # where the kernel puts what it is asked for
 
 
-class Connection(Channel):
+class State(Enum):
+    """
+    PREFIX   reading the length, into a small private buffer
+    READY    the length is known, nothing is allocated: nothing is read
+    BODY     reading the request, straight into the pool's buffer
+    CLOSED   or about to be
+    """
+
+    PREFIX = "prefix"
+    READY = "ready"
+    BODY = "body"
+    CLOSED = "closed"
+
+
+PREFIX, READY, BODY, CLOSED = State
+
+
+class Tls:
+    """The server side of TLS for one connection, between encrypted and plain bytes.
+
+    It works in memory: the connection feeds what arrived and sends what is to go. So it decides how
+    much is read, and when. An event loop's own TLS does not allow that: it keeps reading while it
+    is paused, and allocates 256 KiB per connection.
+
+    Attributes
+    ----------
+    session : ssl.SSLObject
+        With the peer's certificate, the cipher and so on.
+    secure : bool
+        The handshake is over.
+    """
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.session = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.secure = False
+
+    def feed(self, data: memoryview) -> None:
+        """Feed bytes that arrived."""
+        self._incoming.write(data)
+
+    def outgoing(self) -> bytes:
+        """Take the bytes to be sent."""
+        return self._outgoing.read()
+
+    @property
+    def pending(self) -> int:
+        """Bytes that arrived but were not read: decrypted, and encrypted with overhead."""
+        return self._incoming.pending + self.session.pending()
+
+    def handshake(self) -> bool:
+        """Continue the handshake. Whether it is complete."""
+        try:
+            self.session.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        self.secure = True
+        return True
+
+    def read(self, into: memoryview) -> int | None:
+        """Read plain bytes; returns their number. 0: the peer has ended; None: more must arrive
+        first."""
+        try:
+            # typeshed knows only the form that gives bytes
+            return self.session.read(len(into), into)  # type: ignore[return-value]
+        except ssl.SSLWantReadError:
+            return None
+        except ssl.SSLZeroReturnError:
+            return 0
+
+    def write(self, data: memoryview) -> int:
+        """Encrypt the first bytes; returns how many."""
+        return self.session.write(data[:RECORD])
+
+    def close(self) -> None:
+        """Tell the peer that nothing follows."""
+        with suppress(ssl.SSLError):
+            self.session.unwrap()
+
+
+class Connection(asyncio.BufferedProtocol):
     """A peer of an `Intake`; a handler finds it in `request.connection`."""
 
     __slots__ = (
+        "__dict__",  # for what a handler wants to keep with its peer
+        "__weakref__",
         "_address",
         "_admitted",
+        "_answering",
+        "_at_eof",
         "_buffer",
         "_clock",
+        "_context",
         "_counted",
+        "_draining",
+        "_fd",
         "_first",
+        "_gone",
+        "_have",
         "_hung_up",
+        "_intake",
         "_last",
+        "_lingering",
+        "_loop",
         "_muted",
         "_owes",
         "_peer_finished",
         "_prefix",
         "_prefix_view",
+        "_pumping",
+        "_reading",
         "_request",
         "_size",
         "_skipped",
         "_spoke",
         "_state",
         "_task",
+        "_tls",
+        "_transport",
+        "_unsent",
+        "_view",
+        "_wire_ended",
     )
-    _intake: Owner[Connection]
+    _transport: asyncio.Transport
+    _fd: int
+    _loop: asyncio.AbstractEventLoop
+    _context: contextvars.Context
 
-    def __init__(self, intake: Owner[Connection], context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, intake: Intake, context: ssl.SSLContext | None = None) -> None:
+        self._intake = intake
+        self._tls = None if context is None else Tls(context)
         self._prefix = bytearray(intake._prefix_bytes)
         self._prefix_view = memoryview(self._prefix)
-        super().__init__(intake, context, self._prefix_view)
+        self._view = self._prefix_view  # where bytes go, after those already there
+        self._have = 0
+        self._reading = True
+        self._pumping = False
+        self._at_eof = False  # all that the peer sent was read
+        self._wire_ended = False
+        self._draining = False  # something that was written is not with the kernel
+        self._answering = False
+        self._unsent = NOTHING  # of an answer, not yet encrypted
+        self._lingering = False
+        self._gone = False
         self._state = PREFIX
         self._size = 0
         self._first = intake._first_bytes
         self._buffer: Buffer | None = None
-        self._task: Running | None = None
-        self._request: InHandler | None = None
+        self._task: Work | None = None
+        self._request: Request | None = None
         self._muted = False
         self._last = False  # closes after the answer that is under way
         self._peer_finished = self._hung_up = False
@@ -77,9 +219,14 @@ class Connection(Channel):
         self._owes = 0  # bytes of an answer that has not been taken
         self._admitted = self._counted = self._spoke = False
         self._address: str | None = None
-        self._clock: StateTimeout[Connection] | None = None
+        self._clock: StateTimeout | None = None
 
     # -- for handlers ---------------------------------------------------------------------------
+
+    @property
+    def peer(self) -> Any:
+        """The peer's address."""
+        return self._transport.get_extra_info("peername")
 
     @property
     def tls(self) -> ssl.SSLObject | None:
@@ -115,11 +262,30 @@ class Connection(Channel):
     def close(self) -> None:
         """Close it at once. A handler at work on its request is cancelled."""
         self._intake._gate.withdraw(self)
-        super().close()
+        if not self._gone and not self._transport.is_closing():
+            self._discard()
+        self._transport.abort()
 
-    # -- beginning and end ----------------------------------------------------------------------
+    def _progress(self) -> str:
+        """What it is waiting for, for the log."""
+        if self._tls is not None and not self._tls.secure:
+            return "in the TLS handshake"
+        if self._owes:
+            return f"{self._to_go()} of {self._owes} bytes of its answer are unread"
+        if self._state is PREFIX:
+            return f"it sent {self._have} bytes of a length"
+        have = self._have if self._state is BODY else self._unread()
+        return f"it sent {have} of {self._size} bytes of a request"
 
-    def _made(self) -> None:
+    # -- the transport's calls -------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer has connected."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        self._fd = transport.get_extra_info("socket").fileno()
+        self._transport.set_write_buffer_limits(high=0)
         if self._transport.get_extra_info("socket").family == socket.AF_UNIX:
             self._first = 1  # its sender's buffer may be smaller
         self._admitted = self._intake._join(self)
@@ -127,51 +293,135 @@ class Connection(Channel):
             self._state = CLOSED
             self.close()
         elif self._tls is not None:
-            self._intake._clocks.handshake.start(self)
+            self._intake._handshake.start(self)
         else:
-            self._secured()
+            self._intake._idle.start(self)
 
-    def _secured(self) -> None:
-        self._intake._clocks.idle.start(self)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        if self._tls is None and not self._lingering:
+            return self._view[self._have :] if self._have else self._view
+        return self._intake._scratch
 
-    def _lost(self, error: Exception | None) -> None:
-        self._state = CLOSED
-        self._muted = False
-        if self._buffer is not None:
-            buffer, self._buffer = self._buffer, None
-            self._intake._pace.end(self)
-            self._intake._gate.return_memory(buffer, self._size, self._view)
-            self._intake._end(self, waited=False)
-        if self._owes:
-            self._paid()
-        if self._task is not None:
-            self._task.cancel()
-        if self._admitted:
-            self._intake._leave(self, error)
-
-    def _tls_failed(self, error: ssl.SSLError) -> None:
-        self._intake._tls_failed(self, error)
-
-    def _retire(self) -> None:
-        if self._buffer is not None or self._busy:
-            self.close()
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have arrived."""
+        if self._lingering:
             return
-        if self._state is not CLOSED:
+        if self._tls is None:
+            self._came(nbytes)
+        else:
+            self._tls.feed(self._intake._scratch[:nbytes])
+            self._pump()
+
+    def eof_received(self) -> bool:
+        """The peer has finished sending."""
+        self._wire_ended = True
+        if self._lingering:
+            return False
+        if self._tls is None:
+            self._at_eof = True
+            return self._ended()
+        self._pump()  # if it was paused before the end, it goes on later
+        return not self._transport.is_closing()
+
+    def pause_writing(self) -> None:
+        """The peer is slow to take the answer."""
+        self._draining = True
+
+    def resume_writing(self) -> None:
+        """The peer has taken it."""
+        # Not at once: a transport that is closed in here loses its connection twice (asyncio).
+        self._loop.call_soon(self._drained)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection ended, for any reason."""
+        if not self._gone:
+            self._gone = True
+            self._unsent = NOTHING
             self._state = CLOSED
             self._muted = False
-            self._intake._gate.withdraw(self)
-            self._intake._clocks.stop(self)
-        super()._retire()
+            if self._buffer is not None:
+                buffer, self._buffer = self._buffer, None
+                self._intake._pace.end(self)
+                self._intake._gate.return_memory(buffer, self._size, self._view)
+                self._intake._end(self, waited=False)
+            if self._owes:
+                self._paid()
+            if self._task is not None:
+                self._task.cancel()
+            if self._admitted:
+                self._intake._leave(self, error)
 
-    def _finish(self) -> None:
-        self._last = True
-        if not self._busy:
-            self._retire()
+    # -- bytes in --------------------------------------------------------------------------------
+
+    def _set_reading(self, reading: bool) -> bool:
+        """Read, or leave the bytes in the kernel. True: this is a change."""
+        if reading == self._reading or self._at_eof or self._gone or self._lingering:
+            return False
+        self._reading = reading
+        if not reading:
+            self._transport.pause_reading()
+            return True
+        if not self._wire_ended:
+            self._transport.resume_reading()
+        if self._tls is not None and not self._pumping:
+            self._loop.call_soon(self._pump)
+        return True
+
+    def _pump(self) -> None:
+        """Take what arrived through TLS, as far as it is wanted."""
+        if self._tls is None or self._pumping or self._at_eof or self._lingering or self._gone:
+            return
+        self._pumping = True
+        try:
+            if not self._tls.secure:
+                if not self._tls.handshake():
+                    if self._wire_ended:
+                        raise ssl.SSLError("the peer closed the connection during the handshake")
+                    return
+                self._intake._idle.start(self)
+            self._pump_plain(self._tls)
+        except ssl.SSLError as error:
+            self._flush()  # the alert
+            self._tls_failed(error)
+        finally:
+            self._pumping = False
+            self._flush()
+
+    def _pump_plain(self, tls: Tls) -> None:
+        while self._reading and not self._transport.is_closing() and not self._lingering:
+            count = tls.read(self._view[self._have :])
+            if count:
+                self._came(count)
+            elif count == 0 or self._wire_ended:
+                self._at_eof = True
+                if not self._ended():
+                    self._transport.close()
+                elif not self._wire_ended:
+                    self._transport.pause_reading()
+                return
+            else:
+                return
+
+    def _unread(self) -> int:
+        fcntl.ioctl(self._fd, termios.FIONREAD, _number)
+        return _number[0] if self._tls is None else _number[0] + self._tls.pending
+
+    def _read_now(self, *views: memoryview) -> int:
+        """Read what has already arrived, without a turn of the loop. 0 under TLS: see `_pump`."""
+        if self._tls is not None:
+            return 0
+        try:
+            return os.readv(self._fd, views)
+        except OSError:  # the transport will report it
+            return 0
+
+    def _tls_failed(self, error: ssl.SSLError) -> None:
+        self._intake._counts["tls_errors"] += 1
+        self._intake._warn("intake: %s: TLS failed: %s; closed", self, error)
+        self._retire()
 
     # -- reading --------------------------------------------------------------------------------
-
-    def _target(self) -> memoryview:
-        return self._view[self._have :] if self._have else self._view
 
     def _came(self, count: int) -> None:
         self._have += count
@@ -180,11 +430,11 @@ class Connection(Channel):
                 self._length_is_known()
                 self._advance()
                 if self._state is READY:
-                    if self._clock is self._intake._clocks.idle:
+                    if self._clock is self._intake._idle:
                         self._clock.start(self)  # it waits, from now on
                     self._follow_state()
             elif self._task is None and not self._owes:
-                self._intake._clocks.read.go_on(self)
+                self._intake._read.go_on(self)
         elif self._state is BODY:
             if self._have == self._size:
                 self._intake._pace.end(self)
@@ -206,17 +456,24 @@ class Connection(Channel):
             return
         intake, size, unread = self._intake, self._size, self._unread()
         if not 1 <= size <= intake.largest:
-            intake._bad_length(self)
+            intake._counts["bad_lengths"] += 1
+            log.warning(
+                "intake: %s announced a request of %d bytes, expected 1 to %d; closed",
+                self.peer,
+                size,
+                intake.largest,
+            )
+            self._retire()
         elif unread < size and self._peer_finished:
             self.close()
         elif self._muted:
-            intake._clocks.idle.go_on(self)
+            intake._idle.go_on(self)
         elif unread < size and unread < self._first:
-            intake._clocks.read.go_on(self)
-        elif intake._gate.want(self):
+            intake._read.go_on(self)
+        elif intake._gate.acquire(self):
             return
         elif self._state is READY:
-            intake._clocks.idle.go_on(self)
+            intake._idle.go_on(self)
         self._watch()
 
     def _begin(self, buffer: Buffer) -> None:
@@ -233,7 +490,7 @@ class Connection(Channel):
                 self._length_is_known()
         else:
             self._have = count
-            self._intake._clocks.read.go_on(self)
+            self._intake._read.go_on(self)
             if count:
                 self._intake._pace.begin(self, self._size)
         self._follow_state()
@@ -266,31 +523,40 @@ class Connection(Channel):
         self._view = self._prefix_view
         self._have = 0
         self._state = PREFIX
-        self._request, self._task = self._intake._start(self, buffer, view)
+        intake = self._intake
+        intake._counts["requests"] += 1
+        intake._at_work.add(self)
+        intake._stop_timeout(self)
+        if not self._spoke:
+            self._spoke = True
+            intake._limits.spoke(self)
+        self._request = Request(self, buffer, view)
+        self._task = start(self._request, intake._handler)
         if self._peer_gone:  # after its first step: a handler that need not wait is done
             self._loop.call_soon(self._task.cancel)
 
-    def _handled(self, request: InHandler, answer: bytes) -> None:
+    def _handled(self, request: Request, answer: bytes) -> None:
         """The handler has ended with this answer, framed; empty: with none."""
         if not self._is_over(request) or self._state is CLOSED:
             return
         if answer and not self._skipped:
-            self._intake._tally.answers += 1
+            self._intake._counts["answers"] += 1
             if not self._send(answer):
                 self._owes = len(answer)
                 self._intake._gate.owe(self._owes)
                 self._intake._pace.begin(self, self._owes)
-                self._intake._clocks.write.start(self)
+                self._intake._write.start(self)
                 return
         if self._state is not CLOSED:
             self._answered()
 
-    def _log_failure(self, request: InHandler, error: BaseException) -> None:
-        cancelled = isinstance(error, CancelledError)
+    def _log_failure(self, request: Request, error: BaseException) -> None:
+        cancelled = isinstance(error, asyncio.CancelledError)
         if request is self._request and not (cancelled and (self._peer_gone or self.closed)):
-            self._intake._handler_failed(self, error)
+            self._intake._counts["handler_errors"] += 1
+            log.error("intake: a handler failed; %s is closed", self.peer, exc_info=error)
 
-    def _failed(self, request: InHandler, *, cancelled: bool) -> None:
+    def _failed(self, request: Request, *, cancelled: bool) -> None:
         """The handler has failed or was cancelled."""
         if not self._is_over(request) or self._state is CLOSED:
             return
@@ -300,7 +566,7 @@ class Connection(Channel):
         else:
             self._retire()
 
-    def _is_over(self, request: InHandler) -> bool:
+    def _is_over(self, request: Request) -> bool:
         """Take back what a request had. False: already done, the handler was abandoned."""
         if request is not self._request:
             return False
@@ -315,18 +581,12 @@ class Connection(Channel):
         self._intake._pace.end(self)
         self._intake._gate.owe(-owed)
 
-    def _taken(self) -> None:
-        if self._owes:
-            self._paid()
-        self._answered()
-
     def _answered(self) -> None:
         """The answer is with the peer: on to the next request."""
         if self._last or self._at_eof:
             self._retire()
         elif self._state is PREFIX:
-            clocks = self._intake._clocks
-            (clocks.read if self._have else clocks.idle).start(self)
+            (self._intake._read if self._have else self._intake._idle).start(self)
         else:
             self._advance()
 
@@ -338,6 +598,52 @@ class Connection(Channel):
         self._is_over(request)
         task.cancel()
 
+    # -- bytes out ---------------------------------------------------------------------------------
+
+    def _send(self, data: bytes) -> bool:
+        """Write an answer. True: the kernel has all of it; else `_drained` goes on."""
+        self._answering = True
+        if self._tls is None:
+            self._transport.write(data)
+        else:
+            self._unsent = memoryview(data)
+            self._push(self._tls)
+        self._answering = self._draining
+        return not self._draining
+
+    def _push(self, tls: Tls) -> None:
+        """Encrypt and write as much as the peer takes."""
+        try:
+            while self._unsent and not self._draining and not self._transport.is_closing():
+                self._unsent = self._unsent[tls.write(self._unsent) :]
+                self._flush()
+        except ssl.SSLError as error:
+            self._tls_failed(error)
+        if not self._unsent:
+            self._unsent = NOTHING  # an empty part of the answer keeps all of it
+
+    def _flush(self) -> None:
+        """Send pending TLS data."""
+        if self._tls is not None and not self._gone and not self._transport.is_closing():
+            data = self._tls.outgoing()
+            if data and not self._lingering:
+                self._transport.write(data)
+
+    def _drained(self) -> None:
+        self._draining = False
+        if self._gone or self._lingering:
+            return
+        if self._unsent and self._tls is not None:
+            self._push(self._tls)
+        if self._answering and not self._draining:
+            self._answering = False
+            if self._owes:
+                self._paid()
+            self._answered()
+
+    def _to_go(self) -> int:
+        return len(self._unsent) + self._transport.get_write_buffer_size()
+
     # -- the peer's end ---------------------------------------------------------------------------
 
     def _ended(self) -> bool:
@@ -345,7 +651,7 @@ class Connection(Channel):
         at_work = self._task is not None
         keep = self._owes > 0 or (at_work and self._intake._half_close)
         if self._state is BODY or self._have > 0 or (at_work and not keep):
-            self._intake._tally.peers_lost += 1  # in the middle of a request
+            self._intake._counts["peers_lost"] += 1  # in the middle of a request
         if keep:
             self._watch()
         return keep
@@ -353,7 +659,7 @@ class Connection(Channel):
     def _peer_event(self, events: int) -> None:
         """From the watch, while nothing is read: the peer finished, vanished, or sent something."""
         if events & select.EPOLLERR:
-            self._intake._tally.peers_lost += 1
+            self._intake._counts["peers_lost"] += 1
             self.close()
             return
         if events & (select.EPOLLRDHUP | select.EPOLLHUP):
@@ -371,7 +677,7 @@ class Connection(Channel):
         if self._owes or (self._task is not None and self._intake._half_close):
             return
         if self._state is not READY or self._unread() < self._size:
-            self._intake._tally.peers_lost += 1
+            self._intake._counts["peers_lost"] += 1
             self.close()
         elif self._task is not None:
             self._task.cancel()
@@ -381,3 +687,62 @@ class Connection(Channel):
     @property
     def _peer_gone(self) -> bool:
         return self._peer_finished and not self._intake._half_close
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    def _retire(self) -> None:
+        """Send nothing more: close it as soon as the peer has what it was sent."""
+        if self._buffer is not None or self._busy:
+            self.close()
+            return
+        if self._state is not CLOSED:
+            self._state = CLOSED
+            self._muted = False
+            self._intake._gate.withdraw(self)
+            self._intake._stop_timeout(self)
+        if self._gone or self._lingering or self._transport.is_closing():
+            return
+        if self._tls is not None and self._tls.secure:
+            self._tls.close()
+            self._flush()
+        if self._wire_ended or (self._delivered() and not self._unread()):
+            self.close()
+            return
+        self._lingering = True
+        self._intake._peers.remove(self._fd)
+        try:
+            self._transport.write_eof()
+        except OSError:  # the peer was faster
+            self.close()
+            return
+        self._transport.resume_reading()
+        self._linger(self._loop.time() + LINGER)
+
+    def _finish(self) -> None:
+        self._last = True
+        if not self._busy:
+            self._retire()
+
+    def _linger(self, until: float) -> None:
+        if self._gone or self._transport.is_closing():
+            return
+        if self._delivered() or self._loop.time() >= until:
+            self.close()
+        else:
+            self._loop.call_later(LINGER_LOOK, self._linger, until)
+
+    def _delivered(self) -> bool:
+        """Whether the peer's kernel has everything that was written."""
+        if self._draining:
+            return False
+        fcntl.ioctl(self._fd, termios.TIOCOUTQ, _number)
+        return _number[0] == 0
+
+    def _discard(self) -> None:
+        """Read what arrived, so that closing does not reset the connection."""
+        try:
+            for _ in range(DISCARDS):
+                if not os.read(self._fd, SCRATCH):
+                    return
+        except OSError:
+            return  # nothing is left, or no peer

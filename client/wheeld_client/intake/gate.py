@@ -11,28 +11,44 @@ Rules (after KIP-72)
     refused, so that no position starves; else in order of arrival.
  4. A connection that arrives while others wait, or while memory is tight, does not try at once: it
     joins a turn.
+
+Beside it: which connections are admitted (`Limits`), how long one may take (`StateTimeout`), and
+which ones without progress end sooner (`Pace`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import random
-from collections.abc import Iterator
+import resource
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
-
-from wheeld_client.intake.watch import MemoryWatch, Waitable
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
+
+    from wheeld_client.intake.connection import Connection
 
 log = logging.getLogger("wheeld")
 
 TIGHT_SHARE: Final = 10
 """Memory is tight when less than one part in this many is available."""
+WAIT_SLICE: Final = 0.1
+"""Seconds that the helper thread waits in the pool before it checks whether to end."""
+TICK: Final = 1.0
+"""Seconds between two checks of connections that read or write."""
+PATIENCE: Final = 2
+"""Ticks without a byte, after which a connection that holds what others want is ended."""
 
 
-class PoolProtocol(Waitable, Protocol):
+class PoolProtocol(Protocol):
     """What an intake needs from a memory pool; `MemoryPool` provides it."""
 
     @property
@@ -61,18 +77,80 @@ class PoolProtocol(Waitable, Protocol):
     def release(self, buffer: Any, /) -> None:
         """Take a buffer back."""
 
+    def wait_available(self, timeout: float | None = None, size: int = 1) -> bool:
+        """Block until an allocation of that size would succeed."""
 
-class Borrower(Protocol):
-    """What a gate needs of a connection that asks for memory."""
 
-    _size: int
-    """Bytes of its request."""
+class MemoryWatch:
+    """Notices memory that other processes give back: a thread that blocks in the pool.
 
-    def _begin(self, buffer: Buffer) -> None:
-        """Memory was granted."""
+    It starts at the first refusal and sleeps while nothing is refused. It is a daemon thread: the
+    interpreter does not wait for it at exit.
 
-    def close(self) -> None:
-        """Close it at once: the pool failed."""
+    Parameters
+    ----------
+    pool : PoolProtocol
+        Whose memory.
+    back : callable
+        Called on the loop as `back(None)` when there may be memory, as `back(error)` when the pool
+        failed; either answers one `want`.
+    """
+
+    def __init__(self, pool: PoolProtocol, back: Callable[[Exception | None], None]) -> None:
+        self._pool = pool
+        self._back = back
+        self._wanted = False
+        # Wakes the thread. Not an Event, whose lock is not reentrant: a destructor, in the middle
+        # of another call on it, may unmute a connection, which then asks for memory.
+        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._size = 1
+        self._stopping = False
+        self._started = False
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="wheeld-intake", daemon=True)
+
+    def want(self, size: int) -> None:
+        """`size` bytes were refused: report when that many are available."""
+        self._size = size
+        if not self._started:
+            self._started = True
+            self._loop = asyncio.get_running_loop()
+            self._thread.start()
+        if not self._wanted:
+            self._wanted = True
+            self._asked.put(None)
+
+    def _run(self) -> None:
+        with suppress(RuntimeError):  # the loop was closed: nothing is left to notify
+            while not self._stopping and not self._loop.is_closed():
+                if self._wanted:
+                    self._wait_once()
+                else:
+                    self._asked.get()
+            self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _wait_once(self) -> None:
+        error = None
+        try:
+            if not self._pool.wait_available(WAIT_SLICE, self._size):
+                return
+        except Exception as failure:
+            error = failure
+        # Before the call: a `want` of the turn that it causes must not be lost.
+        self._wanted = False
+        self._loop.call_soon_threadsafe(self._report, error)
+
+    def _report(self, error: Exception | None) -> None:
+        if not self._stopping:
+            self._back(error)
+
+    async def close(self) -> None:
+        """End the thread."""
+        self._stopping = True
+        self._asked.put(None)
+        if self._started:
+            await self._ended.wait()
+            self._thread.join()
 
 
 class Gate:
@@ -80,7 +158,7 @@ class Gate:
 
     Attributes
     ----------
-    waiting : dict of Borrower
+    waiting : dict of Connection
         Those that want memory and have none; in order of arrival.
     in_flight, bytes : int
         Requests that are read or handled, and the memory that they have.
@@ -113,7 +191,7 @@ class Gate:
         self._dry = False  # the pool refused a request, and some still wait
         self._turn_due = False
         self._pool_lost = False
-        self.waiting: dict[Borrower, None] = {}
+        self.waiting: dict[Connection, None] = {}
         self.in_flight = 0
         self.released = 0
         self.bytes = 0
@@ -123,7 +201,7 @@ class Gate:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    def want(self, connection: Borrower) -> bool:
+    def acquire(self, connection: Connection) -> bool:
         """A request's length is known: memory for it at once (True), or in a turn with others."""
         at_once = not self.waiting and not self._tight()
         self.waiting[connection] = None
@@ -132,11 +210,11 @@ class Gate:
         self._schedule_turn()
         return False
 
-    def withdraw(self, connection: Borrower) -> None:
+    def withdraw(self, connection: Connection) -> None:
         """Withdraw a request for memory."""
         self.waiting.pop(connection, None)
 
-    def _try(self, connection: Borrower) -> bool:
+    def _try(self, connection: Connection) -> bool:
         """Memory and a slot for a waiting connection. False: there was none; it still waits."""
         if self._full():
             return False
@@ -193,15 +271,15 @@ class Gate:
                 # A lenient pool refuses all or none.
                 least = connection._size if self._strict else 0
 
-    def _in_order(self) -> Iterator[Borrower]:
-        line = list(self.waiting)
+    def _in_order(self) -> Iterator[Connection]:
+        waiting = list(self.waiting)
         if not self._dry and not self._tight():
-            yield from line
+            yield from waiting
             return
-        for left in range(len(line), 0, -1):
+        for left in range(len(waiting), 0, -1):
             chosen = self._rng.randrange(left)
-            yield line[chosen]
-            line[chosen] = line[left - 1]
+            yield waiting[chosen]
+            waiting[chosen] = waiting[left - 1]
 
     def _full(self) -> bool:
         if self.in_flight < self._max_requests:
@@ -272,3 +350,219 @@ class Gate:
     async def close(self) -> None:
         """End the helper when nothing waits."""
         await self._memory.close()
+
+
+def most_connections() -> int:
+    """As many as the process may have, leaving an eighth of its descriptors for other things."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if files == resource.RLIM_INFINITY else max(1, files - files // 8)
+
+
+def address_of(connection: Connection) -> str | None:
+    """The peer's address; None: on this host, by a local socket."""
+    if not isinstance(connection.peer, tuple):
+        return None
+    address = str(connection.peer[0])
+    return address.removeprefix("::ffff:")  # one machine counts once, in either address family
+
+
+class Limits:
+    """Admits connections.
+
+    A connection that has sent no request yet makes room for a new one, the longest silent one
+    first. So silent peers keep nobody out, however many, and a connection that was served is
+    never closed to admit strangers.
+
+    Parameters
+    ----------
+    most, most_per_peer : int, optional
+        Connections; None: no limit.
+    """
+
+    def __init__(self, most: int | None, most_per_peer: int | None) -> None:
+        self._most = most
+        self._most_per_peer = most_per_peer
+        self._of_peer: Counter[str] = Counter()
+        self._silent: dict[Connection, None] = {}
+        self.count = 0
+
+    def refuses(self, connection: Connection) -> str | None:
+        """Why a connection is refused for its address, or None."""
+        address = address_of(connection)
+        if address is None or self._most_per_peer is None:
+            return None
+        if self._of_peer[address] < self._most_per_peer:
+            return None
+        return f"{address} has {self._most_per_peer} connections already"
+
+    def room(self) -> tuple[bool, Connection | None]:
+        """Whether there is room for one more, and which connection must be closed for it."""
+        if self._most is None or self.count < self._most:
+            return True, None
+        silent = next(iter(self._silent), None)
+        return silent is not None, silent
+
+    def enter(self, connection: Connection) -> None:
+        """Add a connection, which is silent so far."""
+        self.count += 1
+        self._silent[connection] = None
+        if (address := address_of(connection)) is not None:
+            self._of_peer[address] += 1
+        connection._address = address
+        connection._counted = True
+
+    def spoke(self, connection: Connection) -> None:
+        """It has sent a request."""
+        self._silent.pop(connection, None)
+
+    def leave(self, connection: Connection) -> None:
+        """Remove a connection that is gone, or closing."""
+        if not connection._counted:
+            return
+        connection._counted = False
+        self.count -= 1
+        self._silent.pop(connection, None)
+        if (address := connection._address) is not None:
+            self._of_peer[address] -= 1
+            if not self._of_peer[address]:
+                del self._of_peer[address]
+
+
+class StateTimeout:
+    """Finds connections that have been in one state for too long.
+
+    One timer for all: as they all have the same time, the longest waiting is the first to expire.
+    """
+
+    def __init__(self, timeout: float | None, expire: Callable[[Connection], None]) -> None:
+        self._timeout = timeout
+        self._expire = expire
+        self._since: dict[Connection, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, connection: Connection) -> None:
+        """Start its time; it leaves the clock that it was in."""
+        if (before := connection._clock) is not None:
+            before.stop(connection)
+        if self._timeout is None:
+            return
+        self._since[connection] = time.monotonic()  # the dictionary is in the order of expiry
+        connection._clock = self
+        if self._timer is None:
+            self._timer = connection._loop.call_later(self._timeout, self._tick)
+
+    def go_on(self, connection: Connection) -> None:
+        """As `start`, unless it is already in this one."""
+        if connection._clock is not self:
+            self.start(connection)
+
+    def stop(self, connection: Connection) -> None:
+        """Remove it: it is in another state."""
+        self._since.pop(connection, None)
+        connection._clock = None
+
+    def _tick(self) -> None:
+        assert self._timeout is not None
+        self._timer = None
+        now = time.monotonic()
+        late = []
+        for connection, since in self._since.items():
+            if since + self._timeout > now:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(since + self._timeout - now, self._tick)
+                break
+            late.append(connection)
+        for connection in late:
+            self.stop(connection)
+            self._expire(connection)
+
+    def close(self) -> None:
+        """Stop expiring connections."""
+        self._since.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+@dataclass
+class _Mark:
+    size: int
+    left: int
+    ticks: int = 0
+    still: int = 0
+
+
+class Pace:
+    """Ends connections that hold what others want, and make no progress.
+
+    It counts its own ticks, not seconds: a loop that was blocked for long has not read its
+    sockets either.
+
+    Parameters
+    ----------
+    timeout : float, optional
+        Seconds that a request, or an answer, may take: a connection that is not on the way to
+        finish by then is late. None: only one without any progress is.
+    wanted : callable
+        Whether somebody wants what this connection holds.
+    expire : callable
+        Ends one.
+    """
+
+    def __init__(
+        self,
+        timeout: float | None,
+        wanted: Callable[[Connection], bool],
+        expire: Callable[[Connection], None],
+    ) -> None:
+        self._timeout = timeout
+        self._wanted = wanted
+        self._expire = expire
+        self._marks: dict[Connection, _Mark] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, connection: Connection, size: int) -> None:
+        """It has this many bytes to go; called once."""
+        if connection in self._marks:
+            return
+        self._marks[connection] = _Mark(size, size)
+        if self._timer is None:
+            self._arm()
+
+    def _arm(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
+
+    def end(self, connection: Connection) -> None:
+        """It has finished them, or is gone."""
+        self._marks.pop(connection, None)
+
+    def _tick(self) -> None:
+        self._timer = None
+        late = []
+        for connection, mark in self._marks.items():
+            left = connection._left()
+            mark.ticks += 1
+            mark.still = mark.still + 1 if left >= mark.left else 0
+            mark.left = left
+            if self._is_late(mark) and self._wanted(connection):
+                late.append(connection)
+        for connection in late:
+            self.end(connection)
+            self._expire(connection)
+        if self._marks:
+            self._arm()
+
+    def _is_late(self, mark: _Mark) -> bool:
+        if mark.still >= PATIENCE:
+            return True
+        if self._timeout is None:
+            return False
+        due = mark.size * (mark.ticks - 1) * TICK / self._timeout
+        return mark.size - mark.left < due
+
+    def close(self) -> None:
+        """Stop checking."""
+        self._marks.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

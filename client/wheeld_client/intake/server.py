@@ -1,7 +1,7 @@
 """Intake: reads length-prefixed requests from sockets into a pool's memory, and no more than fits.
 
-A `Connection` (connection.py) reads, a `Gate` (gate.py) grants memory, watch.py waits for
-everything but the sockets, and timeouts.py has the timeouts. Here they are put together.
+A `Connection` (connection.py) reads, request.py has a request and the task of its handler, and
+gate.py has whatever makes a connection wait or end: memory, limits, timeouts.
 """
 
 from __future__ import annotations
@@ -9,27 +9,30 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import select
 import socket
 import ssl
-from typing import TYPE_CHECKING, Final
+import sys
+from typing import Final
 
-from wheeld_client.intake.channel import SCRATCH
-from wheeld_client.intake.connection import Connection
-from wheeld_client.intake.counters import IntakeCounters
-from wheeld_client.intake.gate import Gate, PoolProtocol
-from wheeld_client.intake.limits import Limits, most_connections
-from wheeld_client.intake.options import FIRST_BYTES, IntakeOptions, largest_of
-from wheeld_client.intake.request import Request
-from wheeld_client.intake.state import stands_at
-from wheeld_client.intake.timeouts import Pace, StateTimeout, StateTimeouts
-from wheeld_client.intake.watch import PeerWatch
-from wheeld_client.intake.work import Handler, Work, start
-
-if TYPE_CHECKING:
-    from collections.abc import Buffer
+from wheeld_client.intake.connection import SCRATCH, Connection
+from wheeld_client.intake.gate import (
+    Gate,
+    Limits,
+    Pace,
+    PoolProtocol,
+    StateTimeout,
+    most_connections,
+)
+from wheeld_client.intake.request import Handler
 
 log = logging.getLogger("wheeld")
 
+LARGEST: Final = 100 << 20
+"""Bytes of the largest request in an unbounded pool."""
+FIRST_BYTES: Final = 1024
+"""Bytes of a request that must have arrived, or all of it, before it gets memory. A receive buffer
+of any size holds them."""
 BACKLOG: Final = 1024
 LAST_TURNS: Final = 5
 """Turns of the loop in which connections that were accepted before the end learn of it."""
@@ -37,6 +40,55 @@ GRACE: Final = 5.0
 """Seconds that handlers get to end when an `async with` block ends."""
 LAST_CALL: Final = 5.0
 """Seconds to wait for a cancelled handler at the end."""
+LOG_EVERY: Final = 1.0
+"""Seconds between two lines about the same kind of misbehaviour."""
+
+
+class PeerWatch:
+    """Notices that the peer of a paused connection ends, which its loop does not check.
+
+    An epoll descriptor inside the loop's own. It reports the end of the data, so it is silent
+    however much a muted peer has sent; and, to a connection that waits for a request's first
+    bytes, once each time that some arrive.
+    """
+
+    def __init__(self) -> None:
+        self._epoll: select.epoll | None = None
+        self._watched: dict[int, tuple[Connection, int]] = {}
+
+    def add(
+        self, fd: int, connection: Connection, *, finished: bool, bytes_too: bool = False
+    ) -> None:
+        """Report the peer's end to `connection`. `finished`: known to have finished sending."""
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._look)
+        events = 0 if finished else select.EPOLLRDHUP  # ERR and HUP are always reported
+        if bytes_too:
+            events |= select.EPOLLIN | select.EPOLLET
+        if fd not in self._watched:
+            self._epoll.register(fd, events)
+        elif self._watched[fd][1] != events:  # the same again would report the same again
+            self._epoll.modify(fd, events)
+        self._watched[fd] = connection, events
+
+    def remove(self, fd: int) -> None:
+        """The loop reads it again, or it is about to be closed."""
+        if self._watched.pop(fd, None) is not None and self._epoll is not None:
+            self._epoll.unregister(fd)
+
+    def _look(self) -> None:
+        assert self._epoll is not None
+        for fd, events in self._epoll.poll(0):
+            if fd in self._watched:
+                self._watched[fd][0]._peer_event(events)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._epoll is not None:
+            asyncio.get_running_loop().remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None
 
 
 class Intake:
@@ -112,10 +164,31 @@ class Intake:
         prefix_bytes: int = 4,
         rng: random.Random | None = None,
     ) -> None:
-        self.largest = largest_of(pool, largest)
-        limits = (max_requests, max_waiting, max_unsent, max_connections, max_connections_per_peer)
-        timeouts = (idle_timeout, read_timeout, write_timeout, handshake_timeout)
-        IntakeOptions(*limits, *timeouts, prefix_bytes)
+        for name, value, least in (
+            ("max_requests", max_requests, 1),
+            ("max_waiting", max_waiting, 0),
+            ("max_unsent", max_unsent, 1),
+            ("max_connections", max_connections, 1),
+            ("max_connections_per_peer", max_connections_per_peer, 1),
+        ):
+            if value is not None and value < least:
+                raise ValueError(f"{name}={value}: expected {least} or more")
+        for name, seconds in (
+            ("idle_timeout", idle_timeout),
+            ("read_timeout", read_timeout),
+            ("write_timeout", write_timeout),
+            ("handshake_timeout", handshake_timeout),
+        ):
+            if seconds is not None and not seconds > 0:
+                raise ValueError(f"{name}={seconds}: expected more than 0 s, or None")
+        if not 1 <= prefix_bytes <= 8:
+            raise ValueError(f"prefix_bytes={prefix_bytes}: expected 1 to 8")
+        if largest is None:
+            largest = LARGEST if pool.largest == sys.maxsize else pool.largest
+        elif not 1 <= largest <= pool.largest:
+            expected = f"1 to {pool.largest}, the largest that the pool lends"
+            raise ValueError(f"largest={largest}: expected {expected}")
+        self.largest = largest
         self._handler = handler
         self._half_close = half_close
         self._prefix_bytes = prefix_bytes
@@ -132,12 +205,11 @@ class Intake:
             most_connections() if max_connections is None else max_connections,
             max_connections_per_peer,
         )
-        self._clocks = StateTimeouts(
-            handshake=StateTimeout(handshake_timeout, self._slow),
-            idle=StateTimeout(idle_timeout, self._expire),
-            read=StateTimeout(read_timeout, self._slow),
-            write=StateTimeout(write_timeout, self._slow),
-        )
+        self._handshake = StateTimeout(handshake_timeout, self._slow)
+        self._idle = StateTimeout(idle_timeout, self._expire)
+        self._read = StateTimeout(read_timeout, self._slow)
+        self._write = StateTimeout(write_timeout, self._slow)
+        self._timeouts = (self._handshake, self._idle, self._read, self._write)
         self._pace = Pace(read_timeout, self._is_wanted, self._slow)
         self._peers = PeerWatch()
         self._servers: list[asyncio.Server] = []
@@ -146,7 +218,12 @@ class Intake:
         self._at_work: set[Connection] = set()
         self._closing = False
         self._all_gone: asyncio.Event | None = None
-        self._tally = IntakeCounters()
+        names = (
+            *("accepted", "requests", "answers", "bad_lengths", "idle_closed", "slow_closed"),
+            *("turned_away", "tls_errors", "peers_lost", "handler_errors"),
+        )
+        self._counts = dict.fromkeys(names, 0)
+        self._logged: dict[str, float] = {}
 
     # -- connections ----------------------------------------------------------------------------
 
@@ -216,34 +293,32 @@ class Intake:
 
     def _join(self, connection: Connection) -> bool:
         """A peer has connected. Whether it may stay."""
-        self._tally.accepted += 1
+        self._counts["accepted"] += 1
         if self._closing:
             return False
         reason = self._limits.refuses(connection)
         if reason is None:
             room, silent = self._limits.room()
             if silent is not None:
-                self._tally.turned_away += 1
+                self._counts["turned_away"] += 1
                 self._limits.leave(silent)
-                self._tally.warn(
-                    "intake: closed %s, which sent nothing, for %s", silent, connection
-                )
+                self._warn("intake: closed %s, which sent nothing, for %s", silent, connection)
                 silent.close()
             elif not room:
                 reason = f"already at {self._limits.count} connections"
         if reason is not None:
-            self._tally.turned_away += 1
-            self._tally.warn("intake: %s was turned away: %s", connection, reason)
+            self._counts["turned_away"] += 1
+            self._warn("intake: %s was turned away: %s", connection, reason)
             return False
         self._limits.enter(connection)
         self._connections.add(connection)
         return True
 
     def _leave(self, connection: Connection, error: Exception | None) -> None:
-        self._tally.peers_lost += error is not None
+        self._counts["peers_lost"] += error is not None
         self._connections.discard(connection)
         self._limits.leave(connection)
-        self._clocks.stop(connection)
+        self._stop_timeout(connection)
         self._peers.remove(connection._fd)
         self._gate.withdraw(connection)
         self._look_if_all_gone()
@@ -251,46 +326,28 @@ class Intake:
     # -- ending connections ---------------------------------------------------------------------
 
     def _expire(self, connection: Connection) -> None:
-        self._tally.idle_closed += 1
+        self._counts["idle_closed"] += 1
         connection.close()
 
     def _slow(self, connection: Connection) -> None:
-        self._tally.slow_closed += 1
-        self._tally.warn("intake: %s is too slow: %s", connection, stands_at(connection))
+        self._counts["slow_closed"] += 1
+        self._warn("intake: %s is too slow: %s", connection, connection._progress())
         connection.close()
 
     def _is_wanted(self, connection: Connection) -> bool:
         return self._gate.is_clogged if connection._owes else self._gate.is_pressed
 
-    def _bad_length(self, connection: Connection) -> None:
-        self._tally.bad_lengths += 1
-        log.warning(
-            "intake: %s announced a request of %d bytes, expected 1 to %d; closed",
-            connection.peer,
-            connection._size,
-            self.largest,
-        )
-        connection._retire()
+    def _warn(self, text: str, *arguments: object) -> None:
+        """Log a line about a peer, unless one of the same kind was just logged."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._logged.get(text, 0.0):
+            self._logged[text] = now + LOG_EVERY
+            log.warning(text, *arguments)
 
-    def _tls_failed(self, connection: Connection, error: ssl.SSLError) -> None:
-        self._tally.tls_errors += 1
-        self._tally.warn("intake: %s: TLS failed: %s; closed", connection, error)
-        connection._retire()
-
-    # -- handling -------------------------------------------------------------------------------
-
-    def _start(
-        self, connection: Connection, buffer: Buffer, view: memoryview
-    ) -> tuple[Request, Work]:
-        """A request reaches its handler."""
-        self._tally.requests += 1
-        self._at_work.add(connection)
-        self._clocks.stop(connection)
-        if not connection._spoke:
-            connection._spoke = True
-            self._limits.spoke(connection)
-        request = Request(connection, buffer, view)
-        return request, start(request, self._handler)
+    @staticmethod
+    def _stop_timeout(connection: Connection) -> None:
+        if connection._clock is not None:
+            connection._clock.stop(connection)
 
     def _end(self, connection: Connection, *, waited: bool) -> None:
         """A request has left its handler, or never came to one."""
@@ -298,10 +355,6 @@ class Intake:
         self._gate.return_slot(waited=waited)
         if self._closing:
             self._look_if_all_gone()
-
-    def _handler_failed(self, connection: Connection, error: BaseException) -> None:
-        self._tally.handler_errors += 1
-        log.error("intake: a handler failed; %s is closed", connection.peer, exc_info=error)
 
     # -- the rest -------------------------------------------------------------------------------
 
@@ -328,10 +381,10 @@ class Intake:
             "waiting": self._gate.released,
             "bytes": self._gate.bytes,
             "unsent": self._gate.unsent,
-            **self._tally.counts(),
+            **self._counts,
             "refusals": self._gate.refusals,
             "pool_errors": self._gate.errors,
-            "errors": self._tally.handler_errors + self._gate.errors,
+            "errors": self._counts["handler_errors"] + self._gate.errors,
         }
 
     async def close(self, grace: float | None = GRACE) -> None:
@@ -357,11 +410,12 @@ class Intake:
         if not await self._wait_all_gone(LAST_CALL):
             for connection in list(self._at_work):
                 log.error("intake: a handler ignored its cancellation: %s", connection._request)
-                self._tally.handler_errors += 1
+                self._counts["handler_errors"] += 1
                 connection._leave_behind()
         for _ in range(LAST_TURNS):
             await asyncio.sleep(0)
-        self._clocks.close()
+        for timeout in self._timeouts:
+            timeout.close()
         self._pace.close()
         self._peers.close()
         await self._gate.close()
