@@ -116,7 +116,7 @@ int wheeld_reschedule(wheeld *w, uint64_t id, int64_t delay_ns)
 
 /* -- poll -------------------------------------------------------------------------------------- */
 
-/* What is here now. */
+/* The events that are here now. */
 static size_t take(wheeld *w, wheeld_event *events, size_t most)
 {
     uint32_t bytes = wh_event_bytes(&w->core);

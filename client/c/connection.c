@@ -90,7 +90,7 @@ static void keep_descriptors(connection *c, struct msghdr *m)
     }
 }
 
-/* What is there now. */
+/* Read what has arrived. */
 static enum heard receive(connection *c)
 {
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))];

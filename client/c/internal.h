@@ -1,4 +1,4 @@
-/* What the files of the C client have in common. */
+/* Shared by the files of the C client. */
 #ifndef WHEELD_INTERNAL_H
 #define WHEELD_INTERNAL_H
 

@@ -4,7 +4,7 @@
  * several clients. After fork() the child gets WHEELD_FORKED and connects a client of its own.
  *
  * All times are in ns. Functions return WHEELD_OK or another enum wheeld_result; wheeld_message()
- * says more of the last one that failed in this thread. What failed has changed nothing.
+ * says more of the last one that failed in this thread. A call that fails has changed nothing.
  */
 #ifndef WHEELD_H
 #define WHEELD_H
@@ -35,7 +35,7 @@ enum wheeld_result {
 
 typedef struct wheeld wheeld;
 
-/* What connect asks for; start with {0}, and the rest are the defaults. */
+/* Options of connect; start with {0}, which means the defaults. */
 typedef struct wheeld_options {
     const char *worker;      /* name, up to 63 bytes of UTF-8; NULL: the daemon makes one up */
     const char *group;       /* also receive what is for this group; NULL: none */
@@ -101,7 +101,7 @@ WHEELD_API uint32_t wheeld_payload_room(const wheeld *client);
 /* The name of this worker. */
 WHEELD_API const char *wheeld_worker(const wheeld *client);
 
-/* What a result means, in a few words. */
+/* The meaning of a result, in a few words. */
 WHEELD_API const char *wheeld_result_text(int result);
 
 /* Why the last call that failed in this thread did; "" if none has. */

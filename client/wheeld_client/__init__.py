@@ -95,7 +95,7 @@ _HOMES = {
     "PendingTimers": "timers.observer",
     "pending_timers": "timers.observer",
 }
-"""What is loaded when it is used: a program without an event loop need not load asyncio."""
+"""Loaded at first use: a program without an event loop need not load asyncio."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,5 @@
-"""What can be seen of a daemon without asking it: is its memory waiting for a supervisor?"""
+"""The presence of a daemon, as anyone can see it without asking: is its memory waiting for a
+supervisor?"""
 
 from __future__ import annotations
 

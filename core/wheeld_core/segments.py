@@ -1,10 +1,10 @@
 """POSIX shared memory segments: made whole or not at all, attached only when they are ours.
 
 A segment's memory is reserved with `posix_fallocate` when it is made, except for slots that are not
-needed yet (`wheeld/shared/backing.h`), so that a small /dev/shm is an error and never a SIGBUS. Who
-attaches it for writing populates it, so that no hot call pays for a page fault; the supervisor,
-which makes it, touches little of it. `multiprocessing.shared_memory` is not used: its resource
-tracker unlinks segments that other processes still need.
+needed yet (`wheeld/shared/backing.h`), so that a small /dev/shm is an error and never a SIGBUS. A
+process that attaches it for writing populates it, so that no hot call pays for a page fault; the
+supervisor, which makes it, touches little of it. `multiprocessing.shared_memory` is not used: its
+resource tracker unlinks segments that other processes still need.
 """
 
 from __future__ import annotations

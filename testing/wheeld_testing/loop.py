@@ -33,7 +33,7 @@ TURNS: Final = 10
 
 
 class VirtualTime(Protocol):
-    """What moves the time: a `Wheel`."""
+    """Moves the time: a `Wheel`."""
 
     def now_ns(self) -> int:
         """Its time."""
@@ -68,7 +68,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def _clock_resolution(self) -> float:
-        """What asyncio takes for now.
+        """The time that asyncio takes for now.
 
         A nanosecond, until floats are coarser, from 97 days on: then a delay from one float to the
         next may end a few of their steps beside the wheel's time.
@@ -140,7 +140,8 @@ class _Selector(selectors.BaseSelector):
         self._turns, self._since = 0, 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready; if nothing is, wake a waiter for that, or wait in real time."""
+        """The events that are ready; if there are none, wake a waiter for that, or wait in real
+        time."""
         ready = self._real.select(0)
         if ready or (timeout is not None and (timeout <= 0 or self._loop.has_due())):
             self._check_progress()

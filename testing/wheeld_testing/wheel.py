@@ -139,7 +139,7 @@ class Wheel(wheeld.EmbeddedDaemon):
         return self._stack.enter_context(connect(self, **options))
 
     def status(self) -> dict[str, Any]:
-        """What `wheeld status --json` shows."""
+        """The status as `wheeld status --json` prints it."""
         with contextlib.closing(control.Connection(Path(self))) as connection:
             found: dict[str, Any] = connection.request("status")["status"]
             return found

@@ -25,7 +25,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 class Waiter(Protocol):
-    """Who waits for a timer: an `asyncio.Future`, or what has these of its methods."""
+    """Waits for a timer: an `asyncio.Future`, or an object with these of its methods."""
 
     def done(self) -> bool:
         """Whether it waits no more."""
@@ -38,10 +38,8 @@ class Waiter(Protocol):
 
 
 class Waiters:
-    """The part of `AsyncTimers` that knows who waits for which timer.
-
-    One that nobody waits for any more leaves the wheel, and if its expiration is on the way
-    already, that is swallowed.
+    """The part of `AsyncTimers` that knows who waits for which timer. A timer that nobody waits for
+    any more leaves the wheel; if its expiration is already on the way, it is ignored.
     """
 
     _timers: Timers | None

@@ -84,7 +84,7 @@ class ConnectOptions:
     def say_hello(self, directory: Path) -> tuple[control.Connection, Welcome]:
         """Connect to the daemon in `directory`; returns the connection and its answer.
 
-        One that hangs up without an answer is being restarted: its successor is asked.
+        A daemon that hangs up without an answer is being restarted: the client asks its successor.
         """
         give_up = time.monotonic() + self.timeout
         while True:

@@ -1,8 +1,8 @@
 """Reconnector: restores the control connection after the supervisor was restarted.
 
-The wheel does not need the supervisor: timers are scheduled, fire and arrive while it is away. What
-is missing meanwhile is somebody who sees this worker die or leave. So nothing here ever waits: each
-step does what can be done at once and says when to come again.
+The wheel does not need the supervisor: timers are scheduled, fire and arrive while it is away. But
+nobody sees this worker die or leave meanwhile. So nothing here ever waits: each step does what can
+be done at once and says when to come again.
 """
 
 from __future__ import annotations

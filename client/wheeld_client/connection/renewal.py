@@ -1,4 +1,4 @@
-"""What becomes of a worker whose daemon was stopped: the same client is one of the next daemon's.
+"""Renewal: after a stop of the daemon, the same client becomes a worker of the next daemon.
 
 A stop ends the wheel, and with it the worker. With `on_reconnect` its client waits for the next
 daemon at the same place, for as long as for a supervisor that is restarted, and says what was lost.
@@ -25,7 +25,7 @@ REASON: Final = "the wheeld daemon was stopped; this client waits for the next o
 
 
 class Renewable(Protocol):
-    """What a renewal needs of its worker."""
+    """The parts of a worker that a renewal uses."""
 
     directory: Path
     _renewing: bool

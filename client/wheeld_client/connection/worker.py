@@ -1,6 +1,6 @@
 """ConnectedWorker: this process as one of the daemon's workers, from hello to good-bye.
 
-What can happen in between is here, too: the supervisor is restarted, this process forks.
+It also handles a restart of the supervisor, and a fork of this process.
 """
 
 from __future__ import annotations

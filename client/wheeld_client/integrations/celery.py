@@ -51,7 +51,7 @@ WORDS: Final = (
     b'{"delivery_mode":2,"expiration":0.0,"priority":null,"correlation_id":"","reply_to":""}]'
     b'[[""], {}, {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]'
 )
-"""What most messages have in common: it need not be carried."""
+"""Common to most messages: it need not be carried."""
 MOST_SAID: Final = 1000
 """Reasons that are remembered as logged."""
 
@@ -64,11 +64,11 @@ def install(app: Celery, daemon: str = "default", group: str = "celery", **optio
     a state directory delayed tasks outlive the host.
 
     The signals `before_task_publish` and `after_task_publish`, and the event `task-sent`, belong to
-    the call, as without a daemon. What the wheel does not take as it is, Celery delays as usual;
-    each reason is logged once for each task: there is no daemon or no room, the message is larger
-    than its payloads, `task_protocol` is 1, the broker delays by itself (quorum queues), the caller
-    has a producer of its own, a queue that is not one of the application's, or headers that JSON
-    does not hold.
+    the call, as without a daemon. Celery itself delays each message that the wheel cannot carry
+    unchanged; each reason is logged once for each task: there is no daemon or no room, the message
+    is larger than its payloads, `task_protocol` is 1, the broker delays by itself (quorum queues),
+    the caller has a producer of its own, a queue that is not one of the application's, or headers
+    that JSON does not hold.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def _packed(
 
 
 def _unpacked(payload: bytes) -> tuple[list[Any], bytes]:
-    """What was packed: its head and its body. An exception of any kind if it is none."""
+    """Unpack a payload: its head and its body. An exception of any kind if it is none."""
     if not payload.startswith(FORMAT):
         raise ValueError("unknown form")
     unpacker = zlib.decompressobj(wbits=-zlib.MAX_WBITS, zdict=WORDS)

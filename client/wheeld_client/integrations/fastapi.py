@@ -72,8 +72,8 @@ def deadline(seconds: float | None) -> Callable[..., AsyncIterator[Timeout]]:
 
     It limits the function and its dependencies until they have made the response. Sending it, what
     a streamed one computes meanwhile, and background tasks have no limit; a `DeadlineMiddleware`
-    limits streams, too. What depends on it gets the `Timeout`: it may move the deadline, or ask for
-    `when()`. Functions that are not `async def` run in threads, and go on there.
+    limits streams, too. A handler that depends on it gets the `Timeout`: it may move the deadline,
+    or ask for `when()`. Functions that are not `async def` run in threads, and go on there.
     """
 
     seconds = limit_of(seconds)

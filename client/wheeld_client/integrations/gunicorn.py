@@ -50,7 +50,7 @@ def leave_worker(server: Any, worker: Any) -> None:
 
 
 def process_timers() -> ProcessTimers:
-    """What `connect_worker` was called for, as `TimeoutMiddleware` takes it.
+    """The worker that `connect_worker` connected, as `TimeoutMiddleware` takes it.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Limit: a time limit for a block of synchronous code, which is interrupted when it is over.
 
-What runs in the main thread is interrupted by a signal, and with it what it waits for: a socket, a
-lock, a sleep. It is the highest real-time signal that the program does not handle. Another thread
-gets an exception before its next bytecode: one that waits in the kernel gets it when it has waited.
+A signal interrupts a block in the main thread, even while it waits for a socket, a lock or a sleep.
+It is the highest real-time signal that the program does not handle. Another thread gets an
+exception before its next bytecode, so a thread that waits in the kernel gets it after the wait.
 Under gevent the greenlet gets it where it waits.
 """
 
@@ -110,7 +110,7 @@ class Limit:
 
 
 _limits: list[Limit] = []
-"""Those of the main thread, the outer ones first."""
+"""The limits of the main thread, outermost first."""
 
 
 def _take_signal() -> int:
@@ -163,7 +163,7 @@ def in_time(
 
 
 def cut_off(seconds: float) -> RuntimeError:
-    """What a server gets of a response that it has begun to send."""
+    """The rest of a response that the server has begun to send."""
     return RuntimeError(f"the response is cut off: it took longer than {seconds:g} s")
 
 

@@ -30,7 +30,7 @@ def limit_of(seconds: float | None, option: str = "seconds") -> float | None:
 def limits_of(
     seconds: float | Callable[[Request], float | None] | None,
 ) -> Callable[[Request], float | None]:
-    """What says for each request its limit.
+    """A function that returns the limit of a request.
 
     A function may subtract what others have used up already: below 0 is 0, over at once.
 

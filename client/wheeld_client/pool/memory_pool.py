@@ -24,7 +24,7 @@ class MemoryPool(_native.Pool):
     """One of the daemon's memory pools, as this worker uses it.
 
     The daemon makes pools at its start (`wheeld start --pool requests=64M`); all its workers borrow
-    from them. What a worker has taken is returned when it dies, closes or is evicted.
+    from them. The bytes that a worker has taken are returned when it dies, closes or is evicted.
 
     A lenient pool lends as long as a byte is available, so that one request may overdraw it:
     at most `size - 1 + largest` bytes are taken, and `available` may be negative. A strict pool

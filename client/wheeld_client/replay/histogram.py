@@ -64,7 +64,7 @@ class LatenessHistogram:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> LatenessHistogram:
-        """What `as_json` made."""
+        """Read the result of `as_json`."""
         made = cls()
         made.counts[content["bins"]] = content["counts"]
         made.most = content["most"]

@@ -254,7 +254,7 @@ class CallingWorker(ReservingWorker):
         While the daemon is away they expire by this process's clock, before `DaemonNotRunning`.
 
         A callback that raises is reported (`exception_handler`, else the log) and harms no other.
-        What a callback schedules with delay 0 runs at the next dispatch.
+        A callback that another one schedules with delay 0 runs at the next dispatch.
         """
         ticks: dict[int, int] = {}
         try:

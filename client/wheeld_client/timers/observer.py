@@ -20,7 +20,7 @@ _READ_AT_ONCE: Final = 1 << 20
 
 
 class PendingTimers(NamedTuple):
-    """What `pending_timers` found."""
+    """The timers that `pending_timers` found."""
 
     timers: npt.NDArray[np.void]
     """One row each, in the order of the slots: timer_id u8, cookie u8, deadline i8 (ns on the
@@ -30,7 +30,7 @@ class PendingTimers(NamedTuple):
     workers: dict[int, str]
     """Names of the owners."""
     targets: dict[int, str]
-    """What `to=` would say; without 0, the owner."""
+    """As `to=` would name the receiver; without one, the owner."""
     now: dict[int, int]
     """The time of each clock when it was read, ns."""
 

@@ -185,7 +185,7 @@ class Timers(CallingWorker):
         ----------
         when : float
             Seconds on `clock`: as `time.monotonic()`, `time.time()` or
-            `time.clock_gettime(CLOCK_BOOTTIME)` gives them. What has passed fires at once.
+            `time.clock_gettime(CLOCK_BOOTTIME)` gives them. A time that has passed fires at once.
         clock : {'monotonic', 'realtime', 'boottime'}
             A realtime timer follows the wall clock when it is set.
         cookie

@@ -15,7 +15,8 @@ _PROCESS = Path("/proc/self")
 
 
 def of_this_process() -> list[object] | None:
-    """What `difference` compares: the number of the namespace and its offsets; None: unknown."""
+    """The values that `difference` compares: the number of the namespace and its offsets; None:
+    unknown."""
     try:
         own = os.stat(_PROCESS / "ns/time").st_ino
         inherited = os.stat(_PROCESS / "ns/time_for_children").st_ino

@@ -37,7 +37,7 @@
 #include "pool/pool_wait_part.c"
 #include "pool/pool_type.c"
 
-/* What a hot call costs before it does anything: the floor that benchmarks compare with. */
+/* The fixed cost of a hot call: the floor that benchmarks compare with. */
 static PyObject *native_read_clock(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     (void)module, (void)args, (void)n;
@@ -51,7 +51,7 @@ static PyMethodDef functions[] = {
     {"packing", native_packing, METH_NOARGS, NULL},
     /* geometry(**config) -> sizes and offsets of all segments, bytes */
     {"geometry", (PyCFunction)(void (*)(void))native_geometry, METH_VARARGS | METH_KEYWORDS, NULL},
-    /* What slabs need in the segments: see layout_part.c. */
+    /* The memory of slabs in the segments: see layout_part.c. */
     {"spans", (PyCFunction)(void (*)(void))native_spans, METH_VARARGS | METH_KEYWORDS, NULL},
     /* Let workers claim slabs that have memory. */
     {"open_slabs", native_open_slabs, METH_VARARGS, NULL},

@@ -1,4 +1,5 @@
-/* What the parts of the extension share. It is one translation unit: module.c includes them all. */
+/* Declarations that the parts of the extension share. It is one translation unit: module.c includes
+ * them all. */
 #ifndef WHEELD_NATIVE_H
 #define WHEELD_NATIVE_H
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Size(NamedTuple):
-    """Of a purgatory."""
+    """The figures of a purgatory."""
 
     delayed: int
     """Operations that wait."""

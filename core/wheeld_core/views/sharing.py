@@ -1,4 +1,4 @@
-"""What workers share without the clock: watched keys, words, pools."""
+"""Shared by workers without the clock: watched keys, words, pools."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
  * The worker shows that it has read by moving its head; it rings only if `backlog` is set in its
  * line. Otherwise the next pass, whenever it comes, is soon enough.
  *
- * Each call does a bounded piece of each of the three, so that none of them delays another. What
- * waits goes before what is new: as long as a backlog is not empty, `behind` sends new events to
- * its end.
+ * Each call does a bounded piece of each of the three, so that none of them delays another. Events
+ * that wait go before new ones: as long as a backlog is not empty, `behind` sends new events to its
+ * end.
  */
 #ifndef WHEELD_SETTLE_H
 #define WHEELD_SETTLE_H

@@ -17,7 +17,7 @@
 
 #include "wheeld/clock/offer.h"
 
-/* What a worker gets of a timer: with the fields of its slot that its receiver gets. */
+/* The record that a worker gets of a timer: with the fields of its slot that its receiver gets. */
 static inline wh_completion wh_record_of(const wh_clock *c, uint32_t slot, enum wh_event event,
                                          int64_t due, int64_t fired, uint32_t missed)
 {
@@ -31,7 +31,7 @@ static inline wh_completion wh_record_of(const wh_clock *c, uint32_t slot, enum 
                            .flags = wh_load_relaxed(&s->flags)};
 }
 
-/* How late a record is, for the wheel and for whom it goes to. One that is offered to another
+/* How late a record is, for the wheel and for whom it goes to. An event that is offered to another
  * member counts once more, and so does one that a dead clock had not published. */
 static inline void wh_count_lateness(const wh_clock *c, wh_peer *peer, const wh_completion *record)
 {
@@ -228,7 +228,7 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
     uint32_t kind = wh_flags_clock(wh_load_relaxed(&c->slots[slot].flags));
     int64_t now = c->now[kind < WH_CLOCK_KINDS ? kind : 0];
     uint64_t place = wh_completion_word(stage, wh_peer_index(c, peer), peer->comp_tail);
-    /* One that fires now already has its place. */
+    /* A timer that fires now already has its place. */
     bool waited = wh_stage_offers(wh_stage_of(link)) && link->completion != place;
     enum wh_event event = WH_EV_EXPIRED;
     link->completion = place;
@@ -282,8 +282,8 @@ static inline bool wh_offer_missed(wh_clock *c, uint32_t slot, const wh_peer *wo
            !wh_unread(c, link);
 }
 
-/* What was on its way and is in no list goes on: to `to`, or where it would go now. It may be an
- * offer that was taken in the meantime, by one who lives or not. */
+/* An event that was on its way and is in no list goes on: to `to`, or where it would go now. It may
+ * be an offer that was taken in the meantime, by one who lives or not. */
 static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
 {
     uint32_t group = wh_group_of(c, slot);

@@ -1,8 +1,8 @@
-/* Drain: what workers submitted.
+/* Drain: read the submissions of workers.
  *
- * A submission is a hint: "check this slot". What happens follows from the slot's state and its
- * link record alone, so neither the order of two workers' submissions matters, nor whether one is
- * handled twice.
+ * A submission is a hint: "check this slot". The slot's state and its link record alone say what to
+ * do, so the order of two workers' submissions does not matter, and a submission may be handled
+ * twice.
  *
  *     S2                link it (states.h)
  *     S3                link it again if the deadline is now earlier

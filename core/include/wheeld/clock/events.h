@@ -7,8 +7,8 @@
  *                   how often since it last checked. Changes that it never saw come before the end.
  *     cancelled     the clock returns a cancelled timer
  *     expired       an expiration is put into a ring: the end of a one-shot, a tick of a periodic
- *                   timer. What waits behind a full ring has not expired yet: so time - deadline is
- *                   what the receiver sees.
+ *                   timer. An event that waits behind a full ring has not expired yet, so time -
+ * deadline is the lateness that the receiver sees.
  *     dropped       an armed or waiting timer ends with its owner; or a client armed a slot that
  *                   was not yet returned to it (then only id and owner are known)
  *
@@ -19,7 +19,8 @@
  *     the beginning is announced in traced.gen, traced.gen = 0 after the end. The tick of a
  *     periodic timer that is repeated after a death was recorded (WH_TRACED_TICK), unless the
  *     clock died at it.
- *  3. What a client overwrites makes records wrong, but at most one or two per submission.
+ *  3. A client that overwrites shared words makes records wrong, but at most one or two per
+ * submission.
  */
 #ifndef WHEELD_EVENTS_H
 #define WHEELD_EVENTS_H

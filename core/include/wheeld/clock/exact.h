@@ -7,9 +7,10 @@
  * the end of the tick: nothing could be gained, so they are not looked at.
  *
  * Invariants
- *  1. What is armed before a tick begins costs one wake-up, however many timers there are.
+ *  1. The timers of a tick that are armed before it begins cost one wake-up, however many there
+ * are.
  *  2. No timer fires later for it, and none early: wh_expire() looks at each deadline.
- *  3. What is looked at is bounded: WH_FEW timers of each lane.
+ *  3. The search is bounded: it looks at WH_FEW timers of each lane.
  */
 #ifndef WHEELD_EXACT_H
 #define WHEELD_EXACT_H
@@ -56,7 +57,7 @@ static inline int64_t wh_timers_next_ns(wh_clock *c)
 }
 
 /* The wheel stands at `tick`, and has nothing due there: fire what the next tick has, lane by lane,
- * where all of it is due. What is linked again meanwhile goes to the end of its bucket. */
+ * where all of it is due. A timer that is linked again meanwhile goes to the end of its bucket. */
 static inline void wh_fire_exactly(wh_clock *c, uint64_t tick)
 {
     for (uint32_t lane = 0; lane < c->wheel.lanes_used; lane++) {

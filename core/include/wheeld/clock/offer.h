@@ -2,8 +2,8 @@
  *
  * Idea. The record in a member's ring is an offer: the state word decides who takes it (slot.h,
  * invariant 4). So the clock may offer it again, to another member, whenever it likes: a member
- * that comes late passes the record over. What is offered, or waits behind a full ring, stands in
- * its group's queue until the clock finds that it was taken (share.h).
+ * that comes late passes the record over. An event that is offered, or waits behind a full ring,
+ * stands in its group's queue until the clock finds that it was taken (share.h).
  *
  *     state    link                       means
  *     FIRED    offered (M, position)      in M's ring; also in others', if it was offered before
@@ -12,9 +12,9 @@
  *     DONE     either                     its slot is to be returned
  *
  * Invariants
- *  1. Whatever is FIRED or waits for a tick, for a group, and offered or waiting, is in that
- *     group's queue. The queue may name more: what was taken meanwhile.
- *  2. What is offered is in the list of loans of the worker that link.completion names: the one to
+ *  1. Every event for a group that is FIRED or waits for a tick, and is offered or waiting, is in
+ * that group's queue. The queue may also name events that were taken meanwhile.
+ *  2. An offered event is in the list of loans of the worker that link.completion names: the one to
  *     whom it was offered last, or the one that has it in hand.
  *  3. The queue is private: recovery makes it anew.
  */
@@ -45,7 +45,8 @@ static inline wh_peer *wh_taker_peer(const wh_clock *c, uint64_t state)
     return there ? peer : NULL;
 }
 
-/* Who gets what no living member can take: a member kept for its successor, or NULL. */
+/* The receiver of an event that no living member can take: a member kept for its successor, or
+ * NULL. */
 static inline wh_peer *wh_group_kept(wh_clock *c, uint32_t group)
 {
     for (uint32_t row = 0; row < c->peers_used; row++) {

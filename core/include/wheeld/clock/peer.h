@@ -24,8 +24,8 @@ enum wh_life {
     WH_PEER_PRESENT
 };
 
-/* What of its rings is not published yet: nothing; records that wake no worker; records that wake a
- * waiting one. */
+/* The parts of its rings that are not published yet: nothing; records that wake no worker; records
+ * that wake a waiting one. */
 enum wh_news { WH_NEWS_NONE = 0, WH_NEWS_QUIET, WH_NEWS_WAKES };
 
 typedef struct wh_peer {

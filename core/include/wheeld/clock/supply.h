@@ -32,7 +32,7 @@
 #define WH_SUPPLY_LOOKS 64   /* slabs examined per worker and pass */
 #define WH_SUPPLY_SLOTS 4096 /* slots handed over per worker and pass */
 
-/* What becomes of a slab's slots when it is split: one bit each. */
+/* The fate of a slab's slots when it is split: one bit each. */
 typedef struct wh_sorted {
     uint64_t idle;   /* free: to stock */
     uint64_t unread; /* fired, but not yet read by the owner */

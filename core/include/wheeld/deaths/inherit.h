@@ -3,8 +3,9 @@
  * Idea. Each slot tells its condition: armed; ended and on its way; or ended and received, that is,
  * held by the dead worker. Armed timers stay where they are linked, unless their slot says an
  * earlier time: then the worker died before it submitted the move. Otherwise only the owner word of
- * their slab changes. What was on its way to the dead worker goes to the heir. What it held is
- * returned to the heir through the return ring, as if cancelled: so an heir needs no other message.
+ * their slab changes. Events that were on their way to the dead worker go to the heir. Slots that
+ * it held are returned to the heir through the return ring, as if cancelled, so an heir needs no
+ * other message.
  *
  * A private timer has a callback, a future or an operation of the dead process: an heir cannot use
  * it, so it ends here. Its slot is handed over like one that the dead worker held.
@@ -106,8 +107,8 @@ static inline void wh_mark_in_hands(wh_clock *c, uint32_t slot, const wh_peer *f
         link->completion = wh_completion_word(WH_STAGE_HANDED, 0, 0);
 }
 
-/* Invariant 3. Of a periodic timer, or one on another clock, the link does not tell what it is
- * linked for. */
+/* Invariant 3. The link of a periodic timer, or of one on another clock, does not tell the time
+ * that it is linked for. */
 static inline void wh_inherit_armed(wh_clock *c, uint32_t slot, uint64_t state, const wh_peer *heir)
 {
     const wh_link *link = &c->wheel.links[slot];

@@ -1,4 +1,4 @@
-/* Reap: what a dead (or departed) worker leaves.
+/* Reap: clear up after a worker that has died or departed.
  *
  * Its submissions are drained first, as anyone's. Then all slabs are swept, by its policy:
  *
@@ -7,10 +7,10 @@
  *     keep     the slab stays, its slots are handed to the successor to come (inherit.h)
  *     reroute  the slab goes to a living member of its groups; with none left, it is kept
  *
- * In other workers' slabs it may have cancelled a timer and died before it submitted that. What
- * others had sent to it and it had not read goes where it would go now; if it is kept, it stays.
- * Each pass does a bounded piece of this, for one worker. A sweep may start again at any time, as
- * it does under a new clock.
+ * In other workers' slabs it may have cancelled a timer and died before it submitted that. Unread
+ * events that others had sent to it go where they would go now; if it is kept, they stay. Each pass
+ * does a bounded piece of this, for one worker. A sweep may start again at any time, as it does
+ * under a new clock.
  */
 #ifndef WHEELD_REAP_H
 #define WHEELD_REAP_H
@@ -121,7 +121,7 @@ static inline void wh_sweep_taken(wh_clock *c, const wh_peer *peer, uint32_t sla
     }
 }
 
-/* Reclaim one of the dead worker's slabs. What is on loan is nobody's from then on. */
+/* Reclaim one of the dead worker's slabs. Slots on loan are nobody's from then on. */
 static inline void wh_reclaim_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
 {
     uint64_t lent = 0;

@@ -1,9 +1,9 @@
 /* Recover: what a new clock does first with the memory that a dead one left.
  *
  * Idea. None of the wheel's lists is trusted: they are rebuilt from the slots, whose state and link
- * record say where each timer is. What was decided but not published is queued (in a backlog, or
- * among the returns), and the ordinary passes deliver it. Recovery puts nothing into a ring and
- * moves no tail, so that a clock that dies in it is followed by the very same scan.
+ * record say where each timer is. Events that were decided but not published are queued, in a
+ * backlog or among the returns, and the ordinary passes deliver them. Recovery puts nothing into a
+ * ring and moves no tail, so that a clock that dies in it is followed by the very same scan.
  *
  *     S2, S3, S4     link it (states.h): its submission may come, or never
  *     S5, S6         return it
@@ -349,8 +349,8 @@ static inline void wh_recover_waiting(wh_recovery *r)
     wh_count(&c->seg->recovered, r->count);
 }
 
-/* How late the first timer is that fell due without a clock. One that was armed for a time before
- * the last clock's last pass is not late by more than since that: it was armed after it. */
+/* How late the first timer is that fell due without a clock. A timer that was armed for a time
+ * before the last clock's last pass is late only since that pass: it was armed after it. */
 static inline void wh_recover_lateness(wh_recovery *r)
 {
     wh_clock *c = r->clock;

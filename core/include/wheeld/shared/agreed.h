@@ -186,7 +186,7 @@ static inline wh_cold uint64_t wh_hash_struct(uint64_t h, wh_struct_table s)
     return h;
 }
 
-/* That of this build; `h` is the hash of its geometry (geometry.h). */
+/* The fingerprint of this build; `h` is the hash of its geometry (geometry.h). */
 static inline wh_cold uint64_t wh_hash_agreed(uint64_t h)
 {
 #define WH_HASH_STRUCT(name, ...) h = wh_hash_struct(h, wh_table_of_##name());

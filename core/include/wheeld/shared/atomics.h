@@ -44,9 +44,8 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock in shared memory would die w
 #define wh_fetch_add_seq(p, n) atomic_fetch_add_explicit((p), (n), memory_order_seq_cst)
 #define wh_exchange_seq(p, v) atomic_exchange_explicit((p), (v), memory_order_seq_cst)
 
-/* A process may be killed between any two instructions. What stands above is stored before what
- * stands below, so the next incarnation finds no other order; to other processes it orders
- * nothing. */
+/* A process may be killed between any two instructions. Stores above it come before stores below
+ * it, so the next incarnation finds no other order; for other processes it orders nothing. */
 #define wh_step() atomic_signal_fence(memory_order_acq_rel)
 
 /* A counter with one writer: no read-modify-write is needed. */

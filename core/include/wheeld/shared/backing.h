@@ -8,8 +8,8 @@
  *
  * Invariants
  *  1. `backed` only grows, and is stored after the memory is reserved and its links are in no list.
- *  2. Whoever reads slots by their numbers reads those only that somebody owns or owned: below
- *     `backed`, or of a row's own slab. Reading elsewhere would take memory, or end the reader.
+ *  2. Code that reads slots by number reads only slots that somebody owns or owned: below `backed`,
+ * or in a row's own slab. Reading elsewhere would take memory, or end the reader.
  */
 #ifndef WHEELD_BACKING_H
 #define WHEELD_BACKING_H
@@ -50,7 +50,7 @@ static inline void wh_slots_spans(const wh_geometry *g, uint32_t payload, uint32
     spans[1] = (wh_span){g->payloads_off + slot * payload, slots * payload};
 }
 
-/* What a slab needs in both. */
+/* The memory that a slab needs in both. */
 static inline uint64_t wh_slab_bytes(uint32_t payload)
 {
     return WH_SLAB_SLOTS *

@@ -1,9 +1,9 @@
 /* Doorbell: one byte in a FIFO that says "look at your ring"; never data.
  *
- * Who sleeps on it opens it read-write, so it reports no hang-up without a writer. Who may only
- * ring, another user in the daemon's group, opens it to write: a byte that somebody else took would
- * be a wake-up lost for ever, as nobody rings twice in one sleep. A full FIFO means that the byte
- * is there already.
+ * The process that sleeps on it opens it read-write, so it reports no hang-up without a writer.
+ * Another user in the daemon's group, who may only ring, opens it to write: a byte that somebody
+ * else took would be a wake-up lost for ever, as nobody rings twice in one sleep. A full FIFO means
+ * that the byte is there already.
  */
 #ifndef WHEELD_DOORBELL_H
 #define WHEELD_DOORBELL_H
@@ -90,9 +90,9 @@ static inline void wh_fd_ring(const wh_fd *fd)
         wh_bell_ring(fd->number);
 }
 
-/* Empty the FIFO, but read at most a pipe's usual 64 KiB: those who write it do not end this. What
- * is left only makes the next wait short. Call it before looking at the ring, never after: a byte
- * that comes in between must stay for the next wait. */
+/* Empty the FIFO, but read at most a pipe's usual 64 KiB: those who write it do not end this. Bytes
+ * that are left only make the next wait short. Call it before looking at the ring, never after: a
+ * byte that comes in between must stay for the next wait. */
 static inline void wh_bell_clear(int fd)
 {
     char bytes[512];

@@ -156,7 +156,7 @@ static inline wh_cold uint64_t wh_hash_geometry(uint64_t h)
     return wh_hash_words(h, words, sizeof words / sizeof *words);
 }
 
-/* Of all that two builds must agree on. */
+/* The hash of all that two builds must agree on. */
 static inline wh_cold uint64_t wh_fingerprint(void)
 {
     return wh_hash_agreed(wh_hash_geometry(0xcbf29ce484222325ull));

@@ -171,8 +171,8 @@ enum wh_kind {
       "INT64_MIN; ns",                                                                             \
       "clock", "inspectors", "-")
 
-/* What a tick of a periodic timer overwrote and the next clock needs if this one dies before the
- * tick is published. Emptied at each publication. */
+/* The words that a tick of a periodic timer overwrote; the next clock needs them if this one dies
+ * before the tick is published. Emptied at each publication. */
 #define WH_UNDO_FIELDS(N, F, A)                                                                    \
     F(uint32_t, slot, "a periodic timer", "clock", "the next clock", "before undo_used")           \
     F(uint32_t, gen, "its generation", "clock", "the next clock", "before undo_used")              \
@@ -246,8 +246,8 @@ enum wh_kind {
       "supervisor", "all", "before state")
 
 /* A number gets another name only when the group has no worker, and no timer is for it that is
- * armed or not delivered yet. Whoever had looked its name up before arms a timer with the old
- * `uses`, which reaches nobody but its owner. */
+ * armed or not delivered yet. A worker that had looked its name up before arms a timer with the old
+ * `uses`, which goes to its owner. */
 #define WH_GROUP_FIELDS(N, F, A)                                                                   \
     F(wh_au32, used, "GROUP word", "supervisor", "all",       \
       "release, after the name; pairs: group")                                                     \

@@ -10,7 +10,7 @@
 #define WH_NOTES 14u                      /* of a watch row */
 #define WH_SIZES 16u                      /* purgatories of a worker whose sizes are published */
 
-/* Who watches which keys, by hash: watch.h. */
+/* The watchers of keys, by hash: watch.h. */
 /* clang-format off */
 #define WH_WATCH_FIELDS(N, F, A)                                                                   \
     N(uint64_t, directory_off, "offset of the watch directory: WH_BUCKETS * words", "creator",     \
@@ -108,7 +108,7 @@
       "each worker its own bit (or, and); supervisor (and) when it died", "all",                   \
       "seq_cst RMW; pairs: pool-line")
 
-/* What one worker has of one pool. */
+/* One worker's account with one pool. */
 #define WH_LEDGER_FIELDS(N, F, A)                                                                  \
     N(wh_au64, change, "changes that its worker began", "worker", "workers, supervisor",           \
       "release; pairs: pool-change")                                                               \

@@ -76,7 +76,8 @@
 #define WH_HISTOGRAM_TOP 48u
 #define WH_HISTOGRAM_BUCKETS ((WH_HISTOGRAM_TOP - WH_HISTOGRAM_BITS + 1) << WH_HISTOGRAM_BITS)
 
-/* What the wheel segment counts; a lateness for each row of the worker table comes after these. */
+/* The histograms of the wheel segment; a lateness for each row of the worker table comes after
+ * these. */
 enum wh_wheel_histogram {
     WH_COUNTS_LATENESS = 0, /* from a timer's deadline to its record in a ring, ns */
     WH_COUNTS_PASS,         /* time in a pass, ns */
@@ -86,7 +87,7 @@ enum wh_wheel_histogram {
     WH_COUNTS_OF_ROWS       /* the first row's */
 };
 
-/* What stands in a worker's segment, of what goes to it. */
+/* The histograms of a worker's segment, of the events that go to it. */
 enum wh_worker_histogram {
     WH_COUNTS_TO_FIRE = 0, /* from the schedule of a one-shot to its firing, ns; by the clock */
     WH_COUNTS_TO_POLL,     /* from the firing to the worker's poll, ns; by the worker */

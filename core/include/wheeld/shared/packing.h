@@ -157,7 +157,7 @@ static inline uint64_t wh_owner_incarnation(uint64_t word)
     return WH_GET(OWNER_INCARNATION, word);
 }
 
-/* Who takes an offer, in the bits of the version: from the taker's owner word. */
+/* The worker that takes an offer, in the bits of the version: from the taker's owner word. */
 static inline uint32_t wh_taker(uint64_t owner)
 {
     return (uint32_t)(WH_PUT_LOW(TAKER_INCARNATION, wh_owner_incarnation(owner)) |
@@ -168,8 +168,8 @@ static inline uint32_t wh_taker_row(uint32_t taker)
     return (uint32_t)WH_GET(TAKER_WORKER, taker) - 1;
 }
 
-/* Who holds a slot of a split slab, and where in its return ring it got it. A ring has 2**17
- * entries at most, so no two entries that stand in it are mistaken for each other. */
+/* The holder of a slot of a split slab, and where in its return ring it got the slot. A ring has
+ * 2**17 entries at most, so no two entries that stand in it are mistaken for each other. */
 static inline uint32_t wh_holder_word(uint32_t worker, uint64_t position)
 {
     return (uint32_t)WH_PUT_LOW(HOLDER_POSITION, position) | (worker + 1);

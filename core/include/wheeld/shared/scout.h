@@ -3,11 +3,11 @@
  * Idea. The lists of the wheel are links in no memory order: after a while each next node is
  * a cache miss, and the address of the one behind it is known only after the miss. A million
  * timers with random deadlines cost one such miss per cascade and one per firing, and little else.
- * So whoever adds a node to a bucket writes its number down as well, in blocks of a cache line; who
- * empties the bucket reads on in these blocks, some nodes ahead of the list, and fetches.
+ * So the code that adds a node to a bucket also notes its number, in blocks of a cache line; the
+ * code that empties the bucket reads these blocks some nodes ahead of the list, and prefetches.
  *
- * What is written down is a hint and nothing more. It is private to the clock, no process reads it,
- * and a new clock begins without. The lists alone say what is in a bucket.
+ * A note is a hint and nothing more. Notes are private to the clock, no other process reads them,
+ * and a new clock begins without any. The lists alone say what is in a bucket.
  *
  * Invariants
  *  1. Nothing follows from a hint but a prefetch, and one look at a link that was fetched.

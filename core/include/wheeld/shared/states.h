@@ -20,7 +20,7 @@
  *  S16 | not ARMED | same    | HANDED                        | queue of the slab's new owner
  *
  * TAKEN is none of S13 to S16. tests/fsck/test_fsck_states.py holds `wheeld fsck` against the rows
- * with `same`. What a submission does: drain.h; what a new clock does: recover.h. */
+ * with `same`. drain.h handles a submission in each state, recover.h a new clock. */
 #ifndef WHEELD_STATES_H
 #define WHEELD_STATES_H
 

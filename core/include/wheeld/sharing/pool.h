@@ -26,7 +26,7 @@
  *  4. Lock-free: a compare-and-swap fails only because another worker's succeeded.
  *  5. The line of those who wait: a waiter sets its bit before it looks at `used` and then sleeps;
  *     who gives back looks at the bits after `used`. So either sees the other.
- *  6. Of each worker one thread at a time is in here (the GIL sees to it).
+ *  6. One thread of each worker at a time is in here; the GIL ensures it.
  *  7. Clients can write all of it, the head too: no word of it is an index or a bound unchecked.
  */
 #ifndef WHEELD_POOL_H
@@ -95,7 +95,7 @@ static inline bool wh_pools_shape(const void *memory, uint64_t bytes, uint32_t *
     return *pools <= WH_POOLS && *rows <= WH_MAX_WORKERS && wh_pools_bytes(*rows, *pools) == bytes;
 }
 
-/* Of `pools` pools and `rows` workers, as wh_pools_shape found them. `me`: a worker's row, or
+/* Map `pools` pools and `rows` workers, as wh_pools_shape found them. `me`: a worker's row, or
  * `rows` for the supervisor. */
 static inline void wh_budget_bind(wh_budget *b, void *memory, uint32_t pools, uint32_t rows,
                                   uint32_t pool, uint32_t me)
@@ -292,9 +292,9 @@ static inline void wh_line_wake(wh_budget *b, void (*futex_wake)(wh_au32 *))
 
 /* -- the supervisor ---------------------------------------------------------------------------- */
 
-/* The bytes are back in `used`: nothing of the dead one stays in its ledger. What it began and did
- * not make is taken back, and what it made is noted, so that its next tenant begins at rest:
- * invariants 1 and 3. */
+/* The bytes are back in `used`: nothing of the dead one stays in its ledger. A change that it began
+ * and did not make is undone, and one that it made is noted, so that its next tenant begins at
+ * rest: invariants 1 and 3. */
 static inline void wh_reap_ledger(wh_budget *b, uint32_t row)
 {
     wh_ledger *dead = &b->ledgers[row];

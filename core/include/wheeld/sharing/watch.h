@@ -1,10 +1,10 @@
 /* Watch: which workers watch which keys, so that a check in one process reaches the others.
  *
  * Idea. Keys are hashed into 65,536 buckets. The directory has for each bucket a bit per worker
- * that watches one of its keys. Whoever made a condition true marks the key in the row of each such
- * worker, and rings the doorbell of those that sleep. A mark is a few bits of one word: one of them
- * says which bucket, the others which of its keys, so that hardly ever another key has all of them
- * (key_hash.h). Marks coalesce; a spurious mark costs one extra check.
+ * that watches one of its keys. The worker that made a condition true marks the key in the row of
+ * each such worker, and rings the doorbells of sleeping ones. A mark is a few bits of one word: one
+ * of them says which bucket, the others which of its keys, so that hardly ever another key has all
+ * of them (key_hash.h). Marks coalesce; a spurious mark costs one extra check.
  *
  *     watcher                                   checker
  *     sets its bit in the directory (or)        makes the condition true
@@ -23,7 +23,7 @@
  *     before it waits, and cleared only when it watches no key of the bucket. Bits too many harm
  *     nobody.
  *  3. Wait-free: no loop depends on another process.
- *  4. Of each worker one thread at a time is in here (the GIL sees to it), but for wh_watch_ready.
+ *  4. One thread of each worker at a time is in here, except in wh_watch_ready; the GIL ensures it.
  *  5. Clients can write all of it, the head too: the supervisor believes only what the size
  *     confirms.
  *  6. A note of the key stands in its worker's row from before the condition changes until all are

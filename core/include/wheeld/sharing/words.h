@@ -12,19 +12,19 @@
  *     value = larger one (compare-and-swap)     check = 0, value = 0, tag = EMPTY
  *     touching = 0
  *
- * Two who make the same key: each comes first (COMING), then looks for others. One that is LIVE is
- * the key's. Of two that come the lower place goes on, and the higher one gives way, whichever sees
- * it.
+ * If two workers make the same key, each first comes (COMING) and then looks for others. A place
+ * that is LIVE is the key's. If two are coming, the lower place goes on and the higher one gives
+ * way, whichever worker sees it.
  *
  * Invariants
- *  1. Of each key at most one place is LIVE: who turns its own LIVE has looked at both sets after
- *     it came, and has turned OVER every other one that was coming.
+ *  1. At most one place of each key is LIVE: a worker that turns its own LIVE has looked at both
+ * sets after it came, and has turned OVER every other one that was coming.
  *  2. check and value of an EMPTY place are 0. check is stored before the tag says LIVE.
  *  3. A place is emptied only while no process uses it, and only by the holder of its tag.
  *  4. Lock-free: a loop goes round only because another process's step succeeded. A worker that was
  *     killed or stopped in between holds up no key; its place stays as it is until it is gone
  *     (wh_words_leave).
- *  5. Of each worker one thread at a time is in here (the GIL sees to it).
+ *  5. One thread of each worker at a time is in here; the GIL ensures it.
  */
 #ifndef WHEELD_WORDS_H
 #define WHEELD_WORDS_H
@@ -241,8 +241,8 @@ static inline uint64_t wh_words_read(wh_watch *w, const wh_word_key *key)
     return value;
 }
 
-/* Let the word of a key be `value` if that is more, and it was from `least` to `most`. Who grows it
- * has noted the key's bucket before. */
+/* Let the word of a key be `value` if that is more, and it was from `least` to `most`. A worker
+ * that grows it has noted the key's bucket before. */
 static inline enum wh_grown wh_words_grow(wh_watch *w, const wh_word_key *key, uint64_t value,
                                           uint64_t least, uint64_t most)
 {

@@ -7,9 +7,9 @@
  * slab of which something is reserved is not parked.
  *
  * Invariants
- *  1. One that may not wait is done whole or not at all.
- *  2. A schedule is done whole or not at all; of reserved ids a beginning may be armed, in their
- *     order; of cancels and moves, each for itself.
+ *  1. A batch that may not wait is done completely or not at all.
+ *  2. A schedule is done completely or not at all; of reserved ids, the first ones may be armed, in
+ * order; cancels and moves are each done by themselves.
  *  3. `reserved` has a bit per slot that is in the caller's hands: no id is armed or released
  *     twice.
  *  4. A wait lets others at the caller's arrays: what was checked before is checked again.
@@ -149,8 +149,8 @@ static inline enum wh_call wh_batch_claim(wh_client *c, uint64_t *slots, uint64_
 }
 
 /* Arm the rows from b->stopped to `end`, for which the ring has room, or to the first one that
- * cannot be. `now`: on the request's clock, `base` on the base clock. What all have alike stays in
- * registers: nothing here keeps the address of `r`. */
+ * cannot be. `now`: on the request's clock, `base` on the base clock. Values that all rows share
+ * stay in registers: nothing here keeps the address of `r`. */
 wh_hot enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_request r, int64_t now,
                                       int64_t base, uint64_t end, bool reserved, int64_t *earliest)
 {

@@ -14,7 +14,7 @@
 
 #include "wheeld/worker/room.h"
 
-/* What a schedule needs: a slot, and room in the ring. */
+/* A schedule needs: a slot, and room in the ring. */
 static inline enum wh_call wh_client_have_slot(wh_client *c, bool wait, uint32_t *slot)
 {
     enum wh_call found;
@@ -99,8 +99,8 @@ static wh_seldom enum wh_call wh_client_room_to_move(wh_client *c, uint64_t id, 
     return *waited ? wh_client_wait_room(c, 1, wait) : WH_CALL_OK;
 }
 
-/* Move an own timer to `deadline`, which is `rest` from now. What the clock has to be told is in
- * the ring then, and *earliest lowered: the caller publishes. */
+/* Move an own timer to `deadline`, which is `rest` from now. The ring then has the submission for
+ * the clock, and *earliest is lowered: the caller publishes. */
 wh_hot enum wh_call wh_client_move_to(wh_client *c, uint64_t id, uint32_t kind, int64_t deadline,
                                       int64_t rest, int64_t *earliest)
 {

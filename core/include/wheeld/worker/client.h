@@ -74,8 +74,8 @@ struct wh_client {
     uint64_t *reserved; /* one bit per reserved slot; NULL: none was ever reserved */
 };
 
-/* Where a predecessor stood in its rings, if that can be: others can write there. What is further
- * from the clock's end than a ring is long stands at that end. */
+/* Where a predecessor stood in its rings, if that can be: others can write there. A position
+ * further from the clock's end than a ring is long is set to that end. */
 static inline void wh_client_check_positions(wh_client *c)
 {
     uint64_t comp_tail = wh_load_seq(&c->line->comp_tail); /* pairs: comp-tail */

@@ -63,7 +63,7 @@ static inline bool wh_tick_stands(const wh_client *c, uint64_t id, uint32_t flag
            !wh_state_is_moved(state) && WH_GET(FLAGS_MOVES, now ^ flags) == 0;
 }
 
-/* What can be so of a record. */
+/* Whether a record can be true. */
 enum wh_belief {
     WH_ABSURD = 0,
     WH_GIVES_BACK = 1, /* the end of an own timer: its slot is returned */

@@ -1,10 +1,10 @@
 /* Room: a slot to arm, and a place in the submission ring; and the waits for either.
  *
  * Room comes from the clock: it drains the ring, and gives slots back. A call that may `wait`
- * sleeps for it, a moment if the clock is busy, some seconds while the supervisor replaces it. One
- * that may not looks for as long as a clock that is awake needs, some microseconds, is refused
- * then, has done nothing, and has rung the clock: when its caller tries again there is room, unless
- * the clock does not run or nothing comes free.
+ * sleeps for it, a moment if the clock is busy, some seconds while the supervisor replaces it. A
+ * call that may not wait looks for some microseconds, as long as a clock that is awake needs. Then
+ * it is refused, has done nothing, and has rung the clock: when its caller tries again there is
+ * room, unless the clock does not run or nothing comes free.
  *
  * A wait (wh_waits) lets other threads run, and they may end this worker: after WH_CALL_GONE none
  * of its memory is ours, least of all what the call held.

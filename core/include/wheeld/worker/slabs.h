@@ -29,7 +29,7 @@
 
 #define WH_MAGAZINE 32
 
-/* What this process knows of a slab that is or was its own; it is parked if neither worked on nor
+/* This process's view of a slab that is or was its own; it is parked if it is neither worked on nor
  * split. */
 enum wh_slab_mode {
     WH_SLAB_WORKED = 1,
@@ -251,7 +251,7 @@ static inline uint64_t wh_slabs_top(wh_slabs *s, uint32_t *slab)
     return 0;
 }
 
-/* What is left free of it. */
+/* Its free slots. */
 static inline void wh_slabs_keep(wh_slabs *s, uint32_t slab, uint64_t bits)
 {
     wh_slabs_set(s, slab, bits);
@@ -323,8 +323,8 @@ static inline void wh_slabs_whole(wh_slabs *s, uint32_t slab)
         wh_slabs_stack(s, slab);
 }
 
-/* A slot that is ours is free. One that is known to be free already was taken over and came back
- * otherwise: then this is old news. */
+/* A slot that is ours is free. A slot that is already known to be free was taken over and came back
+ * in another way: then this is old news. */
 static inline void wh_slabs_give(wh_slabs *s, uint32_t slot)
 {
     uint32_t slab = slot >> WH_SLAB_BITS;

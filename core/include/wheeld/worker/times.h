@@ -8,7 +8,7 @@
 
 #include "wheeld/worker/client.h"
 
-/* What the clocks say, each read when it is first asked for. */
+/* The times of the clocks, each read at its first use. */
 typedef struct wh_times {
     bool known[WH_CLOCK_KINDS];
     int64_t now[WH_CLOCK_KINDS];
@@ -23,7 +23,7 @@ static inline int64_t wh_times_of(wh_times *t, const wh_client *c, uint32_t kind
     return t->now[kind];
 }
 
-/* What one call that receives keeps until its end. */
+/* State of one receiving call, until its end. */
 typedef struct wh_look {
     wh_times clocks; /* when it receives */
     /* Events in a row that fired at one time, as those of one pass do: counted together. */

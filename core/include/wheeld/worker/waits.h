@@ -8,7 +8,7 @@
 
 typedef struct wh_client wh_client;
 
-/* What a call must do after it has let others run. */
+/* The duty of a call after it has let other threads run. */
 enum wh_nap {
     WH_NAP_OVER,    /* it goes on */
     WH_NAP_STOPPED, /* give back what it holds, and end */

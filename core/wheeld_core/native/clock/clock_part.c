@@ -159,7 +159,7 @@ static void clock_was_set(wh_clock *c, int fd)
         c->relink_slot = 0;
 }
 
-/* What a busy clock checks in place of a sleep. True: the control socket is readable. */
+/* A busy clock checks this in place of a sleep. True: the control socket is readable. */
 static bool clock_looks_up(wh_clock *c, const struct pollfd *fds, int64_t *seen)
 {
     struct pollfd looks[] = {fds[FD_CONTROL], fds[FD_CLOCK_SET]};

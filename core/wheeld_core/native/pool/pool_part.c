@@ -25,8 +25,8 @@ typedef struct {
     Line *line;
     uint64_t incarnation; /* of the worker, whose binding this is: another one after a fork */
     uint64_t size, largest;
-    /* Of who waits: with the head of the line, and how long it sleeps before it looks around. Tests
-     * of order and of wake-ups have more. */
+    /* For a thread that waits: with the head of the line, and how long it sleeps before it looks
+     * around. Tests of order and of wake-ups have more. */
     long long patience_ns, slice_ns;
     uint32_t index;
     bool strict;

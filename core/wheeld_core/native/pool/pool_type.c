@@ -58,7 +58,7 @@ static double pool_depleted_share(const PoolObject *p)
     return 100.0 * (double)dry / (double)all;
 }
 
-/* Of all workers, since the daemon started. */
+/* For all workers, since the daemon started. */
 static uint64_t pool_sum(const PoolObject *p, size_t counter)
 {
     uint64_t sum = 0;

@@ -1,14 +1,14 @@
 /* Waiting for memory of a pool, in one line over all processes.
  *
- * Who waits has a ticket; each worker shows the lowest of its threads' tickets, and sleeps on a
- * futex of its own in shared memory. Who gives memory back, or leaves the line, wakes all; then the
- * lowest ticket takes. Nothing of this is needed for safety: `used` decides. It only says whose
- * turn it is.
+ * A thread that waits has a ticket; each worker shows the lowest of its threads' tickets, and
+ * sleeps on a futex of its own in shared memory. A thread that gives memory back, or leaves the
+ * queue, wakes all; then the lowest ticket takes. Nothing of this is needed for safety: `used`
+ * decides. It only says whose turn it is.
  *
  * Nobody is held up for ever by the head of the line. If that has died, the supervisor takes it
  * out. If it is stopped, those behind it have seen memory that would do for it, and it in its
- * place, for a second: from then on this process passes tickets up to that one by. One that was
- * stopped, and so may have been passed by, goes to the end of the line.
+ * place, for a second: from then on this process passes tickets up to that one by. A worker that
+ * was stopped, and so may have been passed by, goes to the end of the queue.
  */
 
 #define HUB_SLICE_NS 5000000 /* under gevent, which knows no futex: the interval of its checks */

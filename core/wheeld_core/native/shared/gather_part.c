@@ -1,6 +1,6 @@
 /* Gather: items of shared arrays, copied so that copies keep their order.
  *
- * Who looks at a state, then at fields, then at the state again, learns something only if the loads
+ * A reader that loads a state, then fields, then the state again learns something only if the loads
  * happen in that order. Numpy's copies are plain loads, which x86 keeps in order and other machines
  * do not; here each word is loaded with acquire, so whatever is gathered later was loaded later.
  * The writers' side is that of the words themselves. */

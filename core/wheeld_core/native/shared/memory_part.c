@@ -1,5 +1,5 @@
-/* Memory: a mapped segment that keeps no descriptor open, as mmap.mmap does until Python 3.13. What
- * has its buffer keeps it mapped. */
+/* Memory: a mapped segment that keeps no descriptor open, as mmap.mmap does until Python 3.13. An
+ * object that has its buffer keeps it mapped. */
 
 typedef struct {
     PyObject_HEAD void *at;

@@ -2,8 +2,9 @@
  *
  * To touch what a file has no more is SIGBUS, and no look at its size before the touch helps: it
  * can be cut short in between. So the signal's handler gives the file its length again, and the
- * touch is made once more, and finds zeros. Whoever has the object learns of it afterwards (`cut`).
- * What is no such segment, or cannot be made whole, ends the process as it would have. */
+ * touch is made once more, and finds zeros. The object says so afterwards (`cut`).
+ * A fault in other memory, or in a segment that cannot be restored, ends the process as without
+ * this handler. */
 
 #include <signal.h>
 

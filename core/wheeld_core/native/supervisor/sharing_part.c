@@ -1,4 +1,4 @@
-/* What the supervisor does in the watch and pools segments: make them, let workers in, clear up. */
+/* The supervisor's work in the watch and pools segments: make them, let workers in, clear up. */
 
 /* Map a ready segment of a kind, writable. */
 static wh_cold bool mapping_get_kind(Mapping *m, PyObject *object, enum wh_kind kind,

@@ -4,8 +4,8 @@
  * Reading an argument may run code of its own (__float__, __index__, __len__, a buffer's), and that
  * may close the client, or fork. So each call reads all of them first, then asks whether it may
  * begin (worker_usable), and runs no Python code from there on until it has written what it came to
- * write. What an argument is measured by, the wheel's payload bytes and the names in the registry,
- * comes after that look, too. */
+ * write. The wheel's payload bytes and the names in the registry, by which arguments are checked,
+ * are read after that look, too. */
 
 /* Sort the arguments of `function` by name; the first `positional` names may come by place. */
 static bool parse_keywords(const char *function, const char *const *names, Py_ssize_t positional,
@@ -129,7 +129,7 @@ static bool parse_id(PyObject *object, uint64_t *id)
     return true;
 }
 
-/* Who receives: "group:NAME", or a worker's name. The caller has just looked whether the client is
+/* The receiver: "group:NAME", or a worker's name. The caller has just looked whether the client is
  * open. */
 static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *target)
 {
@@ -165,12 +165,12 @@ static bool parse_payload(WorkerObject *w, const Py_buffer *payload, wh_request 
     return true;
 }
 
-/* What every call takes that arms timers, one or many, behind arguments of its own. A field of the
- * timer that its user sets is one more of these: read here, stored by wh_client_arm(). */
+/* The options of every call that arms timers, one or many, behind arguments of its own. A field of
+ * the timer that its user sets is one more of these: read here, stored by wh_client_arm(). */
 #define OPTION_NAMES "interval", "to", "block", NULL
 enum { INTERVAL, TO, BLOCK, OPTIONS };
 
-/* What these calls ask for: all that is read before the client is checked. */
+/* The order of such a call: all that is read before the client is checked. */
 typedef struct {
     wh_request request;
     PyObject *to;
@@ -208,7 +208,7 @@ static bool order_parse_clock(Order *o, PyObject *clock)
     return true;
 }
 
-/* What is measured by the client's memory: after worker_may_begin(). */
+/* The checks that need the client's memory: after worker_may_begin(). */
 static bool order_place(Order *o, WorkerObject *w)
 {
     if (o->to && !parse_target(w, o->to, &o->request.target))

@@ -58,7 +58,7 @@ static bool batch_do(WorkerObject *w, wh_batch *b, const wh_request *r, bool wai
     return call == WH_CALL_OK || batch_refuse(w, b, call);
 }
 
-/* Of a call that arms many timers: their options, and what each has of its own. */
+/* The arguments of a call that arms many timers: their options, and what each has of its own. */
 #define ROWS_NAMES "cookies", "ids", "payloads", "places", OPTION_NAMES
 enum { COOKIES, IDS, PAYLOADS, PLACES, ROWS_OPTIONS, ROWS_VALUES = ROWS_OPTIONS + OPTIONS };
 
@@ -124,7 +124,8 @@ static bool rows_get(Rows *rows, PyObject *times, PyObject *const *values, wh_ba
     return rows_get_payloads(rows, values, n, b, o);
 }
 
-/* Arm a timer per row. What is reserved is of this wheel, and is not waited with for another. */
+/* Arm a timer per row. Reserved ids belong to this wheel, so the call does not wait for another
+ * one. */
 static PyObject *worker_arm_rows(WorkerObject *w, PyObject *times, PyObject *const *values,
                                  bool reserved, Order *o)
 {

@@ -18,7 +18,7 @@
 
 enum life { FORKED = 0, UNBOUND, DETACHED, OPEN, ENDED, CLOSING, CLOSED };
 
-/* What other threads and events say besides; each of these may be true with any other. */
+/* Flags that other threads and events set; each may be true with any other. */
 typedef struct {
     bool lost;    /* the control socket has hung up: poll() has _reconnect() called */
     bool removed; /* its FIFO was removed, as a check saw: _come_back() is called */
@@ -55,7 +55,7 @@ typedef struct {
 
 static char no_page = UNBOUND; /* its life while not bound: neither open nor forked */
 
-/* Whose memory may be touched: it is bound, here or in the parent. */
+/* A worker whose memory may be touched: it is bound, here or in the parent. */
 static inline bool worker_is_bound(const WorkerObject *w)
 {
     return w->life >= OPEN && w->life <= CLOSING;
@@ -63,7 +63,7 @@ static inline bool worker_is_bound(const WorkerObject *w)
 
 static inline bool worker_is_closed(const WorkerObject *w) { return w->life >= CLOSING; }
 
-/* As of this process. Who was closed before a fork is closed in the child, too. */
+/* As of this process. A worker that was closed before a fork is closed in the child, too. */
 static inline enum life worker_life(const WorkerObject *w)
 {
     return !worker_is_closed(w) && *w->page == FORKED ? FORKED : w->life;

@@ -37,7 +37,7 @@ static void note_tick(void *ticks, uint64_t id, uint32_t flags)
     Py_XDECREF(mark);
 }
 
-/* What a call wants to receive. */
+/* The request of a receiving call. */
 typedef struct {
     uint64_t most;
     bool hold;       /* not to be consumed yet */
@@ -94,7 +94,7 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
     return part;
 }
 
-/* What is here now, less the timers of operations. NULL: an error is set. */
+/* The events that are here now, less the timers of operations. NULL: an error is set. */
 static PyObject *worker_collect_others(WorkerObject *w, const Wanted *wanted)
 {
     PyObject *events = worker_collect(w, wanted);
@@ -121,8 +121,8 @@ static bool worker_may_hold(WorkerObject *w, bool hold)
     return false;
 }
 
-/* What a call wants, and for how long it waits: 0, or from its beginning; `until`: INT64_MAX,
- * without end. False: an error is set. */
+/* How many events a call wants, and how long it waits: 0, or from its beginning; `until`:
+ * INT64_MAX, without end. False: an error is set. */
 static bool parse_wanted(PyObject *const *values, bool heed, Wanted *wanted, int64_t *timeout,
                          int64_t *until)
 {

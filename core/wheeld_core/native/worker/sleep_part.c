@@ -62,8 +62,9 @@ static PyObject *worker_hear(WorkerObject *w, PyObject *args)
     return clocks < 0 || ours < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-/* What a look has found, from a worker whose FIFO was removed: have _come_back() see whether the
- * next daemon is there, with another. Who looks only now and then would hear of it from nobody. */
+/* The result of a look, from a worker whose FIFO was removed: have _come_back() see whether the
+ * next daemon is there, with another. A worker that looks only now and then would not learn of it
+ * in another way. */
 static PyObject *worker_come_back(WorkerObject *w, PyObject *events)
 {
     w->heard.removed = false;
@@ -103,7 +104,7 @@ static int gevent_is_loaded(void)
     return 1;
 }
 
-/* What a method that waits in the hub has returned: 1, it has waited; 0, there is no hub to wait
+/* The result of a method that waits in the hub: 1, it has waited; 0, there is no hub to wait
  * in; -1: an error is set. */
 static int hub_waited(PyObject *waited)
 {

@@ -4,7 +4,7 @@
  * (shared/locked_part.c); where a call waits, or runs code of the user, it lets them go. Meanwhile
  * another thread may have closed this client, and what it held may be others': so whoever comes
  * back asks worker_still_usable() before it touches anything shared, and if the answer is no leaves
- * all of it alone. What it had taken is then the supervisor's to clear up.
+ * all of it alone. The supervisor then clears up what it had taken.
  */
 
 /* One load that a call needs anyway, and two of lines that are hardly ever written. */

@@ -18,7 +18,7 @@ static PyObject *worker_arm(WorkerObject *w, const wh_request *r, int64_t due, b
     return wh_likely(id) ? PyLong_FromUnsignedLongLong(id) : NULL;
 }
 
-/* Of a call that arms one timer: its options, and what else belongs to it. */
+/* The arguments of a call that arms one timer: its options, and what else belongs to it. */
 #define TIMER_NAMES "cookie", "payload", OPTION_NAMES
 enum { COOKIE, PAYLOAD, TIMER_OPTIONS, TIMER_VALUES = TIMER_OPTIONS + OPTIONS };
 

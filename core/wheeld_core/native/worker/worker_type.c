@@ -69,7 +69,7 @@ static void worker_say_goodbye(WorkerObject *w)
 }
 
 /* Give back what a bind has taken: the object's end, close(), a bind that failed, or a forked
- * child's first call. What is dropped here may let the GIL go. */
+ * child's first call. Dropping these references may release the GIL. */
 static PyObject *worker_unbind(WorkerObject *w, enum life then)
 {
     worker_drop_page(w);
@@ -114,7 +114,7 @@ static bool worker_map(WorkerObject *w, PyObject *const segments[4], unsigned in
     return true;
 }
 
-/* An array of no events. What poll() makes, it fills by the size of an event in this wheel. */
+/* An array of no events. poll() fills an array by the size of an event in this wheel. */
 static PyObject *events_none(WorkerObject *w)
 {
     Py_buffer view;
