@@ -87,16 +87,6 @@ def test_operation_without_timeout(
     assert purgatory.check_and_complete("a") == 1
 
 
-def test_same_key_twice_is_one(purgatory: Purgatory, timers: LocalTimers) -> None:
-    op = Op(1.0, ready=False)
-    purgatory.try_complete_else_watch(op, ["a", "b", "a"])
-    assert purgatory.watched == 2
-    op.ready = True
-    assert purgatory.check_and_complete("a") == 1
-    assert op.tries == 3
-    assert empty(purgatory, timers)
-
-
 # -- 3: check and complete ---------------------------------------------------------------------
 
 
@@ -115,17 +105,6 @@ def test_check_in_insertion_order(purgatory: Purgatory, timers: LocalTimers) -> 
     assert log == [1, 3, 4, 0, 2, 5]
     assert [op.tries for op in ops] == [4, 3, 4, 3, 3, 4]
     assert purgatory.num_delayed == 1
-
-
-def test_check_looks_at_its_key_only(purgatory: Purgatory) -> None:
-    mine, other = Op(1.0), Op(1.0)
-    purgatory.try_complete_else_watch(mine, ["mine", "both"])
-    purgatory.try_complete_else_watch(other, ["other", "both"])
-    assert purgatory.check_and_complete("nobody's") == 0
-    assert purgatory.check_and_complete("mine") == 0
-    assert (mine.tries, other.tries) == (3, 2)
-    assert purgatory.check_and_complete("both") == 0
-    assert (mine.tries, other.tries) == (4, 3)
 
 
 def test_check_counts_its_own_only(purgatory: Purgatory) -> None:
@@ -280,20 +259,6 @@ def test_expiration(purgatory: Purgatory, timers: LocalTimers, wheel: LocalWheel
     assert (op.state, op.is_completed, op.is_expired) == ("completed", True, True)
     assert op.tries == 2  # the timeout does not ask
     assert op.force_complete() is False
-    assert empty(purgatory, timers)
-
-
-def test_completed_operation_does_not_expire(
-    purgatory: Purgatory, timers: LocalTimers, wheel: LocalWheel
-) -> None:
-    early, late = Op(0.010), Op(0.010)
-    watch_all(purgatory, [early, late], ["a"])
-    early.force_complete()
-    wheel.advance(20 * MS)
-    assert late.force_complete() is True
-    assert len(timers.dispatch()) == 0
-    assert early.ran == late.ran == ["complete"]
-    assert [early.is_expired, late.is_expired] == [False, False]
     assert empty(purgatory, timers)
 
 

@@ -54,16 +54,6 @@ async def test_wait_for_a_condition(timers: AsyncTimers, time: Time) -> None:
 
 
 @with_timers
-async def test_wait_for_what_is_completed_already(timers: AsyncTimers, time: Time) -> None:
-    purgatory = AsyncPurgatory(timers, "p")
-    op = Op(1.0)
-    assert op.force_complete()
-    assert await asyncio.wait_for(purgatory.wait(op, ["k"]), 60) is True
-    assert (op.tries, op.ran) == (0, ["complete"])
-    assert empty(purgatory)
-
-
-@with_timers
 async def test_wait_that_times_out(timers: AsyncTimers, time: Time) -> None:
     purgatory = AsyncPurgatory(timers, "p")
     op = Op(0.005)

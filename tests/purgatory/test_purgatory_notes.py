@@ -22,7 +22,7 @@ from purgatory_crew import LONG, NAME, Crew
 from purgatory_ops import Op, WatchView, bucket_of, readable
 from wheeld.tables import sharing
 from wheeld_client import ClientClosed, Purgatory, Timers, Watermarks, connect
-from wheeld_client.purgatory.changing import Changing
+from wheeld_client.purgatory.purgatory import Changing
 from wheeld_core import _native
 
 NOTES = _native.NOTES

@@ -227,45 +227,31 @@ def numbers(trace: Path, dataset: str = "events") -> list[int]:
                   if file.path.is_relative_to(trace / dataset))  # fmt: skip
 
 
-def test_by_age(tmp_path: Path) -> None:
-    for number in range(1, 8):
-        make(tmp_path, 10 - number, number)
-    removed = retain(tmp_path, 5 * DAY, None, NOW)
-    assert [path.parent.parent.name for path in removed] == [
-        f"date=2026-11-{n:02d}" for n in (1, 2, 3, 4)
-    ]
-    assert numbers(tmp_path) == [5, 6, 7]
-    assert sorted(path.name[-2:] for path in (tmp_path / "events").iterdir()) == ["05", "06", "07"]
-
-
-def test_by_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("keep", "most", "events", "counters"),
+    [
+        (None, None, [1, 2, 3, 4, 5, 6, 7], [1, 2]),
+        (5 * DAY, None, [5, 6, 7], [2]),
+        (None, 8000, [1, 2, 3, 4, 5, 6, 7], [1, 2]),
+        (None, 3500, [5, 6, 7], [2]),
+        (8 * DAY, 3500, [5, 6, 7], [2]),
+        (4 * DAY, 3500, [6, 7], [2]),
+        (DAY, 1, [7], [2]),
+    ],
+)
+def test_what_is_kept(
+    tmp_path: Path, keep: int | None, most: int | None, events: list[int], counters: list[int]
+) -> None:
     for number in range(1, 8):
         make(tmp_path, 10 - number, number)
     make(tmp_path, 9, 1, 500, "counters")
     make(tmp_path, 1, 2, 500, "counters")
-    assert retain(tmp_path, None, 8000, NOW) == []
-    retain(tmp_path, None, 3500, NOW)
-    assert numbers(tmp_path) == [5, 6, 7]
-    assert numbers(tmp_path, "counters") == [2]
-
-
-def test_both_bounds(tmp_path: Path) -> None:
-    for number in range(1, 8):
-        make(tmp_path, 10 - number, number)
-    retain(tmp_path, 8 * DAY, 3000, NOW)
-    assert numbers(tmp_path) == [5, 6, 7]
-    retain(tmp_path, 4 * DAY, 3000, NOW)
-    assert numbers(tmp_path) == [6, 7]
-
-
-def test_the_newest_file_stays(tmp_path: Path) -> None:
-    for number in range(1, 4):
-        make(tmp_path, 100 - number, number)
-        make(tmp_path, 200 - number, number, dataset="counters")
-    retain(tmp_path, DAY, 1, NOW)
-    assert (numbers(tmp_path), numbers(tmp_path, "counters")) == ([3], [3])
-    retain(tmp_path, DAY, 1, NOW)
-    assert (numbers(tmp_path), numbers(tmp_path, "counters")) == ([3], [3])
+    for _ in range(2):
+        removed = retain(tmp_path, keep, most, NOW)
+        assert not any(path.exists() for path in removed)
+        assert (numbers(tmp_path), numbers(tmp_path, "counters")) == (events, counters)
+    dates = sorted(path.name[-2:] for path in (tmp_path / "events").iterdir())
+    assert dates == [f"{number:02d}" for number in events]
 
 
 def test_what_is_not_ours_stays(tmp_path: Path) -> None:
@@ -296,7 +282,4 @@ def test_what_is_not_ours_stays(tmp_path: Path) -> None:
 
 
 def test_nothing_to_retain(tmp_path: Path) -> None:
-    make(tmp_path, 1000, 1)
-    make(tmp_path, 1000, 2)
-    assert retain(tmp_path, None, None, NOW) == []
     assert retain(tmp_path / "nowhere", DAY, 1, NOW) == []

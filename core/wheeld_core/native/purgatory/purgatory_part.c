@@ -605,8 +605,8 @@ static void watching_release_operations(Watching *g)
 
 /* Operations that wait are not tracked; what they hold is traversed here. With very many of them
  * that would be a pause, and for nothing: a worker that has been called since the last full
- * collection is still referenced. So it is presumed alive then, as are all operations in it, without
- * a traversal; a dropped worker with so many operations is found by the second full collection.
+ * collection is still referenced. So it and all its operations are presumed alive then, without a
+ * traversal; a dropped worker with so many operations is found by the second full collection.
  *
  * Invariant: whether they are traversed changes between collections only. Within one, what was not
  * subtracted must not be found reachable either, and the other way round. */
