@@ -19,7 +19,10 @@ import broker_clients
 from broker_runs import LONG, Run, inside, running
 from programs import ROOT, of_checkout
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*_text is deprecated")  # in kafka-python
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*_text is deprecated"),  # in kafka-python
+    pytest.mark.xdist_group("broker clients"),
+]
 COUNT = 300
 broker = inside(followers=1, min_in_sync=2)
 

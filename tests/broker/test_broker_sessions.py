@@ -19,6 +19,7 @@ from broker_runs import LONG, Run, running
 from examples.broker.groups import Groups
 from examples.broker.wire import BrokerClient, milliseconds
 
+pytestmark = pytest.mark.xdist_group("broker sessions")
 JOIN, HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14
 
 

@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from broker_runs import Run, batch
 from examples.broker.wire import BrokerClient, milliseconds
 
+pytestmark = pytest.mark.xdist_group("broker waiting")
 PRODUCE, FETCH, METADATA, CREATE, DELETE = 0, 1, 3, 19, 20
 EACH = 8
 """Connections to a broker of two workers: some of each."""

@@ -26,6 +26,7 @@ from examples.broker.worker import SERVED
 
 FUZZ = int(os.environ.get("BROKER_FUZZ", "150"))
 """Frames; with 100,000 it goes on for minutes."""
+pytestmark = pytest.mark.xdist_group("broker wire")
 API_VERSIONS, PRODUCE, FETCH, METADATA, CREATE, COMMITTED = 18, 0, 1, 3, 19, 9
 
 

@@ -24,6 +24,13 @@ from wheeld_core.control import messages
 from wheeld_core.errors import DaemonNotRunning, WheelError
 
 daemon = daemon_process()
+hasty = daemon_process(started=False)
+HASTY = [
+    *(sys.executable, "-c"),
+    "from wheeld.resources import takeover; takeover.LOOK_SECONDS = 0.5\n"
+    "from wheeld.cli.app import app; app()",
+]
+"""Looks more often whether its runtime directory leads to it."""
 
 CONNECTS = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); input()"
 
@@ -174,8 +181,10 @@ def move_away(directory: Path) -> None:
 
 @pytest.mark.parametrize("change", [remove_all, remove_socket, replace_bells, move_away])
 def test_a_runtime_directory_that_leads_nowhere(
-    daemon: Daemon, change: Callable[[Path], None]
+    hasty: Daemon, change: Callable[[Path], None]
 ) -> None:
+    hasty.program = HASTY
+    daemon = hasty.start()
     with connect(str(daemon.directory), worker="old", reconnect_for=LONG) as old:
         old.schedule_many([3600.0] * 100)
         change(daemon.directory)

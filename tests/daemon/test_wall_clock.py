@@ -12,9 +12,10 @@ from programs import SUPPORT, of_checkout
 from proofs import sanitize
 from wall_clock_steps import IDLE
 
-pytestmark = pytest.mark.skipif(
-    sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC"
-)
+pytestmark = [
+    pytest.mark.skipif(sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC"),
+    pytest.mark.xdist_group("wall clock"),  # which `found` sets once
+]
 CASES = [case.__name__ for case in IDLE]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 from typing import Annotated
 
 import typer
@@ -24,6 +23,7 @@ from wheeld.cli.options import (
     RuntimeDir,
     duration_ns,
     errors_to_exit,
+    show,
     status_of,
     with_bare,
     wrap_help_once,
@@ -48,10 +48,7 @@ def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json
     """
     with errors_to_exit():
         found = status_of(name, runtime_dir, 10.0)
-    if as_json:
-        typer.echo(json.dumps(found, indent=1))
-    else:
-        typer.echo(listing.status_text(found))
+    show(found, as_json, listing.status_text(found))
     if not found["clock_ok"]:
         raise typer.Exit(NO_CLOCK)
 
@@ -73,7 +70,7 @@ def advance(
     """
     with errors_to_exit():
         now = advance_ns(name, duration_ns(duration), runtime_dir)
-    typer.echo(json.dumps({"now_ns": now}, indent=1) if as_json else f"{now} ns")
+    show({"now_ns": now}, as_json, f"{now} ns")
 
 
 @app.command()

@@ -6,7 +6,7 @@ Heavy imports are inside the functions, so that `wheeld --help` stays quick.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,7 +50,7 @@ def fsck(
     if as_json:
         typer.echo(json.dumps(report.as_dict(), indent=1))
     else:
-        _print_report(report)
+        _print(report, ("looked at", "damaged", "examples"), _report_rows(report))
     raise typer.Exit(FOUND if report.damage else CLEAN)
 
 
@@ -80,7 +80,7 @@ def doctor(
     if as_json:
         typer.echo(json.dumps(diagnosis.as_dict(), indent=1))
     else:
-        _print_diagnosis(diagnosis)
+        _print(diagnosis, ("found",), _diagnosis_rows(diagnosis))
     raise typer.Exit(FOUND if diagnosis.bad() else CLEAN)
 
 
@@ -112,44 +112,34 @@ _STYLES = {
 }
 
 
-def _print_report(report: Findings) -> None:
+def _print(
+    shown: Findings | Diagnosis, columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]
+) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
     console = Console(highlight=False)
-    table = Table("check", "status", "looked at", "damaged", "examples", title=report.title())
+    table = Table("check", "status", *columns, title=shown.title())
+    for name, status, *rest in rows:
+        table.add_row(name, f"[{_STYLES[status]}]{status}[/]", *map(escape, rest))
+    console.print(table)
+    console.print(escape(shown.summary()), soft_wrap=True)
+
+
+def _report_rows(report: Findings) -> Iterator[tuple[str, ...]]:
     for check in report.checks:
         examples = [example.text for example in check.examples]
         if check.damage > len(examples):
             examples.append(f"... and {check.damage - len(examples):,} more")
-        table.add_row(
-            check.name,
-            f"[{_STYLES[check.status]}]{check.status}[/]",
-            f"{check.looked_at:,}",
-            f"{check.damage:,}" if check.damage else "",
-            escape("\n".join(examples) or check.remark),
-        )
-    console.print(table)
-    console.print(escape(report.summary()), soft_wrap=True)
+        damage = f"{check.damage:,}" if check.damage else ""
+        said = "\n".join(examples) or check.remark
+        yield check.name, check.status, f"{check.looked_at:,}", damage, said
 
 
-def _print_diagnosis(diagnosis: Diagnosis) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console(highlight=False)
-    table = Table("check", "status", "found", title=diagnosis.title())
+def _diagnosis_rows(diagnosis: Diagnosis) -> Iterator[tuple[str, ...]]:
     for finding in diagnosis.findings:
         lines = [finding.found]
         if finding.status != "ok":
-            lines.append(f"expected: {finding.expected}")
-            lines.append(f"what to do: {finding.advice}")
-        table.add_row(
-            finding.name,
-            f"[{_STYLES[finding.status]}]{finding.status}[/]",
-            escape("\n".join(line for line in lines if line)),
-        )
-    console.print(table)
-    console.print(escape(diagnosis.summary()), soft_wrap=True)
+            lines += [f"expected: {finding.expected}", f"what to do: {finding.advice}"]
+        yield finding.name, finding.status, "\n".join(line for line in lines if line)

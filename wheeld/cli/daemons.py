@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import typer
 
-from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
+from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit, show
 from wheeld.config.settings import OPTIONS
 from wheeld_core import runtime, trust
 from wheeld_core.control import ask
@@ -104,7 +104,7 @@ def config(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json
         options = ask(directory, Request.STATUS, ANSWER_SECONDS)["status"].get("config")
         if options is None:
             raise WheelError("this daemon runs an older version; try `wheeld restart`")
-    typer.echo(json.dumps(options, indent=1) if as_json else toml(options))
+    show(options, as_json, toml(options))
 
 
 def toml(options: dict[str, Any]) -> str:

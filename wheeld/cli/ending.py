@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
+from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit, show
 from wheeld.processes import pidfd as processes
 from wheeld_core import runtime, segments
 from wheeld_core.control import Connection, ask
@@ -65,7 +64,7 @@ def stop(
     found = {"name": directory.name, "pid": answer["pid"], "kept": keep}
     if keep:
         found["pending"] = answer["pending"]
-    typer.echo(json.dumps(found, indent=1) if as_json else words)
+    show(found, as_json, words)
 
 
 def restart(
@@ -95,14 +94,13 @@ def restart(
         how = "with its memory" if answer["keeps"] else "through a snapshot, to another layout"
         typer.echo(f"restarting {directory.name} (pid {answer['pid']}) {how} ...", err=True)
         now = _await_next(directory, answer, patience)
-    if as_json:
-        found = {"name": directory.name, **{key: now[key] for key in ("pid", "pending", "gap_ms")}}
-        typer.echo(json.dumps(found, indent=1))
-    else:
-        typer.echo(
-            f"restarted {directory.name} (pid {now['pid']}): {now['pending']} pending timers, no "
-            f"clock for {now['gap_ms']:.1f} ms"
-        )
+    found = {"name": directory.name, **{key: now[key] for key in ("pid", "pending", "gap_ms")}}
+    show(
+        found,
+        as_json,
+        f"restarted {directory.name} (pid {now['pid']}): {now['pending']} pending timers, no "
+        f"clock for {now['gap_ms']:.1f} ms",
+    )
 
 
 def _await_next(directory: Path, answer: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -161,10 +159,8 @@ def evict(
     with errors_to_exit():
         answer = ask(runtime.find(name, runtime_dir), Request.EVICT, worker=worker)
     answer.pop("ok")
-    if as_json:
-        typer.echo(json.dumps(answer, indent=1))
-    elif answer["killed"]:
+    text = f"dropped the timers that {worker} left"
+    if answer["killed"]:
         kept = "; its timers are kept for a successor" if answer["kept"] else ""
-        typer.echo(f"killed {worker} (pid {answer['pid']}){kept}")
-    else:
-        typer.echo(f"dropped the timers that {worker} left")
+        text = f"killed {worker} (pid {answer['pid']}){kept}"
+    show(answer, as_json, text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,10 @@ def errors_to_exit() -> Iterator[None]:
     except EXPECTED as error:
         typer.echo(f"wheeld: {error}", err=True)
         raise typer.Exit(exit_code(error)) from None
+
+
+def show(found: Any, as_json: bool, text: str) -> None:
+    typer.echo(json.dumps(found, indent=1) if as_json else text)
 
 
 def wrap_help_once(app: typer.Typer) -> None:

@@ -15,11 +15,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
+from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit, show
 from wheeld_client import Timers, connect
 from wheeld_core.errors import UsageError, WheelError
 from wheeld_core.units import duration_text
@@ -99,10 +99,6 @@ def _seconds(delay: str, found: int, timers: Timers) -> float:
     return found / 1e9
 
 
-def _print(found: dict[str, Any], as_json: bool, text: str) -> None:
-    typer.echo(json.dumps(found, indent=1) if as_json else text)
-
-
 def schedule(
     delay: Delay,
     to: Annotated[str, typer.Option(help="Who gets it: group:NAME, or the name of a worker.")],
@@ -130,7 +126,7 @@ def schedule(
     with _shell(name, runtime_dir) as timers:
         seconds = _seconds(delay, found, timers)
         timer = timers.schedule(seconds, cookie, payload=payload.encode(), to=to)
-    _print({"timer_id": timer, "to": to, "delay_s": seconds, "cookie": cookie}, as_json, str(timer))
+    show({"timer_id": timer, "to": to, "delay_s": seconds, "cookie": cookie}, as_json, str(timer))
 
 
 def _gone(timer: int) -> WheelError:
@@ -155,7 +151,7 @@ def cancel(
     with _shell(name, runtime_dir) as timers:
         if not timers.cancel(timer):
             raise _gone(timer)
-    _print({"timer_id": timer, "cancelled": True}, as_json, f"cancelled {timer}")
+    show({"timer_id": timer, "cancelled": True}, as_json, f"cancelled {timer}")
 
 
 def reschedule(
@@ -177,7 +173,7 @@ def reschedule(
         seconds = _seconds(delay, found, timers)
         if not timers.reschedule(timer, seconds):
             raise _gone(timer)
-    _print({"timer_id": timer, "delay_s": seconds}, as_json, f"{timer} expires in {delay}")
+    show({"timer_id": timer, "delay_s": seconds}, as_json, f"{timer} expires in {delay}")
 
 
 def wait(
