@@ -116,7 +116,7 @@ def constants(text: str) -> set[str]:
 
 
 def lapses(headers: dict[str, str]) -> list[tuple[str, str]]:
-    """What is wrong, as (name of the header, message), given the headers' texts by name."""
+    """The faults, as (name of the header, message), given the headers' texts by name."""
     where = {name: header for header, text in headers.items() for name in constants(text)}
     listed = set(LISTED.findall(headers["agreed.h"]))
     bad = [

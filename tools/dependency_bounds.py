@@ -42,7 +42,7 @@ _REQUIREMENT = re.compile(r"([\w-]+)\s*(.*)")
 
 
 def requirements(extras: Iterable[str] = ()) -> list[str]:
-    """What pyproject.toml asks for."""
+    """The requirements of pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: list[str] = list(project["dependencies"])
     for extra in ("daemon", *extras):

@@ -226,7 +226,7 @@ HEADERS = "core/include/wheeld/"
 
 
 def constants(found: list[Source]) -> Iterator[Violation]:
-    """What processes must agree on goes into the fingerprint."""
+    """Constants that processes must agree on go into the fingerprint."""
     headers = {
         Path(source.path).name: source for source in found if source.path.startswith(HEADERS)
     }

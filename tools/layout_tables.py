@@ -46,7 +46,7 @@ _TYPES = {
 
 
 class Words(NamedTuple):
-    """What a field is for, who writes and reads it, and in which order."""
+    """The purpose of a field, its writer and readers, and the order of accesses."""
 
     meaning: str
     writer: str

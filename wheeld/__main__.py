@@ -11,7 +11,7 @@ from typing import Final
 from wheeld.processes import descriptors, inherited, spawn
 
 _EXTRA: Final = ("typer", "rich", "psutil")
-"""What the extra `daemon` brings."""
+"""The packages of the extra `daemon`."""
 _HELP: Final = {"-h", "--help"}
 _WITHOUT_CLOCK: Final = {*_HELP, "--check"}
 

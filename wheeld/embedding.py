@@ -109,7 +109,7 @@ def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
 
 
 class ChildProcess(Protocol):
-    """What is needed of a daemon's process; `subprocess.Popen` has it."""
+    """The methods of a daemon's process that are used; `subprocess.Popen` has them."""
 
     @property
     def pid(self) -> int: ...
@@ -189,7 +189,7 @@ def _facts(directory: Path) -> dict[str, Any]:
 def _await_start(process: ChildProcess, directory: Path, output: int) -> None:
     """Wait until the daemon has written its file, which it does when it is ready.
 
-    What it prints until then is for the error message; after that it is not read.
+    Its output until then is for the error message; afterwards nobody reads it.
     """
     os.set_blocking(output, False)
     said = b""

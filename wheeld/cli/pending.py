@@ -39,8 +39,8 @@ class TimerFilter:
     """At most so many, soonest first; 0: all."""
 
     def apply(self, found: PendingTimers) -> npt.NDArray[np.void]:
-        """Those of them, soonest first. `ValueError`: there is no worker, or no receiver, of that
-        name."""
+        """The matching timers, soonest first. `ValueError`: there is no worker, or no receiver, of
+        that name."""
         timers = found.timers
         wanted = np.ones(len(timers), bool)
         if self.worker is not None:

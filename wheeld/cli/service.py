@@ -1,4 +1,4 @@
-"""What makes a daemon a service of systemd: the files, where they go, and the commands after that.
+"""Makes a daemon a service of systemd: the files, where they go, and the commands after that.
 
 `wheeld install-service` shows a plan, or carries it out. The files come with the package
 (`share/wheeld/systemd`); in a checkout they are in its folder `systemd/`.

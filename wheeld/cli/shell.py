@@ -33,7 +33,8 @@ INTERRUPTED: Final = 130
 
 Delay = Annotated[str, typer.Argument(help="Such as 250ms, 1.5s or 2h; a number is seconds.")]
 TimerId = Annotated[
-    int, typer.Argument(metavar="ID", min=0, max=MOST, help="What `wheeld schedule` printed.")
+    int,
+    typer.Argument(metavar="ID", min=0, max=MOST, help="The id that `wheeld schedule` printed."),
 ]
 
 
@@ -101,7 +102,7 @@ def _seconds(delay: str, found: int, timers: Timers) -> float:
 
 def schedule(
     delay: Delay,
-    to: Annotated[str, typer.Option(help="Who gets it: group:NAME, or the name of a worker.")],
+    to: Annotated[str, typer.Option(help="The receiver: group:NAME, or the name of a worker.")],
     cookie: Annotated[int, typer.Option(min=0, max=MOST, help="A number for the receiver.")] = 0,
     payload: Annotated[str, typer.Option(help="Text for the receiver, as UTF-8.")] = "",
     name: Name = "default",

@@ -36,7 +36,7 @@ _KEYS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
     "late": lambda worker: -worker["lateness_ns"]["p99"],
 }
 SORTS: Final = tuple(_KEYS)
-"""What workers can be sorted by: names ascending, all others with the largest first."""
+"""The columns that workers can be sorted by: names ascending, all others with the largest first."""
 KEYS: Final = {key[0]: key for key in SORTS}
 """The key on the keyboard that sorts by each."""
 _COLUMNS: Final = (
@@ -47,13 +47,13 @@ _COLUMNS: Final = (
 _RESERVED: Final = 11
 """Lines of the screen that are not workers, beside the lists of groups, pools and purgatories."""
 _MOST_ENTRIES: Final = 4
-"""Of each of those lists."""
+"""The length of each of these lists."""
 
 # -- two readings ----------------------------------------------------------------------------------
 
 
 def compare(first: dict[str, Any], second: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """What a daemon did between two readings of its status, `seconds` apart, for JSON.
+    """The work of a daemon between two readings of its status, `seconds` apart, for JSON.
 
     `per_second` has counts, `lateness_ns` is about timers that fired between the readings, both
     also for each worker. Rates are 0 if the second reading is of another wheel.

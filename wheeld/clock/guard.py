@@ -49,7 +49,7 @@ IDLE_LOOK_SECONDS = 60.0
 NUDGE_SECONDS = 0.5
 """The shortest time between two orders to a clock to check for submissions."""
 CLOCK_SEGMENTS = ("wheel", "slots", "registry", "trace")
-"""What a clock maps from the start; the last one if there is one."""
+"""The segments that a clock maps from the start; the last one if there is one."""
 _AWAKE = -(2**63)
 
 
@@ -104,7 +104,7 @@ class ClockGuard(ChildGuard):
         """How the first clock took over the wheel, after a restart in place."""
         self._ready: asyncio.Future[Message]
         self._answers: dict[tuple[str, int], asyncio.Future[Message]] = {}
-        """What orders wait for, by the answer's name and key."""
+        """The answers that orders wait for, by name and key."""
         self._drove = False
         """Did the last clock drive the wheel?"""
         self._died: float | None = None

@@ -282,7 +282,7 @@ class Config:
         }
 
     def notes(self) -> list[str]:
-        """What was rounded, in words."""
+        """The values that were rounded, in words."""
         notes = []
         if self.slots != self.capacity:
             notes.append(f"capacity {self.capacity} rounded up to {self.slots} (slabs of 64)")
@@ -319,7 +319,7 @@ class Config:
         return self
 
     def _check_with_others(self, key: str, value: Any) -> None:
-        """What depends on the machine, or on another option."""
+        """Defaults that depend on the machine, or on another option."""
         if key == "pin_cpu" and value is not None:
             cpus = os.sched_getaffinity(0)
             if value not in cpus:
@@ -431,7 +431,7 @@ later."""
 def reloaded(old: Config, read: Callable[[], Config]) -> Config:
     """Read the sources again; returns the configuration to use from now on, and what to log.
 
-    One that is wrong changes nothing.
+    A wrong file changes nothing.
     """
     try:
         new = read()

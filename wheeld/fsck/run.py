@@ -51,13 +51,13 @@ CHECKS: dict[str, Check] = {
 
 
 class MemorySource(Protocol):
-    """What is checked."""
+    """The segments that are checked."""
 
     def racing(self) -> bool:
         """Whether anybody writes to it."""
 
     def headers(self) -> list[str]:
-        """What is wrong with the segments themselves."""
+        """Faults of the segments themselves."""
 
     def memories(self) -> Memories | None:
         """The segments; None: they are too damaged to be checked."""
@@ -73,7 +73,7 @@ class Example:
 
 @dataclass
 class CheckResult:
-    """What one check found: status ok, damage, note or skipped."""
+    """The findings of one check: status ok, damage, note or skipped."""
 
     name: str
     status: str = "ok"

@@ -2,7 +2,7 @@
 
 Each check is a function from a snapshot to its findings, vectorised over all slots.
 
-What a slot whose slab has an owner can be: S1 to S16 in core/include/wheeld/shared/states.h.
+The states of a slot whose slab has an owner: S1 to S16 in core/include/wheeld/shared/states.h.
 """
 
 from __future__ import annotations

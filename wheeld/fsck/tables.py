@@ -230,7 +230,7 @@ def counts(s: WheelImage) -> tuple[dict[str, int], Array]:
 
 
 def shares(s: WheelImage) -> list[dict[str, object]]:
-    """What each worker holds, by row."""
+    """The slots that each worker holds, by row."""
     found: list[dict[str, object]] = []
     armed = s.phases == ARMED
     for row in np.flatnonzero(s.rows["state"] != RowState.FREE).tolist():

@@ -77,7 +77,7 @@ class ExporterGuard(ChildGuard):
         await self._end_keeping()
 
     def status(self) -> dict[str, Any] | None:
-        """What `wheeld status` shows of it; None without --metrics."""
+        """Its part of `wheeld status`; None without --metrics."""
         if self._listen is None:
             return None
         return {

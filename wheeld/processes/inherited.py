@@ -1,4 +1,4 @@
-"""What a process inherits from whoever starts it, and cannot work with."""
+"""Undoes what a process inherits from its parent and cannot work with."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Messages for systemd's journal, in its native protocol, with fields to filter by.
 
 An entry is a datagram of lines `FIELD=value`; a value of several lines has its length before it.
-One that is too long for a datagram goes in a sealed file in memory; its descriptor is sent instead.
-https://systemd.io/JOURNAL_NATIVE_PROTOCOL
+A message that is too long for a datagram goes into a sealed file in memory, whose descriptor is
+sent instead. https://systemd.io/JOURNAL_NATIVE_PROTOCOL
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `ps` shows of the daemon's processes: `wheeld[shop]: clock`.
+"""The names that `ps` shows for the daemon's processes: `wheeld[shop]: clock`.
 
 By setproctitle. The name that prctl sets has room for 15 bytes only; a longer one overwrites the
 memory of the arguments, and moving that needs a privilege.

@@ -28,7 +28,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Offsets:
-    """What to add to a time of each clock to get Unix time, ns."""
+    """The offset from each clock to Unix time, ns."""
 
     base: int = 0
     boottime: int = 0

@@ -143,7 +143,7 @@ class RecorderGuard(ChildGuard):
             log.warning("the recorder can write again")
 
     def status(self) -> dict[str, Any] | None:
-        """What `wheeld status` shows of it; None without --trace."""
+        """Its part of `wheeld status`; None without --trace."""
         if self._view is None:
             return None
         counts, lost = self._view.counts(), self._view.lost()

@@ -39,7 +39,7 @@ class SpoolGone(WheelError):
 
 @dataclass(frozen=True, order=True)
 class SpoolName:
-    """What a spool is called."""
+    """The name of a spool."""
 
     run: str
     position: int
@@ -184,7 +184,7 @@ def remove_orphans(folder: Path, run: str) -> None:
 
 
 def read_facts(path: Path) -> Facts:
-    """What is known of a spool's records or counters.
+    """The state of a spool's records or counters.
 
     Raises
     ------

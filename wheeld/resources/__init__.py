@@ -1,1 +1,2 @@
-"""What a daemon occupies on the machine: segments, FIFOs, files; and what an earlier one left."""
+"""The resources of the machine that a daemon occupies: segments, FIFOs, files; and what an earlier
+one left."""

@@ -35,7 +35,7 @@ END_SECONDS: Final = 1.0
 
 @dataclass
 class Handover:
-    """What one incarnation of a supervisor hands over to the next.
+    """The state that one incarnation of a supervisor hands over to the next.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Handover:
 
 
 def received() -> Handover | None:
-    """What the previous incarnation handed over to this process, if there was one."""
+    """The state that the previous incarnation handed over to this process, if there was one."""
     text = os.environ.pop(VARIABLE, None)
     if text is None:
         return None

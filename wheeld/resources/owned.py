@@ -1,4 +1,4 @@
-"""What a daemon makes and removes on the system: segments, FIFOs, files.
+"""The files and segments that a daemon makes and removes on the system: segments, FIFOs, files.
 
 Everything made here is recorded in the object at once, so that `close` removes it whatever happens
 in between. A killed daemon leaves all of it; the next one takes it over.
@@ -462,7 +462,8 @@ class Resources:
     def damage(self) -> str | None:
         """Describe what is wrong with the segments that the daemon needs; None: nothing. A process
         that may write them can also truncate them: those that all workers write are given their
-        length again. Those that the daemon alone writes are lost once another process has."""
+        length again. Segments that only the daemon writes are lost once another process has written
+        to them."""
         for kind, memory in self.memories.items():
             path = Path(segments.SHM_DIRECTORY, self.names[kind])
             try:

@@ -159,7 +159,7 @@ def origin_of(group: Group, shm: Path, boot_id: str) -> str:
 
 
 class Use(Enum):
-    """What is known of the users of some segments."""
+    """The known users of some segments."""
 
     ALIVE = "alive"
     DEAD = "dead"
@@ -213,7 +213,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def mapped_prefixes(proc: Path, prefixes: Iterable[str]) -> set[str]:
-    """Those of `prefixes` whose segments some other process maps."""
+    """The prefixes of `prefixes` whose segments some other process maps."""
     wanted, found = set(prefixes), set[str]()
     for process in proc.glob("[0-9]*"):
         if found == wanted:

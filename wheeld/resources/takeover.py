@@ -167,7 +167,8 @@ def _check_own(name: str, prefix: str, memories: Mapping[str, mmap.mmap]) -> Non
 
 
 def _own_faults(prefix: str, memories: Mapping[str, mmap.mmap]) -> str | None:
-    """What another process has overwritten in the segments that the daemon alone writes."""
+    """The words that another process has overwritten in the segments that only the daemon
+    writes."""
     if faults := remains.head_faults(memories):
         return f"{prefix}{faults[0]}"
     if not _BOOT.fullmatch(boot := _boot_of(memories["registry"])):

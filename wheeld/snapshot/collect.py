@@ -1,7 +1,7 @@
 """Takes a snapshot of a live wheel: without a lock, and without disturbing its users.
 
 The slots are read block by block. A slot's state word is read before and after its fields; where
-both are equal, the fields between them are one timer's (slot.h, invariant 5). What changed
+both are equal, the fields between them are one timer's (slot.h, invariant 5). A slot that changed
 meanwhile is read again. So each record is exact for some moment of the collection; different
 records may be of different moments. Words whose order matters are read by `gathered`: numpy's own
 copies are plain loads, which only some machines keep in order.
@@ -240,7 +240,8 @@ class _Collection:
     # -- names -----------------------------------------------------------------------------------
 
     def _named(self, taken: _Records, rows: npt.NDArray[Any]) -> _Records:
-        """Those of `taken` whose owner has a name of its own, with owners and targets by name."""
+        """The timers of `taken` whose owner has a name of its own, with owners and targets by
+        name."""
         row = owner_row(taken.owners)
         named = _is_tenant(rows, row, OWNER_INCARNATION.of(taken.owners), OWNER_INCARNATION)
         self.left_out += int(np.count_nonzero(~named))

@@ -85,7 +85,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a wheel held. `timers` (dtype TIMER) are in the order of their slots."""
+    """The timers of a wheel. `timers` (dtype TIMER) are in the order of their slots."""
 
     name: str
     clocks: Clocks
@@ -101,7 +101,7 @@ class Snapshot:
     slabs: npt.NDArray[np.uint32]
     """All slabs that were ever used, in order."""
     generations: npt.NDArray[np.uint32]
-    """Of each of their slots, shape (slabs, 64)."""
+    """For each of their slots, shape (slabs, 64)."""
     left_out: int = 0
     """Armed timers of workers with a generated name: no successor could claim them."""
     uids: tuple[int, ...] = ()

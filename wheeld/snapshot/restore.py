@@ -34,11 +34,11 @@ _PAYLOAD_CHUNK = 16 << 20
 
 @dataclass(frozen=True)
 class Restoration:
-    """What to write, and what became of each timer."""
+    """The words to write, and the fate of each timer."""
 
     snapshot: Snapshot
     timers: npt.NDArray[Any]
-    """Those to arm (dtype TIMER), with the deadlines they have now."""
+    """The timers to arm (dtype TIMER), with the deadlines that they have now."""
     payloads: npt.NDArray[np.uint8]
     late: int
     """How many of them fell due meanwhile and are due at once."""
@@ -86,7 +86,7 @@ def plan_restore(
         "wall": less the time since, by the realtime clock. Realtime timers keep their deadline.
     misfire : str
         What fell due after the snapshot and not later than now: "fire" it at once, or "skip" it.
-        What was due at the snapshot already is owed in any case.
+        A timer that was due at the snapshot already is owed in any case.
     """
     timers = snapshot.timers.copy()
     then = snapshot.clocks
@@ -138,7 +138,7 @@ def _check_fit(snapshot: Snapshot, now: Clocks, capacity: int, payload_bytes: in
 
 
 def _offsets(then: Clocks, now: Clocks, restore: str) -> tuple[int, int, int]:
-    """What to add to the deadlines of each clock."""
+    """The offset to add to the deadlines of each clock."""
     shift = now.monotonic - then.monotonic, 0, now.boottime - then.boottime
     if restore == "remaining":
         return shift

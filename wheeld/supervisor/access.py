@@ -1,4 +1,4 @@
-"""Who calls at the control socket, as the kernel knows them, and what they may ask for."""
+"""The callers at the control socket, as the kernel knows them, and what they may ask for."""
 
 from __future__ import annotations
 

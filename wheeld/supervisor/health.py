@@ -14,7 +14,7 @@ class Health:
 
     ok: bool
     why: tuple[str, ...]
-    """What is wrong; empty if it is healthy."""
+    """The faults; empty if it is healthy."""
     late: int
     """Lateness of the latest timer that fired between the readings, ns; at most an eighth too
     high."""
@@ -31,7 +31,7 @@ _STOPPED = {"T": "is stopped: `kill -CONT {pid}`", "t": "is stopped by a debugge
 
 
 def clock_trouble(pid: int | None, state: str, progresses: bool) -> str | None:
-    """What is wrong with a clock process, and what to do; None: nothing.
+    """The fault of a clock process, and what to do; None: nothing.
 
     Parameters
     ----------

@@ -40,11 +40,11 @@ log = logging.getLogger("wheeld")
 STOP_SECONDS, TRACE_STOP_SECONDS = 15.0, 600.0
 """Seconds that a client that asked for a stop should wait for it: a trace is completed first."""
 SETTLE_SECONDS = 0.5
-"""Whoever removes files of the runtime directory may take so long to remove all of them."""
+"""Somebody who removes files of the runtime directory may take so long to remove all of them."""
 
 
 class StopMode(enum.Enum):
-    """What the end of a daemon leaves."""
+    """The remains of a daemon that has ended."""
 
     FINAL = enum.auto()
     """Nothing: pending timers go into the last snapshot, with --state-dir."""
