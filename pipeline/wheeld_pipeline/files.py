@@ -48,7 +48,7 @@ def writable(option: str, given: str | Path) -> Path:
             f"{option} {given}: {there} is a file: expected a directory, or a name that is free"
         )
     try:
-        with tempfile.TemporaryDirectory(prefix=".wheeld-", dir=there):
+        with tempfile.TemporaryFile(dir=there):  # without a name: a kill leaves nothing
             return folder
     except OSError as error:
         raise PipelineError(

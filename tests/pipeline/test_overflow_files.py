@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from programs import of_checkout
 from proofs.torture.overflow_account import rows
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.overflow import Daemon, Plan, Rules, ShardMap
@@ -18,6 +22,7 @@ from wheeld_pipeline.overflow.checkpoint.files import Files, HadoopFiles, LocalF
 from wheeld_pipeline.overflow.driver import job as jobs, sink
 from wheeld_pipeline.overflow.driver.manifest import Ledger, Manifest
 from wheeld_pipeline.overflow.driver.query import Batch, Driver
+from wheeld_pipeline.overflow.machine import EXPIRED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,7 +45,8 @@ def test_both_kinds_of_files(make: Make, tmp_path: Path) -> None:
     assert found.put_new("first", "folder/a.json")
     assert not found.put_new("second", "folder/a.json")
     assert found.read_text("folder/a.json") == "first"
-    assert {name for name in found.names("folder") if name[0] != "."} == {"a.json", "below"}
+    (tmp_path / "base/folder/.b.json-00c0ffee").write_text("of a process that was killed")
+    assert set(found.names("folder")) == {"a.json", "below"}
     assert found.rename("folder", "other")
     assert not found.rename("folder", "nowhere")
     assert found.exists("other/a.json")
@@ -79,6 +85,48 @@ class Overflow:
 
     def rejected(self) -> list[str]:
         return sorted(row["key"] for row in rows(self.base / "sink", "rejected"))
+
+
+DIES_AT_EACH_LINE = """
+import os, signal, sys
+from wheeld_pipeline.overflow.checkpoint.files import LocalFiles
+from wheeld_pipeline.overflow.driver import job
+
+def trace(frame, event, argument):
+    global left
+    if not frame.f_code.co_filename.endswith(("/job.py", "/files.py")):
+        return None
+    left -= event == "line"
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return trace
+
+for number in range(1, 1000):
+    left = number
+    if not os.fork():
+        sys.settrace(trace)
+        job.claim(LocalFiles(f"{number}/checkpoint"), LocalFiles(f"{number}/sink"), 2)
+        os._exit(0)
+    if not os.wait()[1]:
+        break
+"""
+
+
+def test_claim_is_killed_at_each_line(tmp_path: Path) -> None:
+    """The next driver begins as if nothing had been, and its checkpoint and sink agree."""
+    subprocess.run([sys.executable, "-c", DIES_AT_EACH_LINE], cwd=tmp_path, env=of_checkout(),
+                   timeout=240, check=True)  # fmt: skip
+    killed = list(tmp_path.iterdir())
+    assert len(killed) > 20
+    assert any(tmp_path.glob("*/*/.*"))
+    for base in killed:
+        checkpoint, out = LocalFiles(base / "checkpoint"), LocalFiles(base / "sink")
+        job = jobs.claim(checkpoint, out, 2)
+        out.make(EXPIRED)
+        for path in base.glob("*/.*"):
+            os.utime(path, (0, 0))
+        assert jobs.claim(checkpoint, out, 2) == job
+        assert not any(base.glob("*/.*")), "a draft that belongs to nobody"
 
 
 def test_a_batch_is_decided_once(make: Make, tmp_path: Path) -> None:

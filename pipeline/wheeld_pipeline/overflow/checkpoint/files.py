@@ -2,7 +2,8 @@
 
 A batch is decided by one small file that appears complete, and only if there is none of its name
 (`put_new`). On this host that is a hard link; elsewhere it is what Spark does for its own log of
-offsets: a rename in HDFS, a conditional upload where the store has one.
+offsets: a rename in HDFS, a conditional upload where the store has one. A process that is killed
+meanwhile leaves a draft, whose name begins with a dot: it is nobody's content, here and in Hadoop.
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+ABANDONED: Final = 3600.0
+"""Seconds after which a draft belongs to nobody: it takes as long to write it as one small file."""
+_DRAFT: Final = re.compile(r"\..+-[0-9a-f]{8}")
 
 
 def located(path: str) -> str:
@@ -44,7 +51,11 @@ class Files(Protocol):
         """Is it there?"""
 
     def names(self, name: str = "") -> list[str]:
-        """Of what is in a folder; [] if it is not there."""
+        """Of what is in a folder, without drafts; [] if it is not there."""
+
+    def sweep(self, name: str = "") -> None:
+        """Remove drafts that killed processes left in a folder; Hadoop's are left alone."""
+        return
 
     def make(self, name: str = "") -> None:
         """Make a folder, and those above."""
@@ -75,7 +86,16 @@ class LocalFiles(Files):
         return os.path.exists(self.at(name))
 
     def names(self, name: str = "") -> list[str]:
-        """Of what is in a folder; [] if it is not there."""
+        return [found for found in self._all(name) if not found.startswith(".")]
+
+    def sweep(self, name: str = "") -> None:
+        for found in self._all(name):
+            path = Path(self.at(name), found)
+            with suppress(FileNotFoundError):
+                if _DRAFT.fullmatch(found) and path.stat().st_mtime < time.time() - ABANDONED:
+                    path.unlink()
+
+    def _all(self, name: str) -> list[str]:
         try:
             return os.listdir(self.at(name))
         except FileNotFoundError:
@@ -85,7 +105,6 @@ class LocalFiles(Files):
         os.makedirs(self.at(name), exist_ok=True)
 
     def remove(self, name: str) -> None:
-        """Remove something, and all that is below; nothing if it is not there."""
         try:
             os.unlink(self.at(name))
         except FileNotFoundError:
@@ -94,7 +113,6 @@ class LocalFiles(Files):
             shutil.rmtree(self.at(name))
 
     def rename(self, old: str, new: str) -> bool:
-        """Move a file or a folder to where nothing is; False: `old` is not there."""
         try:
             os.rename(self.at(old), self.at(new))
         except FileNotFoundError:
@@ -107,7 +125,6 @@ class LocalFiles(Files):
         return Path(self.at(name)).read_text()
 
     def put_new(self, text: str, name: str) -> bool:
-        """A small file appears whole; False: there is one of this name, which stays."""
         folder, last = os.path.split(self.at(name))
         draft = f"{folder}/.{last}-{secrets.token_hex(4)}"
         Path(draft).write_text(text)
@@ -155,11 +172,11 @@ class HadoopFiles(Files):
         return bool(self._system.exists(self._path(self.at(name))))
 
     def names(self, name: str = "") -> list[str]:
-        """Of what is in a folder; [] if it is not there."""
         if not self.exists(name):
             return []
         found = self._system.listStatus(self._path(self.at(name)))
-        return [one.getPath().getName() for one in found]
+        names = [str(one.getPath().getName()) for one in found]
+        return [one for one in names if not one.startswith(".")]
 
     def make(self, name: str = "") -> None:
         self._system.mkdirs(self._path(self.at(name)))
@@ -168,7 +185,6 @@ class HadoopFiles(Files):
         self._system.delete(self._path(self.at(name)), True)
 
     def rename(self, old: str, new: str) -> bool:
-        """Move a file or a folder to where nothing is; False: `old` is not there."""
         if not self.exists(old):
             return False
         if not self._system.rename(self._path(self.at(old)), self._path(self.at(new))):
@@ -176,7 +192,6 @@ class HadoopFiles(Files):
         return True
 
     def read_text(self, name: str) -> str:
-        """The text of a small file."""
         stream = self._system.open(self._path(self.at(name)))
         try:
             return str(self._utils.toString(stream, "UTF-8"))
@@ -184,7 +199,6 @@ class HadoopFiles(Files):
             stream.close()
 
     def put_new(self, text: str, name: str) -> bool:
-        """A small file appears whole; False: there is one of this name, which stays."""
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
         path = self._path(self.at(name))

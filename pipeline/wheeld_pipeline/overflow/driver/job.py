@@ -38,6 +38,8 @@ def claim(checkpoint: Files, sink: Files, shards: int) -> Job:
         spread over the shards for good, and batches are numbered from the checkpoint's beginning:
         each would end in results that are lost or doubled.
     """
+    for files in (checkpoint, sink):
+        files.sweep()
     job = _read(checkpoint)
     if job is None:
         found = checkpoint.names()
@@ -53,17 +55,18 @@ def claim(checkpoint: Files, sink: Files, shards: int) -> Job:
             f"life of a checkpoint; say --shards {job.shards}, or begin anew elsewhere"
         )
     theirs = _read(sink)
-    if theirs is not None and not (sink.exists(EXPIRED) or sink.exists(REJECTED)):
-        theirs = None  # of a job that ended before its first batch
-    elif theirs is not None and theirs.id != job.id:
+    begun = sink.exists(EXPIRED) or sink.exists(REJECTED)
+    if theirs is not None and begun and theirs.id != job.id:
         raise PipelineError(
             f"{sink.base} is the sink of job {theirs.id}, and {checkpoint.base} belongs to "
             f"{job.id}: "
             "its results would be replaced; give an empty sink, or the checkpoint that it has"
         )
-    if theirs is None and set(sink.names()) - {CARD, LOCK, STAGING}:
+    if (theirs is None or not begun) and set(sink.names()) - {CARD, LOCK, STAGING}:
         raise PipelineError(f"{sink.base} is not empty and has no {CARD}: give an empty directory")
-    if theirs is None:  # the sink first: a checkpoint with a card has a sink with one
+    # The sink first: a checkpoint with a card has a sink with one.
+    if theirs is None or theirs.id != job.id:  # that of a job that ended before its first batch
+        sink.remove(CARD)
         _write(sink, job._replace(secret=""))
     _write(checkpoint, job)
     return job

@@ -117,6 +117,7 @@ class Ledger:
     def sweep(self) -> None:
         """Remove what attempts left that did not count."""
         needed = self.last.files()
+        self._files.sweep(FOLDER)
         for number in self._numbers():
             if number <= self.last.batch - KEEP:
                 self._files.remove(_name(number))
@@ -127,8 +128,7 @@ class Ledger:
                     self._files.remove(f"{folder}/{name}")
 
     def _numbers(self) -> list[int]:
-        names = self._files.names(FOLDER)
-        return sorted(int(name[:9]) for name in names if name[:1] != "." and name[-5:] == ".json")
+        return sorted(int(name[:9]) for name in self._files.names(FOLDER) if name[-5:] == ".json")
 
     def _read(self, batch: int) -> Manifest:
         try:
