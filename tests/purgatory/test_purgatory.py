@@ -220,25 +220,6 @@ def test_waiting_operation_is_kept_alive(
     assert watcher() is None
 
 
-def test_cancel_for_key(purgatory: Purgatory, timers: LocalTimers, wheel: LocalWheel) -> None:
-    log: list[Any] = []
-    ops = [Op(1.0, i, log=log) for i in range(4)]
-    watch_all(purgatory, ops[:3], ["k", "other"])
-    purgatory.try_complete_else_watch(ops[3], ["other"])
-    assert purgatory.cancel_for_key("nobody's") == []
-    assert purgatory.cancel_for_key("k") == ops[:3]
-    assert [op.state for op in ops] == ["cancelled"] * 3 + ["waiting"]
-    assert (purgatory.watched, purgatory.num_delayed, timers.pending) == (1, 1, 1)
-    for op in ops:
-        op.ready = True
-    assert purgatory.check_and_complete("other") == 1
-    wheel.advance(2 * SECOND)
-    timers.dispatch()
-    assert log == [3]
-    assert [op.is_completed for op in ops] == [False] * 3 + [True]
-    assert purgatory.cancel_for_key("k") == []
-
-
 def test_operation_completed_before_it_waits() -> None:
     op = Op(1.0)
     assert op.force_complete() is True

@@ -634,22 +634,6 @@ def test_completed_after_the_loop(daemon: str) -> None:
     assert [op.ran for op in ops] == [["complete"]] * 3
 
 
-def test_hook_that_watches_under_the_same_key(purgatory: Purgatory) -> None:
-    born: list[Op] = []
-
-    def hook() -> None:
-        child = Hooked(1.0, len(born), complete=hook)
-        born.append(child)
-        assert purgatory.try_complete_else_watch(child, ["k"]) is False
-
-    op = Hooked(1.0, complete=hook)
-    purgatory.try_complete_else_watch(op, ["k"])
-    op.ready = True
-    assert purgatory.check_and_complete("k") == 1
-    assert len(born) == 1
-    assert (purgatory.watched, born[0].state) == (1, "waiting")
-
-
 @pytest.mark.parametrize("what", ["check", "force", "cancel", "shutdown"])
 @pytest.mark.parametrize("where", ["complete", "expire"])
 def test_hook_that_ends_the_others(

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, assume, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -17,7 +21,7 @@ from hypothesis.stateful import (
 
 from local_wheel import MS, LocalWheel
 from purgatory_model import TICK, Model, Spec, act
-from purgatory_ops import WatchView, bucket_of
+from purgatory_ops import WatchView, bucket_of, loop_purgatories
 from wheeld_client import DelayedOperation, Purgatory
 
 WORKERS = 2
@@ -54,13 +58,20 @@ class RealOperation(DelayedOperation):
 class Real:
     """The real side of the machine: two workers on a LocalWheel."""
 
-    def __init__(self) -> None:
+    def __init__(self, loop: bool) -> None:
         self.wheel = LocalWheel(1024, WORKERS, TICK)
         self.timers = [self.wheel.worker(row) for row in range(WORKERS)]
         self.view = WatchView(self.wheel.shared("watch"))
         self.log: list[tuple[Any, ...]] = []
         self.operations: dict[int, RealOperation] = {}
         self.gone: dict[int, weakref.ref[RealOperation]] = {}
+        self.stack = ExitStack()
+        self.makers: list[Callable[[str], Purgatory]] = [
+            self.stack.enter_context(loop_purgatories(timers))
+            if loop
+            else partial(Purgatory, timers)
+            for timers in self.timers
+        ]
         self.places = [self.make(worker) for worker in range(WORKERS)]
         self.buckets = {key: bucket_of(self.places[0], self.view, 0, key) for key in KEYS}
         assert len(set(self.buckets.values())) == len(KEYS)
@@ -68,7 +79,7 @@ class Real:
         self.places[0] = self.make(0)
 
     def make(self, worker: int) -> Purgatory:
-        purgatory = Purgatory(self.timers[worker], "p")
+        purgatory = self.makers[worker]("p")
         purgatory.exception_handler = self.report
         return purgatory
 
@@ -110,9 +121,11 @@ class PurgatoryMachine(RuleBasedStateMachine):
     """Promise: whatever is called in whatever order, also by callbacks, each operation completes
     once, is asked when the algorithm says so, and leaves wheel, keys and directory at once."""
 
+    loop = False
+
     @initialize()
     def begin(self) -> None:
-        self.real = Real()
+        self.real = Real(self.loop)
         self.model = Model(WORKERS, self.real.buckets)
         self.made = 0
 
@@ -252,7 +265,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "real"):
             return
-        with self.real.wheel:
+        with self.real.wheel, self.real.stack:
             for worker in range(WORKERS):
                 self.both("renew", worker)
             self.nothing_is_pinned()
@@ -262,9 +275,14 @@ class PurgatoryMachine(RuleBasedStateMachine):
             assert self.real.wheel.clock.check() == 0
 
 
-def test_purgatory_agrees_with_model() -> None:
+class LoopMachine(PurgatoryMachine):
+    loop = True
+
+
+@pytest.mark.parametrize("machine", [PurgatoryMachine, LoopMachine])
+def test_purgatory_agrees_with_model(machine: type[PurgatoryMachine]) -> None:
     run_state_machine_as_test(
-        PurgatoryMachine,
+        machine,
         settings=settings(
             max_examples=30,
             stateful_step_count=40,

@@ -9,10 +9,10 @@ import pytest
 
 from recorder_alone import Recorder
 from recorder_records import Ring, read
-from wheeld.recorder import converter, rates as load
+from wheeld.recorder import converter
 
 
-class Load(load.Load):
+class Load(converter.Load):
     """A load that a test switches, and that says when it was looked at."""
 
     def __init__(self, rest: float = 0.0) -> None:
@@ -125,19 +125,19 @@ class Clock:
 
 def test_what_counts_as_busy() -> None:
     clock = Clock()
-    measured = load.Load(clock)
+    measured = converter.Load(clock)
     assert not measured.busy
-    quarter = load.BUSY * load.BUSY_SECONDS / 4
+    quarter = converter.BUSY * converter.BUSY_SECONDS / 4
     for _ in range(8):  # half as many as are too many
-        clock.now += load.BUSY_SECONDS / 2
+        clock.now += converter.BUSY_SECONDS / 2
         measured.measure(int(quarter), 0)
         assert not measured.busy
     measured.measure(int(4 * quarter), 0)  # a burst is seen before a tenth of a second is over
     assert measured.busy
     assert not measured.lossy
-    clock.now += load.BUSY_SECONDS
+    clock.now += converter.BUSY_SECONDS
     measured.measure(0, 0)  # what came since the last full tenth was too much
-    clock.now += load.BUSY_SECONDS
+    clock.now += converter.BUSY_SECONDS
     measured.measure(0, 0)
     assert not measured.busy
     assert measured.rest(1.0) == 0.0
@@ -145,17 +145,17 @@ def test_what_counts_as_busy() -> None:
 
 def test_a_loss_makes_it_rest_for_a_while() -> None:
     clock = Clock()
-    measured = load.Load(clock)
+    measured = converter.Load(clock)
     measured.measure(1, 5)
     assert measured.busy
     assert measured.lossy
     worked = 0.01
-    assert worked / (worked + measured.rest(worked)) <= load.SHARE * 1.001
-    clock.now += load.LOSSY_SECONDS * 0.9
+    assert worked / (worked + measured.rest(worked)) <= converter.SHARE * 1.001
+    clock.now += converter.LOSSY_SECONDS * 0.9
     measured.measure(1, 6)
-    clock.now += load.LOSSY_SECONDS * 0.9
+    clock.now += converter.LOSSY_SECONDS * 0.9
     measured.measure(1, 6)
     assert measured.lossy
-    clock.now += load.LOSSY_SECONDS * 0.2
+    clock.now += converter.LOSSY_SECONDS * 0.2
     assert not measured.lossy
     assert measured.rest(worked) == 0.0

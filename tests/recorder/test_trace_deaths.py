@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from local_wheel import DROP, FOREVER, KEEP, MS, REROUTE, SECOND, LocalWheel, take_all
+from common_fixtures import local_wheel
+from local_wheel import DROP, FOREVER, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, take_all
 from programs import ROOT
 from random_lives import Lives
 from trace_rows import FOUND, PERIODIC, Row, assert_accounted, assert_stories, kinds, new_rows
@@ -24,6 +25,9 @@ def word(wheel: LocalWheel, name: str) -> npt.NDArray[np.uint64]:
 
 def unsubmit(wheel: LocalWheel) -> None:
     word(wheel, "sub_tail")[0] -= np.uint64(1)
+
+
+wheel = local_wheel(1024, trace=ROOM, payload_bytes=8)
 
 
 def traced(capacity: int = 1024, **settings: int) -> LocalWheel:
@@ -68,31 +72,30 @@ def test_what_the_counter_dropped_has_is_said(page: str) -> None:
 
 
 @pytest.mark.parametrize("policy", [KEEP, REROUTE])
-def test_inherited(policy: int) -> None:
-    with traced() as wheel:
-        dying, heir = wheel.worker(0, group="all"), wheel.worker(1, group="all")
-        ids = [dying.schedule(delay) for delay in (0.001, 0.5, 1.0)]
-        unsubmitted = dying.schedule(2.0)
-        wheel.advance(MS)  # the first stands in the dead worker's ring, unread
-        assert heir.cancel(ids[1])
-        wheel.depart(0, policy)
-        wheel.advance(SECOND)
-        if policy == KEEP:
-            wheel.row(0)["state"] = 4
-            heir = wheel.successor(0)
-        wheel.advance(2 * SECOND)
-        assert len(heir.poll()) == 3
-        rows = new_rows(wheel)
-        assert_stories(rows)
-        assert_accounted(wheel, rows)
-        ends = {row.id: (row.kind, row.worker) for row in rows if row.kind != "scheduled"}
-        owner = 0 if policy == KEEP else 1
-        assert ends == {
-            ids[0]: ("expired", 0),
-            ids[1]: ("cancelled", ends[ids[1]][1]),
-            ids[2]: ("expired", owner),
-            unsubmitted: ("expired", owner),
-        }
+def test_inherited(policy: int, wheel: LocalWheel) -> None:
+    dying, heir = wheel.worker(0, group="all"), wheel.worker(1, group="all")
+    ids = [dying.schedule(delay) for delay in (0.001, 0.5, 1.0)]
+    unsubmitted = dying.schedule(2.0)
+    wheel.advance(MS)  # the first stands in the dead worker's ring, unread
+    assert heir.cancel(ids[1])
+    wheel.depart(0, policy)
+    wheel.advance(SECOND)
+    if policy == KEEP:
+        wheel.row(0)["state"] = 4
+        heir = wheel.successor(0)
+    wheel.advance(2 * SECOND)
+    assert len(heir.poll()) == 3
+    rows = new_rows(wheel)
+    assert_stories(rows)
+    assert_accounted(wheel, rows)
+    ends = {row.id: (row.kind, row.worker) for row in rows if row.kind != "scheduled"}
+    owner = 0 if policy == KEEP else 1
+    assert ends == {
+        ids[0]: ("expired", 0),
+        ids[1]: ("cancelled", ends[ids[1]][1]),
+        ids[2]: ("expired", owner),
+        unsubmitted: ("expired", owner),
+    }
 
 
 class Traced(Lives):
@@ -119,69 +122,63 @@ def test_random_lives(policies: tuple[int, ...], restarts: float, rng_seed: int)
 # -- clocks ----------------------------------------------------------------------------------------
 
 
-def test_a_new_clock_goes_on() -> None:
-    with traced() as wheel:
-        timers = wheel.worker()
-        met = timers.schedule(1.0)
-        wheel.settle()
-        unmet, gone = timers.schedule(2.0), timers.schedule(3.0)
-        assert timers.cancel(gone)
-        timers.reschedule(met, 1.5)
-        wheel.restart_clock()
-        wheel.settle()
-        wheel.restart_clock()
-        wheel.advance(5 * SECOND)
-        rows = new_rows(wheel)
-        assert [(row.kind, row.id, row.flags) for row in rows] == [
-            ("scheduled", met, 0),
-            ("scheduled", unmet, 0),
-            ("scheduled", gone, 0),
-            ("cancelled", gone, 0),
-            ("rescheduled", met, 0),
-            ("expired", met, 0),
-            ("expired", unmet, 0),
-        ]
-        assert_stories(rows)
+def test_a_new_clock_goes_on(wheel: LocalWheel, timers: LocalTimers) -> None:
+    met = timers.schedule(1.0)
+    wheel.settle()
+    unmet, gone = timers.schedule(2.0), timers.schedule(3.0)
+    assert timers.cancel(gone)
+    timers.reschedule(met, 1.5)
+    wheel.restart_clock()
+    wheel.settle()
+    wheel.restart_clock()
+    wheel.advance(5 * SECOND)
+    rows = new_rows(wheel)
+    assert [(row.kind, row.id, row.flags) for row in rows] == [
+        ("scheduled", met, 0),
+        ("scheduled", unmet, 0),
+        ("scheduled", gone, 0),
+        ("cancelled", gone, 0),
+        ("rescheduled", met, 0),
+        ("expired", met, 0),
+        ("expired", unmet, 0),
+    ]
+    assert_stories(rows)
 
 
-def test_expired_and_not_published() -> None:
-    with traced() as wheel:
-        timers = wheel.worker()
-        timers.schedule_many([0.001] * 5)
-        timers.schedule(0.001, interval=0.001)
-        wheel.advance(MS)
-        wheel.view.lines["comp_tail"][0] = 0  # as if it had died just before
-        wheel.view.links.setflags(write=True)
-        rows = new_rows(wheel)
-        wheel.restart_clock()
-        wheel.advance(0)
-        assert len(timers.poll()) >= 5
-        again = new_rows(wheel)
-        assert [row for row in again if not row.flags & PERIODIC] == []
-        assert_stories([*rows, *again], pending=1)
+def test_expired_and_not_published(wheel: LocalWheel, timers: LocalTimers) -> None:
+    timers.schedule_many([0.001] * 5)
+    timers.schedule(0.001, interval=0.001)
+    wheel.advance(MS)
+    wheel.view.lines["comp_tail"][0] = 0  # as if it had died just before
+    wheel.view.links.setflags(write=True)
+    rows = new_rows(wheel)
+    wheel.restart_clock()
+    wheel.advance(0)
+    assert len(timers.poll()) >= 5
+    again = new_rows(wheel)
+    assert [row for row in again if not row.flags & PERIODIC] == []
+    assert_stories([*rows, *again], pending=1)
 
 
-def test_a_tick_that_is_done_again() -> None:
-    with traced() as wheel:
-        timers = wheel.worker()
-        id = timers.schedule(0.001, interval=0.001)
-        wheel.advance(MS)
-        slot, sizes = id & 0xFFFFFFFF, wheel.sizes
-        # its publication is taken back: the ring's tail, and the note of what the tick overwrote
-        wheel.view.lines["comp_tail"][0] = 0
-        undo = np.frombuffer(wheel.wheel_memory, "u4", 2, sizes["undo_off"])
-        assert undo.tolist() == [slot, id >> 32]
-        wheel.view.header["undo_used"] = 1
-        wheel.restart_clock()
-        wheel.settle()
-        [event] = timers.poll()
-        assert event["deadline"] == MS
-        wheel.advance(MS)
-        assert [(row.kind, row.deadline) for row in new_rows(wheel)] == [
-            ("scheduled", MS),
-            ("expired", MS),
-            ("expired", 2 * MS),
-        ]
+def test_a_tick_that_is_done_again(wheel: LocalWheel, timers: LocalTimers) -> None:
+    id = timers.schedule(0.001, interval=0.001)
+    wheel.advance(MS)
+    slot, sizes = id & 0xFFFFFFFF, wheel.sizes
+    # its publication is taken back: the ring's tail, and the note of what the tick overwrote
+    wheel.view.lines["comp_tail"][0] = 0
+    undo = np.frombuffer(wheel.wheel_memory, "u4", 2, sizes["undo_off"])
+    assert undo.tolist() == [slot, id >> 32]
+    wheel.view.header["undo_used"] = 1
+    wheel.restart_clock()
+    wheel.settle()
+    [event] = timers.poll()
+    assert event["deadline"] == MS
+    wheel.advance(MS)
+    assert [(row.kind, row.deadline) for row in new_rows(wheel)] == [
+        ("scheduled", MS),
+        ("expired", MS),
+        ("expired", 2 * MS),
+    ]
 
 
 def test_found_when_the_trace_began() -> None:
@@ -218,23 +215,21 @@ def test_found_when_the_trace_began() -> None:
 # -- clients that misbehave ------------------------------------------------------------------------
 
 
-def test_armed_again_without_having_it_back() -> None:
-    with traced() as wheel:
-        timers = wheel.worker()
-        id = timers.schedule(1.0, 7)
-        wheel.settle()
-        slot, offences = id & 0xFFFFFFFF, int(wheel.view.lines["offences"][0])
-        wheel.slots.states.setflags(write=True)
-        wheel.slots.slots.setflags(write=True)
-        wheel.slots.slots["cookie"][slot] = 8
-        wheel.slots.states[slot] = ((id >> 32) + 1) << 32 | 1
-        submit(wheel, ((id >> 32) + 1) << 32 | slot)
-        wheel.settle()
-        assert int(wheel.view.lines["offences"][0]) == offences + 1
-        scheduled, vanished, again = new_rows(wheel)
-        assert vanished == scheduled._replace(kind="dropped", cookie=0, deadline=FOREVER, pending=0)
-        assert (again.kind, again.id >> 32, again.cookie) == ("scheduled", (id >> 32) + 1, 8)
-        assert wheel.trace.pending == 1
+def test_armed_again_without_having_it_back(wheel: LocalWheel, timers: LocalTimers) -> None:
+    id = timers.schedule(1.0, 7)
+    wheel.settle()
+    slot, offences = id & 0xFFFFFFFF, int(wheel.view.lines["offences"][0])
+    wheel.slots.states.setflags(write=True)
+    wheel.slots.slots.setflags(write=True)
+    wheel.slots.slots["cookie"][slot] = 8
+    wheel.slots.states[slot] = ((id >> 32) + 1) << 32 | 1
+    submit(wheel, ((id >> 32) + 1) << 32 | slot)
+    wheel.settle()
+    assert int(wheel.view.lines["offences"][0]) == offences + 1
+    scheduled, vanished, again = new_rows(wheel)
+    assert vanished == scheduled._replace(kind="dropped", cookie=0, deadline=FOREVER, pending=0)
+    assert (again.kind, again.id >> 32, again.cookie) == ("scheduled", (id >> 32) + 1, 8)
+    assert wheel.trace.pending == 1
 
 
 def test_armed_again_and_cancelled_while_the_ring_is_full() -> None:

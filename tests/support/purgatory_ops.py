@@ -302,15 +302,25 @@ class LoopPurgatory(AsyncPurgatory):
 
 
 @contextmanager
-def loop_purgatory(timers: LocalTimers, name: str) -> Iterator[LoopPurgatory]:
-    async def enter() -> LoopPurgatory:
-        return LoopPurgatory(await on_loop.__aenter__(), name)
+def loop_purgatories(timers: LocalTimers) -> Iterator[Callable[[str], LoopPurgatory]]:
+    made: list[LoopPurgatory] = []
+    on_loop = LocalAsyncTimers(timers)
+
+    async def make(name: str) -> LoopPurgatory:
+        made.append(LoopPurgatory(on_loop, name))
+        made[-1].begun = []
+        return made[-1]
 
     with asyncio.Runner() as runner:
-        on_loop = LocalAsyncTimers(timers)
-        purgatory = runner.run(enter())
-        purgatory.begun = []
-        yield purgatory
+        runner.run(on_loop.__aenter__())
+        yield lambda name: runner.run(make(name))
         runner.run(asyncio.sleep(0))
-        purgatory.check_futures()
+        for purgatory in made:
+            purgatory.check_futures()
         runner.run(on_loop.__aexit__(None, None, None))
+
+
+@contextmanager
+def loop_purgatory(timers: LocalTimers, name: str) -> Iterator[LoopPurgatory]:
+    with loop_purgatories(timers) as make:
+        yield make(name)

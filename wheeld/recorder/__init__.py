@@ -2,11 +2,10 @@
 
     guard        the supervisor's side: keeps a recorder process running
     process      that process: its loop
-    intake       ring -> spool
+    ring_reader  ring -> spool
     spool        the spool's files
     facts        what records do not say themselves: names, hosts, offsets of clocks
     counters     the daemon's counters, a row a second
-    rates        how fast records come
     converter    its second thread: spool -> Parquet, and retention
     parquet      files that appear by rename
     columns      records -> columns

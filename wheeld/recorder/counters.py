@@ -15,7 +15,7 @@ import numpy as np
 
 from wheeld.processes import identity
 from wheeld.recorder.facts import Facts
-from wheeld.recorder.spool import COUNTERS, SpoolName, spools
+from wheeld.recorder.spool import COUNTERS, SpoolName, append_whole, spools
 from wheeld.resources.trace_directory import make_again
 from wheeld_core import _native
 from wheeld_core.views import PoolsView, RegistryView, WheelView
@@ -172,13 +172,9 @@ class Counters:
 
 
 def _append(path: Path, line: bytes) -> None:
-    """Append a whole line, or nothing."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(path, flags, 0o600)
     try:
-        size = os.fstat(fd).st_size
-        if os.write(fd, line) != len(line):
-            os.ftruncate(fd, size)
-            raise OSError(28, "No space left on device", str(path))
+        append_whole(fd, line)
     finally:
         os.close(fd)

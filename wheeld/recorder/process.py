@@ -26,11 +26,10 @@ import numpy as np
 from wheeld.processes import child_main as child
 from wheeld.processes.identity import stat_fields
 from wheeld.processes.messages import Notice, Order
-from wheeld.recorder.converter import MOST_WAITING, Converter
+from wheeld.recorder.converter import MOST_WAITING, Converter, Load
 from wheeld.recorder.counters import Counters
 from wheeld.recorder.facts import Facts, Origin
 from wheeld.recorder.parquet import remove_fresh
-from wheeld.recorder.rates import Load
 from wheeld.recorder.ring_reader import RingReader
 from wheeld.recorder.spool import (
     COUNTERS,

@@ -95,7 +95,7 @@ class RecordSpool:
         try:
             _cut_half_line(self._facts)
             for line in facts.lines():  # before the first record that needs them
-                _write(self._facts, line)
+                append_whole(self._facts, line)
             self._records = os.open(path, flags, 0o600)
         except BaseException:
             os.close(self._facts)
@@ -136,21 +136,12 @@ class RecordSpool:
         """
         if os.fstat(self._records).st_nlink == 0:
             raise SpoolGone(f"{self.path} was removed with {self.rows:,} records")
-        try:
-            _write(self._records, records)
-        except OSError:
-            os.ftruncate(self._records, self.rows * record_size())
-            raise
+        append_whole(self._records, records)
         self.rows += len(records) // record_size()
 
     def learn(self, line: bytes) -> None:
         """Append a fact, before the first record that needs it."""
-        size = os.fstat(self._facts).st_size
-        try:
-            _write(self._facts, line)
-        except OSError:
-            os.ftruncate(self._facts, size)
-            raise
+        append_whole(self._facts, line)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -158,10 +149,15 @@ class RecordSpool:
         os.close(self._facts)
 
 
-def _write(fd: int, data: bytes | memoryview) -> None:
-    rest = memoryview(data).cast("B")
-    while rest:
-        rest = rest[os.write(fd, rest) :]
+def append_whole(fd: int, data: bytes | memoryview) -> None:
+    """Append all of `data`; after a system error, nothing of it."""
+    size, rest = os.fstat(fd).st_size, memoryview(data).cast("B")
+    try:
+        while rest:
+            rest = rest[os.write(fd, rest) :]
+    except OSError:
+        os.ftruncate(fd, size)
+        raise
 
 
 def _cut_half_line(fd: int) -> None:
