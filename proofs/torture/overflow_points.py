@@ -25,7 +25,15 @@ from typing import Any, Final
 FOLDER: Final = "WHEELD_TORTURE_POINTS"
 """The environment variable that names POINTS."""
 POINTS: Final = ("seal", "apply", "redo", "snapshot")
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
+SITE: Final = """import os, traceback
+try:
+    from proofs.torture import overflow_points
+    overflow_points.install()
+except BaseException:  # Python itself would go on without the points
+    traceback.print_exc()
+    os._exit(1)
+"""
 PACKAGE: Final = "wheeld_pipeline.overflow"
 
 
@@ -34,8 +42,7 @@ def site_folder(base: Path) -> dict[str, str]:
     site = base / "site"
     site.mkdir()
     (base / "points").mkdir()
-    (site / "sitecustomize.py").write_text("from proofs.torture import overflow_points as points\n"
-                                           "points.install()\n")  # fmt: skip
+    (site / "sitecustomize.py").write_text(SITE)
     return {FOLDER: str(base / "points"), "PYTHONPATH": f"{site}:{ROOT}"}
 
 

@@ -27,13 +27,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.parquet as pq
+
 import wheeld
 from proofs.torture import overflow_account as account, overflow_points as points
 from proofs.torture.overflow_account import Command
 
-KEYS: Final = 300
+KEYS: Final = 100
 SPREAD_SECONDS: Final = 4.0
 PATIENCE_SECONDS: Final = 240.0
+"""Without any sign of progress: a slow machine is given as long as it takes."""
 LOSE_SECONDS: Final = 4.0
 MARKS: Final = {
     "Python worker": "pyspark.daemon",
@@ -83,6 +86,9 @@ class Trial:
         self.base, self.chance, self._stack = base, chance, stack
         self.kills: Counter[str] = Counter()
         self.sent: list[Command] = []
+        self._counted: dict[Path, int] = {}
+        self._seen: tuple[int, ...] = ()
+        self._moved = time.monotonic()
         self._name = f"overflow-{secrets.token_hex(3)}"
         for name in ("run", "commands"):
             (base / name).mkdir()
@@ -134,7 +140,10 @@ class Trial:
 
     def rows(self) -> int:
         """In the sink."""
-        return sum(1 for _ in account.rows(self.base / "sink", "expired"))
+        for path in self.base.glob("sink/expired/batch=*/*.parquet"):
+            if path not in self._counted:
+                self._counted[path] = pq.read_metadata(path).num_rows
+        return sum(self._counted.values())
 
     def kill(self, kind: str, driver: subprocess.Popen[bytes]) -> None:
         """One of this kind; waits until there is one."""
@@ -148,9 +157,8 @@ class Trial:
             self._life.close()
             self._start_daemon()
         else:
-            give_up = time.monotonic() + PATIENCE_SECONDS
             while not (found := self._found(kind, driver)):
-                self._check(driver, give_up)
+                self._check(driver)
             with suppress(ProcessLookupError):
                 os.kill(self.chance.choice(found), signal.SIGKILL)
         self.kills[kind] += 1
@@ -159,13 +167,13 @@ class Trial:
         """The next task that comes there."""
         point = self.base / "points" / kind
         point.touch()
-        give_up, lose = time.monotonic() + PATIENCE_SECONDS, 0.0
+        lose = 0.0
         while point.exists():
             if kind == "redo" and time.monotonic() > lose:  # columns that are gone are redone
                 self._lose_columns()
                 lose = time.monotonic() + LOSE_SECONDS
             self._feed()
-            self._check(driver, give_up)
+            self._check(driver)
 
     def _lose_columns(self) -> None:
         shutil.rmtree(self.base / "cache", ignore_errors=True)
@@ -191,9 +199,9 @@ class Trial:
     def life(self, kinds: list[str]) -> None:
         """One driver, from its first batch until it is killed, or nothing is left to kill."""
         with self.driver() as driver:
-            give_up, before = time.monotonic() + PATIENCE_SECONDS, self.rows()
+            before = self.rows()
             while self.rows() == before:
-                self._check(driver, give_up)
+                self._check(driver)
             while kinds:
                 time.sleep(self.chance.random() * 1.5)
                 self._feed()
@@ -205,17 +213,22 @@ class Trial:
     def finish(self) -> dict[str, list[Any]]:
         """A driver that is left alone, until each key is there."""
         with self.driver() as driver:
-            give_up = time.monotonic() + PATIENCE_SECONDS
             while self.rows() < len({one[1] for one in self.sent}):
-                self._check(driver, give_up)
+                self._check(driver)
             driver.send_signal(signal.SIGTERM)
             driver.wait(PATIENCE_SECONDS)
         return account.offences(self.sent, self.base / "sink")
 
-    def _check(self, driver: subprocess.Popen[bytes], give_up: float) -> None:
-        if driver.poll() is not None or time.monotonic() > give_up:
-            said = (self.base / "driver.log").read_text()[-3000:]
-            raise SystemExit(f"{self.rows()} of {len(self.sent)} rows; the driver: {said}")
+    def _check(self, driver: subprocess.Popen[bytes]) -> None:
+        """Raise when the driver has ended, or nothing has moved for a while."""
+        log = self.base / "driver.log"
+        seen = (driver.pid, self.rows(), log.stat().st_size, len(self.sent))
+        if seen != self._seen:
+            self._seen, self._moved = seen, time.monotonic()
+        if driver.poll() is not None or time.monotonic() > self._moved + PATIENCE_SECONDS:
+            keys = len({one[1] for one in self.sent})
+            said = log.read_text()[-3000:]
+            raise SystemExit(f"{self.rows()} rows of {keys} keys; the driver: {said}")
         time.sleep(0.2)
 
 
