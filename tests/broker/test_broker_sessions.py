@@ -54,6 +54,9 @@ class Member:
         )
         return answer.error_code
 
+    async def rebalances(self, peer: BrokerClient) -> bool:
+        return await self.beat(peer) is ErrorCode.rebalance_in_progress
+
     async def sync(self, peer: BrokerClient, **assignments: bytes) -> Any:
         given = [{"member_id": id, "assignment": one} for id, one in assignments.items()]
         return await peer.call(
@@ -90,11 +93,7 @@ async def two(one: Member, first: BrokerClient, other: Member, second: BrokerCli
     """Both come into one generation, and `one` leads it."""
     await one.join(first)
     joins = asyncio.create_task(other.join(second))
-
-    async def asked() -> bool:
-        return await one.beat(first) is ErrorCode.rebalance_in_progress
-
-    await until(asked)
+    await until(lambda: one.rebalances(first))
     again = await one.join(first)
     await joins
     assert again.leader == one.id
@@ -117,11 +116,7 @@ async def test_a_member_that_falls_silent_is_out(broker: Run) -> None:
     async with peer(broker) as first, peer(broker) as second:
         await two(one, first, other, second)
         broker.daemon.advance(11)
-
-        async def asked() -> bool:
-            return await other.beat(second) is ErrorCode.rebalance_in_progress
-
-        await until(asked)
+        await until(lambda: other.rebalances(second))
         again = await other.join(second)
         assert (again.leader, len(again.members)) == (other.id, 1)
         assert await one.beat(first) is ErrorCode.unknown_member_id
@@ -182,11 +177,7 @@ async def test_who_does_not_come_to_the_rebalance_is_out(broker: Run) -> None:
     async with peer(broker) as first, peer(broker) as second:
         await one.join(first)
         waiting = asyncio.create_task(other.join(second))  # for one, in vain
-
-        async def asked() -> bool:
-            return await one.beat(first) is ErrorCode.rebalance_in_progress
-
-        await until(asked)
+        await until(lambda: one.rebalances(first))
         broker.daemon.advance(61)
         answer = await waiting
         assert (answer.leader, len(answer.members)) == (other.id, 1)
@@ -197,14 +188,10 @@ async def test_who_vanishes_while_it_waits_for_the_others_has_its_session(broker
     one, other = Member(broker, "in-join"), Member(broker, "in-join", 10)
     async with peer(broker) as first:
         await one.join(first)
-
-        async def asked() -> bool:
-            return await one.beat(first) is ErrorCode.rebalance_in_progress
-
-        await vanish_in(broker, other.join, asked)
+        await vanish_in(broker, other.join, lambda: one.rebalances(first))
         assert len((await one.join(first)).members) == 2
         broker.daemon.advance(11)
-        await until(asked)
+        await until(lambda: one.rebalances(first))
 
 
 async def test_who_vanishes_while_it_waits_for_its_assignment_has_its_session(broker: Run) -> None:
@@ -212,16 +199,13 @@ async def test_who_vanishes_while_it_waits_for_its_assignment_has_its_session(br
     async with peer(broker) as first, peer(broker) as second:
         await two(one, first, other, second)
 
-        async def asked() -> bool:
-            return await one.beat(first) is ErrorCode.rebalance_in_progress
-
         async def any_time() -> bool:
             return True
 
         await vanish_in(broker, other.sync, any_time)
         await one.sync(first, **{one.id: b"one", other.id: b"other"})
         broker.daemon.advance(11)
-        await until(asked)
+        await until(lambda: one.rebalances(first))
 
 
 async def test_an_id_that_nobody_gave_out_is_unknown(broker: Run) -> None:

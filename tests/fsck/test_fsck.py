@@ -1,16 +1,20 @@
 """fsck on memory that nobody writes: a whole wheel is clean, each kind of damage is named alone."""
 
+from __future__ import annotations
+
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fsck_damage import CASES, link, put_state
+from fsck_damage import CASES, append, link, put_state, stage, unlink
 from fsck_wheels import FullWheel, Local, check, completions, damaged, returns
 from local_wheel import MS, LocalWheel
+from proofs import sanitize
 from wheeld.fsck import run as fsck
 from wheeld_core import _native
-from wheeld_core.packing import Stage
+from wheeld_core.packing import Phase, Stage
 
 ALL = ("headers", *fsck.CHECKS, "counts", "offences")
 
@@ -152,3 +156,52 @@ def test_wheels_of_every_shape(wheel_bits: int) -> None:
             wheel.advance(step)
             timers.poll()
             assert damaged(check(wheel)) == {}
+
+
+TABLE = (sanitize.INCLUDE / "wheeld" / "shared" / "states.h").read_text()
+ROWS = re.findall(r"^ \*  (S\d+) *\| ([\w ]+?) *\| same +\| ([A-Z_, ]+?) *\| (.*)$", TABLE, re.M)
+PLACES = ("home", "queue", "backlog", "loans")
+"""Where an unlinked slot and one in the list of a worker stand; buckets are for what is armed."""
+
+
+def told(place: str) -> set[tuple[Phase, Stage]]:
+    found = set()
+    for _, phase, stages, where in ROWS:
+        phases = {Phase.NEVER, Phase.CANCELLED, Phase.FIRED, Phase.DONE}
+        if phase != "not ARMED":
+            phases = {Phase[phase]}
+        for name in stages.split(", "):
+            if name == "WAIT_EXPIRE":
+                here = place == "backlog"
+            elif name == "OFFERED":
+                here = place == "loans"
+            else:
+                here = place in where.split(":")[0]
+            found |= {(each, Stage[name]) for each in phases if here}
+    return found
+
+
+def accepted(wheel: FullWheel, place: str) -> set[tuple[Phase, Stage]]:
+    slot, row, found = wheel.slot["read"], 0, set()
+    buckets = int(wheel.view.header["lists"]) - 2 * wheel.max_workers
+    if place in ("backlog", "loans"):
+        append(wheel, slot, buckets + row + wheel.max_workers * (place == "loans"))
+    for phase in Phase:
+        for each in Stage:
+            generation = int(phase != Phase.NEVER)
+            put_state(wheel, slot, generation, phase)
+            link(wheel, slot)["gen"] = generation
+            stage(wheel, slot, each, row=row, position=0)
+            if not {"slots", "leaks"} & damaged(check(wheel)).keys():
+                found.add((phase, each))
+    if link(wheel, slot)["list"] != _native.NIL:
+        unlink(wheel, slot)
+    return found
+
+
+def test_each_phase_with_each_stage() -> None:
+    assert [row[0] for row in ROWS] == [f"S{n}" for n in range(1, 17) if n not in (2, 5)]
+    with FullWheel() as wheel:
+        assert accepted(wheel, "home") == told("home") | told("queue")
+        for place in ("backlog", "loans"):
+            assert accepted(wheel, place) == told(place), place

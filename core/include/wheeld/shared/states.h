@@ -19,7 +19,7 @@
  *  S15 | not ARMED | same    | RECLAIMED                     | home: with the slab's next owner
  *  S16 | not ARMED | same    | HANDED                        | queue of the slab's new owner
  *
- * TAKEN is none of S13 to S16. tests/fsck/test_fsck_states.py holds `wheeld fsck` against the rows
+ * TAKEN is none of S13 to S16. tests/fsck/test_fsck.py holds `wheeld fsck` against the rows
  * with `same`. drain.h handles a submission in each state, recover.h a new clock. */
 #ifndef WHEELD_STATES_H
 #define WHEELD_STATES_H
