@@ -46,7 +46,6 @@ class Follower:
         self.shares: list[Copies] = [{} for _ in range(FETCHERS)]
 
     async def run(self) -> None:
-        """Copy until cancelled."""
         fetchers: dict[int, asyncio.Task[None]] = {}
         with closing(Topics(self._own)) as topics:
             async with asyncio.TaskGroup() as group:

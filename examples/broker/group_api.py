@@ -61,8 +61,6 @@ class DelayedSync(DelayedJoin):
 
 @dataclass
 class GroupApi:
-    """Answers one worker's requests about groups."""
-
     own: Settings
     topics: Topics
     groups: Groups

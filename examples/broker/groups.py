@@ -67,7 +67,6 @@ class Group:
         return self.state == "Completing" and self.generation == generation
 
     def announce(self, member: str, now_ns: int, until_ns: int) -> None:
-        """Expect a join by that id."""
         self.announced = {one: end for one, end in self.announced.items() if end > now_ns}
         self.announced[member] = until_ns
 
@@ -97,7 +96,6 @@ class Group:
         return True
 
     def prepare(self, now_ns: int, delay: float = 0.0) -> None:
-        """Begin a rebalance, if none is under way."""
         if self.state != "Preparing":
             self.state = "Preparing"
             self.earliest_ns = now_ns + int(delay * 1e9)

@@ -70,8 +70,6 @@ Words = Watermarks | AsyncWatermarks | OwnWords
 
 
 class Sent(NamedTuple):
-    """A batch that a producer has sent before."""
-
     sequence: int
     next_sequence: int
     base: int
@@ -133,7 +131,6 @@ class Partition:
         self.forget()
 
     def forget(self) -> None:
-        """Give the words back."""
         for key in (self.end_key, self.high_key, *sum(self._followers.values(), ())):
             self._words.forget(key)
 
@@ -149,7 +146,6 @@ class Partition:
 
     @property
     def end(self) -> int:
-        """The offset of the next record."""
         self._read_on()
         return self._end()
 
@@ -160,7 +156,6 @@ class Partition:
 
     @property
     def deleted(self) -> bool:
-        """Whether its topic was deleted."""
         return self.watermark == DELETED
 
     def delete(self) -> None:

@@ -66,8 +66,6 @@ class DelayedFetch(DelayedOperation):
 
 @dataclass
 class LogApi:
-    """Answers one worker's requests about topics."""
-
     own: Settings
     topics: Topics
     words: AsyncWatermarks
@@ -152,7 +150,6 @@ class LogApi:
     # -- fetch ----------------------------------------------------------------------------------
 
     async def fetch(self, call: Call) -> Answer:
-        """Read; without enough to read wait for more."""
         body, wanted = call.body, []
         asked = list(partitions_of(body.topics))
         if getattr(body, "session_id", 0):  # none was given: each answer says so
@@ -269,8 +266,6 @@ class LogApi:
         return {"topics": by_name(call.body.topics, create)}
 
     async def delete_topics(self, call: Call) -> Answer:
-        """Remove topics, and wake their waiters."""
-
         def delete(name_or_id: str | uuid.UUID) -> Answer:
             name = self.topics.named(name_or_id)
             gone = self.topics.delete(name, name_or_id)

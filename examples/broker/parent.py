@@ -35,8 +35,6 @@ class BrokerFailed(RuntimeError):
 
 @dataclass
 class Child:
-    """A worker or follower, over all its lives."""
-
     role: str
     index: int
     lives: int = 0
@@ -65,7 +63,6 @@ class Child:
                 self.process.kill()
 
     async def stop(self) -> None:
-        """End it in good order, or at least end it."""
         if self.process is None:
             return
         with suppress(ProcessLookupError):
@@ -174,7 +171,6 @@ class Broker:
             task.result()
 
     async def _keep(self, child: Child) -> None:
-        """Run one child, again and again."""
         failures = 0
         while failures < MOST_FAILURES:
             was_ready = await child.live(self.settings.directory)

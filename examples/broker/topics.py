@@ -164,7 +164,6 @@ class Topics:
         return gone
 
     def recover(self) -> None:
-        """Check what is there; called at the start of a broker."""
         for _, partition in self.partitions():
             partition.recover()
         kept = {f"{name}-{topic.id}" for name, topic in self.all().items()}

@@ -201,7 +201,6 @@ def partitions_of(topics: Any) -> Iterator[tuple[Key, Any]]:
 
 
 def _first(one: Any, *names: str, otherwise: Any = None) -> Any:
-    """The first of those fields that it has."""
     return next((getattr(one, name) for name in names if hasattr(one, name)), otherwise)
 
 
@@ -244,7 +243,6 @@ def by_name(wanted: Any, serve: Callable[[Any], Answer]) -> list[Answer]:
 
 
 def encode(call: Call, fields: Answer) -> bytes:
-    """The answer to a request, of the request's version."""
     schema = load_response_schema(call.api, call.version)
     return _written(schema, {"correlation_id": call.correlation}, fields)
 

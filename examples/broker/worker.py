@@ -58,8 +58,6 @@ SETTLES_PER_LAG: Final = 4
 
 
 class Handler:
-    """Answers the requests of one worker."""
-
     def __init__(self, log_api: LogApi, group_api: GroupApi) -> None:
         self._handlers: dict[int, Any] = {
             api: getattr(owner, name)
@@ -104,7 +102,6 @@ class Handler:
 
 
 async def run(directory: Path, name: str) -> None:
-    """Be a worker until the parent ends it."""
     own = settings.load(directory)
     async with AsyncExitStack() as stack:
         timers = await stack.enter_async_context(
