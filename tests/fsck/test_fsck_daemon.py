@@ -17,7 +17,7 @@ from daemons import Daemon, until
 from fsck_damage import CASES, link
 from fsck_wheels import FullWheel, Remains, damaged, remains
 from local_wheel import LocalWheel
-from wheeld.fsck import run as fsck
+from wheeld.fsck import repair, run as fsck
 from wheeld_client import connect
 from wheeld_core import _native, segments
 from wheeld_core.errors import WheelError
@@ -331,3 +331,12 @@ def test_a_million_slots(daemon_name: str, runtime_dir: Path) -> None:
             slot = 777_777
             left.link(slot)["list"] = int(link(wheel, slot)["list"]) ^ 1
             assert list(damaged(left.report())) == ["lists"]
+
+
+def test_a_repair_rings_nothing_but_a_fifo(tmp_path: Path) -> None:
+    place = tmp_path / "worker-0.fifo"
+    place.write_text("somebody's")
+    fd = repair._open_fifo(place)
+    os.write(fd, b"x")
+    os.close(fd)
+    assert place.read_text() == "somebody's"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,14 +61,22 @@ def _attach(
         memory = segments.attach(name, _native.KIND_WORKER, writable=True, owner_uid=daemon.uid)
     except FileNotFoundError:
         return
-    bell = daemon.directory / runtime.worker_fifo(row)
-    if not bell.is_fifo():
-        bell = Path(os.devnull)
-    fd = os.open(bell, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = _open_fifo(daemon.directory / runtime.worker_fifo(row))
     stack.callback(os.close, fd)
     groups = int(fields["groups"])
     clock.attach(row, int(fields["incarnation"]), memory, fd, groups)
     clock.presence(row, int(fields["state"]) == RowState.ACTIVE, groups)
+
+
+def _open_fifo(path: Path) -> int:
+    """A worker's bell; /dev/null if it is gone, or another file is there."""
+    flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+    with contextlib.suppress(OSError):
+        fd = os.open(path, flags | os.O_NOFOLLOW)
+        if stat.S_ISFIFO(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+    return os.open(os.devnull, flags)
 
 
 @contextlib.contextmanager
