@@ -1,14 +1,19 @@
 """Intake: peers that send or take too slowly, say nothing, or are too many."""
 
 import asyncio
+import contextlib
+import gc as garbage
 import logging
+import os
 from typing import Any
 
 import pytest
 
 from intake_peers import BOTH_LOOPS, SLOW, Desk, Peer, Place, framed, ripple, until
+from intake_tls_peers import TlsPlace
 from model_pool import ModelPool
 from wheeld_client.intake import gate
+from wheeld_client.intake.connection import Connection
 from wheeld_client.intake.gate import PATIENCE, Pace
 from wheeld_client.intake.request import Request
 from wheeld_client.intake.server import FIRST_BYTES
@@ -245,6 +250,69 @@ async def test_connections_of_one_address() -> None:
         peers[0].close()
         await place.until(connections=2)
         assert await (await place.peer()).ask(b"text") == b"text"
+
+
+async def served(place: Place, peer: Peer) -> None:
+    asking = asyncio.create_task(peer.ask(b"text"))
+    while not asking.done():
+        tick(place)
+        await asyncio.sleep(0.001)
+    assert asking.result() == b"text"
+
+
+def descriptors(place: Place) -> int:
+    theirs = sum(peer.sock.fileno() >= 0 for peer in place.peers)
+    return len(os.listdir("/proc/self/fd")) - theirs
+
+
+FLOOD, ROOM = 150, 20
+HALF = framed(bytes(100))[:54]
+FLOODS = [
+    pytest.param(Place, b"", None, id="silent"),
+    pytest.param(Place, b"\0\0", None, id="half a length"),
+    pytest.param(Place, HALF[:4], None, id="announced"),
+    pytest.param(Place, HALF, None, id="half a body"),
+    pytest.param(Place, b"", "close", id="closed at once"),
+    pytest.param(Place, HALF, "close", id="closed in a body"),
+    pytest.param(Place, HALF, "vanish", id="reset in a body"),
+    pytest.param(Place, b"\xff" * 4, "finish", id="bad length"),
+    pytest.param(TlsPlace, b"", None, id="silent TLS"),
+    pytest.param(TlsPlace, b"\x16\x03\x01", None, id="half a handshake"),
+    pytest.param(TlsPlace, bytes(100), None, id="not TLS"),
+    pytest.param(TlsPlace, b"\x16\x03\x01", "vanish", id="reset in a handshake"),
+]
+
+
+@pytest.mark.parametrize(("kind", "sent", "end"), FLOODS)
+async def test_a_flood(kind: type[Place], sent: bytes, end: str | None) -> None:
+    pool = ModelPool(1000)
+    async with kind(pool, Desk(), max_connections=ROOM, **SLOW) as place:
+        intake = place.intake
+        connect = place.raw if isinstance(place, TlsPlace) else place.peer
+        good = await place.peer()
+        await served(place, good)
+        bound = descriptors(place) + ROOM
+        for number in range(FLOOD):
+            peer = await connect()
+            with contextlib.suppress(ConnectionError):
+                await peer.send(sent)
+            if end is not None:
+                with contextlib.suppress(OSError):
+                    getattr(peer, end)()
+            await until(lambda: place.stats("connections") <= ROOM, "bounded connections")
+            if number % 50 == 49:
+                await served(place, good)
+                late = await place.peer()
+                await served(place, late)
+                late.close()
+        await until(lambda: descriptors(place) <= bound, "bounded descriptors")
+        assert pool.most_used <= pool.size - 1 + 100
+        kept = [intake._limits._silent, intake._gate.waiting, intake._pace._marks]
+        kept += [intake._peers._watched, *(timeout._since for timeout in intake._timeouts)]
+        assert all(len(one) <= ROOM for one in kept), kept
+        garbage.collect()
+        alive = [one for one in garbage.get_objects() if isinstance(one, Connection)]
+        assert len(alive) <= 2 * ROOM
 
 
 def test_descriptors_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
