@@ -127,28 +127,6 @@ def test_slow_hook_delays_no_other(wheel: LocalWheel, timers: LocalTimers) -> No
     assert [op.ran for op in ops] == [["complete"]] * 6
 
 
-# -- in a thread of its own --------------------------------------------------------------------
-
-
-def test_dispatching_in_the_background(wheel: LocalWheel, timers: LocalTimers) -> None:
-    before = threading.active_count()
-    purgatory = Purgatory(timers, "p")
-    where: list[int] = []
-    with timers.dispatching():
-        for _ in range(3):
-            done = threading.Event()
-            op = Hooked(
-                0.001, complete=lambda: where.append(threading.get_ident()), expire=done.set
-            )
-            purgatory.try_complete_else_watch(op, ["k"])
-            wheel.advance(MS)
-            assert done.wait(LONG)
-            assert op.is_expired
-    assert len(set(where)) == 1
-    assert where[0] != threading.get_ident()
-    assert threading.active_count() == before
-
-
 # -- the end -----------------------------------------------------------------------------------
 
 
@@ -953,32 +931,6 @@ def test_interrupt_at_a_trigger_loses_none(
     assert [op.state for op in ops] == ["completed", "waiting", "completed", "completed"]
 
 
-# -- in the background -------------------------------------------------------------------------
-
-
-def test_dispatcher_hands_on_events(wheel: LocalWheel, timers: LocalTimers) -> None:
-    seen: list[int] = []
-    done = threading.Event()
-    with timers.dispatching(lambda events: seen.extend(cookies(events))):
-        timers.schedule(0.001, 5)
-        timers.call_later(0.002, done.set)
-        wheel.advance(2 * MS)
-        assert done.wait(LONG)
-    assert seen == [5]
-
-
-def test_dispatcher_warns_of_events(
-    wheel: LocalWheel, timers: LocalTimers, caplog: pytest.LogCaptureFixture
-) -> None:
-    done = threading.Event()
-    with caplog.at_level(logging.WARNING, "wheeld"), timers.dispatching():
-        timers.schedule(0.001, 5)
-        timers.call_later(0.002, done.set)
-        wheel.advance(2 * MS)
-        assert done.wait(LONG)
-    assert "1 expirations" in caplog.text
-
-
 @only_threads
 @pytest.mark.parametrize("error", [LookupError, SystemExit])
 def test_dispatcher_survives_bad_handlers(
@@ -998,29 +950,6 @@ def test_dispatcher_survives_bad_handlers(
         wheel.advance(MS)
         while not done.wait(0.01):
             assert dispatcher.running
-
-
-def test_dispatcher_ends_at_once_and_often(timers: LocalTimers) -> None:
-    before = threading.active_count()
-    for _ in range(200):
-        with timers.dispatching() as dispatcher:
-            pass
-        assert not dispatcher.running
-    assert threading.active_count() == before
-
-
-@only_threads
-def test_dispatcher_of_timers_that_close(wheel: LocalWheel, purgatory: Purgatory) -> None:
-    timers: Any = purgatory.timers
-    op = Op(1.0)
-    purgatory.try_complete_else_watch(op, ["k"])
-    with timers.dispatching() as dispatcher:
-        timers.close()
-        dispatcher._thread.join(LONG)
-        assert not dispatcher.running
-    assert op.state == "cancelled"
-    with pytest.raises(ClientClosed):
-        timers.dispatch()
 
 
 @pytest.mark.parametrize("when", ["before a dispatch", "by a neighbour"])

@@ -17,6 +17,7 @@ from wheeld_client import Purgatory
 
 pytestmark = pytest.mark.usefixtures("eager_switches")
 
+
 LONG = 60.0
 """Seconds that a test waits for another thread before it fails."""
 
@@ -111,25 +112,6 @@ def test_every_way_to_an_end_at_once(
     assert metrics["cancelled"] == len(cancelled) + len(left)
     assert sum(counted) + sum(forced) == metrics["completed"]
     assert metrics["completed"] + expired + len(cancelled) + len(left) == len(ops)
-    nothing_left(wheel, purgatory, timers)
-
-
-def test_completion_against_expiry(wheel: LocalWheel, timers: LocalTimers) -> None:
-    purgatory = Purgatory(timers, "p")
-    for _ in range(20):
-        ops = [Op(0.001, i) for i in range(50)]
-        for op in ops:
-            purgatory.try_complete_else_watch(op, [op.name % 5])
-            op.ready = True
-        wheel.advance(MS)
-        counts: list[int] = []
-
-        def check() -> None:
-            counts.extend(purgatory.check_and_complete(key) for key in range(5))  # noqa: B023
-
-        run_threads([check, timers.dispatch, check])
-        assert sum(counts) == sum(not op.is_expired for op in ops)
-        assert all(op.ran == ["complete", "expire"][: 1 + op.is_expired] for op in ops)
     nothing_left(wheel, purgatory, timers)
 
 

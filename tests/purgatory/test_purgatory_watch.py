@@ -42,27 +42,6 @@ def state_of(view: WatchView, row: int) -> tuple[Any, ...]:
 UNTOUCHED = (set(), set(), 0, 0)
 
 
-# -- the directory -----------------------------------------------------------------------------
-
-
-def test_bits_are_those_of_watched_keys(
-    workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
-) -> None:
-    mine, row = purgatories[1], 1
-    keys = ["a", b"a", 1, ("a", 1), "b"]
-    buckets = {key: bucket_of(mine, view, row, key) for key in keys}
-    assert len(set(buckets.values())) == len(keys)  # or the hash is a poor one
-    first, second = Op(None), Op(1.0)
-    mine.try_complete_else_watch(first, keys)
-    assert view.buckets(row) == set(buckets.values())
-    mine.try_complete_else_watch(second, ["a", "b"])
-    first.force_complete()
-    assert view.buckets(row) == {buckets["a"], buckets["b"]}
-    mine.cancel_for_key("b")
-    assert view.buckets(row) == set()
-    assert view.watched() == 0
-
-
 def test_keys_that_share_a_bucket(
     purgatories: list[Purgatory], workers: list[LocalTimers], view: WatchView
 ) -> None:
@@ -136,17 +115,6 @@ def test_trigger_reaches_each_watching_worker(
         assert view.counter(row, "any") == 0
     assert view.marks(0) == set()
     assert [timers.pending for timers in workers] == [0] * 4
-
-
-def test_trigger_without_a_local_watcher(
-    workers: list[LocalTimers], purgatories: list[Purgatory]
-) -> None:
-    op = Op(None)
-    purgatories[1].try_complete_else_watch(op, [("k", 1)])
-    op.ready = True
-    assert purgatories[0].check_and_complete(("k", 1)) == 0
-    workers[1].dispatch()
-    assert op.ran == ["complete"]
 
 
 def test_triggers_coalesce(
