@@ -11,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from common_fixtures import connected, shared_daemon
 from daemons import Daemon, stopped, until
 from purgatory_crew import LONG, NAME, Crew, Waits, once
@@ -18,9 +20,12 @@ from purgatory_ops import Op, readable
 from wheeld_client import Purgatory, Timers, connect
 
 daemon = shared_daemon(autouse=True, max_workers=8)
-
-
 timers = connected(worker="caller", reconnect_for=LONG)
+
+
+@pytest.fixture
+def purgatory(timers: Timers) -> Purgatory:
+    return Purgatory(timers, NAME)
 
 
 # -- nothing is missed -------------------------------------------------------------------------
