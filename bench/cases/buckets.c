@@ -1,7 +1,7 @@
 /* Buckets: what a cascade and a cancel cost per node, for three ways to keep a bucket.
  *
  *   list    links only: the next node is known when the last one has been read
- *   notes   the same links, and beside them numbers of nodes in blocks, as hints (scout.h)
+ *   notes   the same links, and beside them numbers of nodes in blocks, as hints (prefetch.h)
  *   blocks  no links: a bucket is a chain of blocks of (node, due tick); a node knows its block and
  *           place, and the last one of the bucket moves into the hole of one that is cancelled
  *

@@ -8,7 +8,7 @@
 static wh_wheel wheel;
 static int64_t due[NODES];
 static uint32_t ended[NODES], order[NODES], ends;
-static uint32_t fetched[NODES], unfetched; /* by the scout; those that came and were not */
+static uint32_t fetched[NODES], unfetched; /* by a hint; those that came and were not */
 static int64_t target; /* of the advance that goes on */
 
 static void begin_lanes(uint32_t bits, uint32_t lanes)
@@ -20,7 +20,7 @@ static void begin_lanes(uint32_t bits, uint32_t lanes)
                       .occupancy = calloc(levels * wh_words_for(bits), sizeof *parts.occupancy)};
     CHECK(parts.links && parts.lanes && parts.summary && parts.occupancy, "out of memory");
     wh_wheel_bind(&wheel, parts, NODES, lanes, bits, TICK_NS);
-    CHECK(wh_scout_bind(&wheel.scout, buckets, NODES), "out of memory");
+    CHECK(wh_hints_bind(&wheel.hints, buckets, NODES), "out of memory");
     memset(fetched, 0, sizeof fetched);
     memset(ended, 0, sizeof ended);
     ends = unfetched = 0;
@@ -36,15 +36,15 @@ static void begin(uint32_t bits) { begin_lanes(bits, 1); }
 /* Each block is a bucket's, once, or free; an empty bucket has none. */
 static void check_notes(void)
 {
-    const wh_scout *s = &wheel.scout;
+    const wh_hints *s = &wheel.hints;
     uint32_t found = 1;
     for (uint32_t block = s->free; block; block = s->blocks[block].next, found++)
         CHECK(found < s->fresh, "free blocks go round");
     for (uint32_t bucket = 0; bucket < wheel.buckets; bucket++) {
-        const wh_trail *t = &s->trails[bucket];
+        const wh_hint_list *t = &s->lists[bucket];
         bool empty = wh_list_first(&wheel, bucket) == WH_NIL;
         CHECK(!empty || t->first == 0, "bucket %u is empty, and has notes", bucket);
-        if (t->first == 0 || t->first == WH_TRAIL_LOST)
+        if (t->first == 0 || t->first == WH_HINTS_LOST)
             continue;
         for (uint32_t block = t->first; found++, block != t->last; block = s->blocks[block].next)
             CHECK(found < s->fresh, "blocks of bucket %u go round", bucket);
@@ -56,7 +56,7 @@ static void check_notes(void)
 static void end(void)
 {
     check_notes();
-    wh_scout_free(&wheel.scout);
+    wh_hints_free(&wheel.hints);
     free(wheel.links);
     free(wheel.lanes);
     free(wheel.summary);
@@ -268,10 +268,10 @@ static void play_lost_notes(void)
         wh_wheel_remove(&wheel, 1 + turn % (NODES - 1));
     }
     check_notes();
-    CHECK(wheel.scout.trails[wheel.links[0].list].first == WH_TRAIL_LOST, "they were not lost");
+    CHECK(wheel.hints.lists[wheel.links[0].list].first == WH_HINTS_LOST, "they were not lost");
     add(1, 5 * TICK_NS);
     add(2, 5 * TICK_NS); /* another bucket has the blocks now */
-    CHECK(wheel.scout.trails[wheel.links[2].list].first != WH_TRAIL_LOST, "all are lost");
+    CHECK(wheel.hints.lists[wheel.links[2].list].first != WH_HINTS_LOST, "all are lost");
     while (advance(100, 7) == 0)
         ;
     CHECK(ends == 3 && ended[0] == 1, "%u came", ends);

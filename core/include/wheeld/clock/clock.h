@@ -226,7 +226,7 @@ static inline bool wh_stage_over(enum wh_stage stage) { return stage >= WH_STAGE
 
 static inline void wh_clock_free(wh_clock *c)
 {
-    wh_scout_free(&c->wheel.scout);
+    wh_hints_free(&c->wheel.hints);
     free(c->stock.split);
     free(c->stock.ended);
     free(c->stock.stacked);
@@ -280,7 +280,7 @@ static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
     for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
         c->now[kind] = wh_load_relaxed(&seg->virtual_now);
     wh_count(&seg->epoch, 1);
-    return wh_scout_bind(&c->wheel.scout, c->wheel.buckets, c->wheel.capacity) &&
+    return wh_hints_bind(&c->wheel.hints, c->wheel.buckets, c->wheel.capacity) &&
            wh_stock_bind(&c->stock, (wh_au32 *)(base + g.holders_off), g.slab_count);
 }
 

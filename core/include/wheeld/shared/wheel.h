@@ -36,7 +36,7 @@
 #define WHEELD_WHEEL_H
 
 #include "wheeld/shared/layout.h"
-#include "wheeld/shared/scout.h"
+#include "wheeld/shared/prefetch.h"
 
 typedef struct wh_parts {
     wh_link *links; /* capacity slots, then one sentinel per list */
@@ -58,7 +58,7 @@ typedef struct wh_wheel {
     uint32_t turn;                   /* the lane to work on next */
     uint32_t buckets;                /* of all lanes */
     uint8_t level_of[64];
-    wh_scout scout; /* the clock's own; else it is empty */
+    wh_hints hints; /* the clock's own; else it is empty */
 } wh_wheel;
 
 static inline uint32_t wh_levels_for(uint32_t bits) { return (63 + bits - 1) / bits; }
@@ -105,8 +105,8 @@ static inline void wh_wheel_reset(wh_wheel *w, uint64_t tick)
         w->lanes[lane] = (wh_lane){.tick = tick, .draining = WH_NIL};
     w->tick = tick;
     w->lanes_used = 0;
-    for (uint32_t bucket = 0; w->scout.trails && bucket < w->buckets; bucket++)
-        wh_scout_emptied(&w->scout, bucket);
+    for (uint32_t bucket = 0; w->hints.lists && bucket < w->buckets; bucket++)
+        wh_hints_emptied(&w->hints, bucket);
 }
 
 /* -- lists: circular, each through its sentinel ------------------------------------------- */
@@ -165,7 +165,7 @@ static inline void wh_wheel_add(wh_wheel *w, uint32_t lane, uint32_t node, int64
     uint32_t bucket = wh_bucket_for(w, lane, due < l->tick ? l->tick : due);
     uint32_t level = bucket >> w->bits, digit = bucket & ((1u << w->bits) - 1);
     if (w->occupancy[level * w->words + (digit >> 6)] >> (digit & 63) & 1)
-        wh_scout_note(&w->scout, bucket, node); /* behind others */
+        wh_hints_note(&w->hints, bucket, node); /* behind others */
     wh_list_append(w, bucket, node);
     w->occupancy[level * w->words + (digit >> 6)] |= 1ull << (digit & 63);
     w->summary[level] |= 1ull << (digit >> 6);
@@ -179,7 +179,7 @@ static inline void wh_wheel_clear_bit(wh_wheel *w, uint32_t bucket)
     *word &= ~(1ull << (digit & 63));
     if (!*word)
         w->summary[level] &= ~(1ull << (digit >> 6));
-    wh_scout_emptied(&w->scout, bucket);
+    wh_hints_emptied(&w->hints, bucket);
 }
 
 /* Unlink `node` from the bucket or worker list that it is in, if any. */
@@ -273,15 +273,15 @@ typedef struct wh_visitor {
     uint64_t cascaded; /* incremented for each node moved down a level */
 } wh_visitor;
 
-#define WH_SCOUT_AHEAD 12 /* notes between the current node and the one being prefetched */
-#define WH_SCOUT_STALE 8  /* notes of nodes that are gone, per node */
+#define WH_PREFETCH_AHEAD 12 /* notes between the current node and the one being prefetched */
+#define WH_PREFETCH_STALE 8  /* notes of nodes that are gone, per node */
 
 /* Prefetch the next node that is noted. */
-static inline void wh_scout_fetch(const wh_wheel *w, uint32_t bucket, bool upper,
-                                  wh_scout_at *ahead, wh_visitor *v)
+static inline void wh_prefetch_next(const wh_wheel *w, uint32_t bucket, bool upper,
+                                    wh_hint_at *ahead, wh_visitor *v)
 {
     uint32_t node;
-    if (!wh_scout_ahead(&w->scout, bucket, ahead, &node))
+    if (!wh_hints_ahead(&w->hints, bucket, ahead, &node))
         return;
     wh_prefetch_write(&w->links[node]);
     if (!upper)
@@ -290,13 +290,13 @@ static inline void wh_scout_fetch(const wh_wheel *w, uint32_t bucket, bool upper
 
 /* Before each node: fetch another one, and one more for each note that turns out to be of a node
  * that has gone. */
-static inline void wh_scout_on(wh_wheel *w, uint32_t bucket, bool upper, wh_scout_at *ahead,
-                               wh_visitor *v)
+static inline void wh_prefetch_on(wh_wheel *w, uint32_t bucket, bool upper, wh_hint_at *ahead,
+                                  wh_visitor *v)
 {
     uint32_t node;
-    for (int stale = 0; stale < WH_SCOUT_STALE; stale++) {
-        wh_scout_fetch(w, bucket, upper, ahead, v);
-        if (!wh_scout_take(&w->scout, bucket, &node) || w->links[node].list == bucket)
+    for (int stale = 0; stale < WH_PREFETCH_STALE; stale++) {
+        wh_prefetch_next(w, bucket, upper, ahead, v);
+        if (!wh_hints_take(&w->hints, bucket, &node) || w->links[node].list == bucket)
             return;
     }
 }
@@ -311,12 +311,12 @@ static inline uint32_t wh_wheel_empty(wh_wheel *w, uint32_t bucket, uint32_t bud
 {
     uint32_t lane = bucket >> w->lane_bits;
     bool upper = wh_is_upper(w, bucket);
-    wh_scout_at ahead = wh_scout_begin(&w->scout, bucket);
-    for (int i = 0; i < WH_SCOUT_AHEAD; i++)
-        wh_scout_fetch(w, bucket, upper, &ahead, v);
+    wh_hint_at ahead = wh_hints_begin(&w->hints, bucket);
+    for (int i = 0; i < WH_PREFETCH_AHEAD; i++)
+        wh_prefetch_next(w, bucket, upper, &ahead, v);
     uint32_t node = wh_list_first(w, bucket);
     for (; budget && node != WH_NIL; budget--, node = wh_list_first(w, bucket)) {
-        wh_scout_on(w, bucket, upper, &ahead, v);
+        wh_prefetch_on(w, bucket, upper, &ahead, v);
         wh_wheel_remove(w, node);
         if (upper) {
             /* by its own tick, also when that has passed: late timers keep their order */
