@@ -15,7 +15,7 @@ from local_wheel import MS, SECOND, LocalWheel
 from wheeld_pipeline.report import texts
 from wheeld_pipeline.report.analysis import advice
 from wheeld_pipeline.report.counts import bins, wheels
-from wheeld_pipeline.report.page import shapes, svg
+from wheeld_pipeline.report.page import drawing
 
 
 def all_blocks(counts: wheels.Counts, tried: wheels.Candidates) -> Iterator[wheels.TriedWheel]:
@@ -198,20 +198,20 @@ def test_other_texts() -> None:
 
 
 def test_a_scale_has_round_marks() -> None:
-    scale = svg.linear([3, None, 7.3], 100, 0)
+    scale = drawing.linear([3, None, 7.3], 100, 0)
     assert scale.high == 8
     assert scale(0) == 100
     assert scale(8) == 0
-    log = svg.logarithmic([1500, 80_000], 0, 100)
+    log = drawing.logarithmic([1500, 80_000], 0, 100)
     assert (log.low, log.high) == (1000, 100_000)
     assert log.marks() == [1000, 10_000, 100_000]
-    assert svg.logarithmic([None], 0, 1).marks() == [1, 10]
+    assert drawing.logarithmic([None], 0, 1).marks() == [1, 10]
 
 
 def test_a_line_with_gaps() -> None:
-    series = [svg.Series("a", [1.0, None, 2.0, 3.0], "c1")]
     times = [START_US / 1e6 + each for each in range(4)]
-    text = shapes.over_time("label <&>", times, series, texts.number, "y")
+    series = [drawing.Series("a", times, [1.0, None, 2.0, 3.0], "c1")]
+    text = drawing.lines("label <&>", series, texts.number, "y")
     assert text.count('class="dot') == 1  # the value alone
     assert text.count('class="line') == 1
     assert "label &lt;&amp;&gt;" in text

@@ -13,8 +13,8 @@ import pandas as pd
 
 from wheeld_pipeline.report import texts
 from wheeld_pipeline.report.analysis.analyse import Report, plain
-from wheeld_pipeline.report.page import html, page, shapes
-from wheeld_pipeline.report.page.svg import Series
+from wheeld_pipeline.report.page import drawing, html, page
+from wheeld_pipeline.report.page.drawing import Series
 
 Show = Callable[[float | None], str]
 _FIRST, _SECOND = "c6", "c1"
@@ -182,8 +182,9 @@ def _plot(
     ):
         xs, values = _curve(report, column)
         step = report.facts["step_seconds"] if each_second else 1
-        curves.append((xs, Series(name, [value / step for value in values], colour)))
-    plot = shapes.overlaid(f"{title} of both over time", curves, show, axis, log=log)
+        curves.append(Series(name, xs, [value / step for value in values], colour))
+    label = f"{title} of both over time"
+    plot = drawing.lines(label, curves, show, axis, drawing.since_start, log=log)
     return html.figure(title, plot, f"{title} by the time since each began.")
 
 
@@ -202,14 +203,9 @@ def _distribution(found: Comparison) -> str:
             continue
         total = table["timers"].sum()
         later = 1 - table["timers"].cumsum() / total
-        curves.append((table["to_ns"].tolist(), Series(name, later.tolist(), colour)))
+        curves.append(Series(name, table["to_ns"].tolist(), later.tolist(), colour))
     if not curves:
         return ""
-    plot = shapes.overlaid(
-        "Share of timers later than a given time",
-        curves,
-        texts.percent,
-        "share that was later",
-        across=texts.duration,
-    )
+    label, axis = "Share of timers later than a given time", "share that was later"
+    plot = drawing.lines(label, curves, texts.percent, axis, drawing.lateness)
     return html.figure("Later than", plot, "Share of timers that were later than this.")

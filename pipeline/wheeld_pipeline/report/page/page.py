@@ -7,17 +7,17 @@ from typing import Final
 
 from wheeld_pipeline.report import texts
 from wheeld_pipeline.report.analysis.analyse import Report
-from wheeld_pipeline.report.page import advice_plots, glossary, html, plots, wheel_plots
+from wheeld_pipeline.report.page import glossary, html, sections
 
 _SECTIONS: Final = (
-    ("lateness", "Lateness", plots.lateness),
-    ("rates", "Timeouts", plots.rates),
-    ("load", "Load", plots.load),
-    ("herds", "Herds", wheel_plots.herds),
-    ("wakes", "Wake-ups", wheel_plots.wakes),
-    ("slots", "Slots", wheel_plots.slots_and_losses),
-    ("pools", "Pools", wheel_plots.pools),
-    ("advice", "Advice", advice_plots.advice),
+    ("lateness", "Lateness", sections.lateness),
+    ("rates", "Timeouts", sections.rates),
+    ("load", "Load", sections.load),
+    ("herds", "Herds", sections.herds),
+    ("wakes", "Wake-ups", sections.wakes),
+    ("slots", "Slots", sections.slots_and_losses),
+    ("pools", "Pools", sections.pools),
+    ("advice", "Advice", sections.advice),
 )
 
 
