@@ -417,7 +417,7 @@ over:
     skip
 }
 
-/* words.h:wh_words_read; client/wheeld_client/purgatory/thresholds.py:Thresholds.wait, Thresholds.look */
+/* words.h:wh_words_read; client/wheeld_client/purgatory/watermarks.py:Thresholds.wait, Thresholds.look */
 proctype Watcher(byte me)
 {
     byte key = 0, at = NONE, i;

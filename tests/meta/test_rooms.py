@@ -149,7 +149,7 @@ def test_sizes() -> None:
         )
         for room in rooms()
     }
-    assert sizes["core/wheeld_core/native/purgatory"] > 10
+    assert sizes["core/wheeld_core/native/worker"] > 10
     assert not {room for room, size in sizes.items() if size > MOST_FILES}
 
 

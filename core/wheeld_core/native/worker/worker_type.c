@@ -309,7 +309,7 @@ static PyMethodDef worker_methods[] = {
      "Raises\n------\nRingFull\n    With block=False, when the call would have to wait for the clock. Nothing is decided:\n"
      "    the timer is as it was.\n"
      "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
-     "Notes\n-----\nWait-free, no system call. Any thread."},
+     "Notes\n-----\nWait-free, no system call. Any thread. A callback of `call_later` goes with its timer."},
     {"reschedule", FAST(LOCKED(worker_reschedule)), METH_FASTCALL | METH_KEYWORDS,
      "reschedule(id, delay, *, block=True)\n--\n\n"
      "Move one of this worker's timers to `delay` seconds from now; the id stays.\n\n"
@@ -339,7 +339,8 @@ static PyMethodDef worker_methods[] = {
      "    later call reconnects if the daemon is back.\n"
      "ValueError\n    Events are held and `hold` is not set; or it is set and this worker has\n"
      "    purgatories.\n\n"
-     "Notes\n-----\nOne thread at a time should poll. Signals are handled while it waits."},
+     "Notes\n-----\nOne thread at a time should poll. Signals are handled while it waits. A callback of\n"
+     "`call_later` whose expiration it returns is not called: `dispatch` calls."},
     {"acknowledge", (PyCFunction)LOCKED(worker_acknowledge), METH_NOARGS,
      "acknowledge()\n--\n\n"
      "Release all events that poll(hold=True) returned: no successor sees them, and their slots\n"
