@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from intake_peers import BOTH_LOOPS, STATES, Desk, Peer, Place, Stage, framed, ripple, until
+from intake_tls_peers import PLAIN_AND_TLS
 from model_pool import ModelPool
 from wheeld_client.intake.request import Request
 
@@ -154,8 +155,9 @@ async def test_6_handler_cancelled_before_it_began() -> None:
         connection._transport.abort()
 
 
+@PLAIN_AND_TLS
 @pytest.mark.parametrize("how", ["close", "close at once", "bad length", "handler fails"])
-async def test_nothing_that_was_answered_is_cut_off(how: str) -> None:
+async def test_nothing_that_was_answered_is_cut_off(how: str, kind: type[Place]) -> None:
     pool = ModelPool(1000)
     size = 1 << 20
 
@@ -167,7 +169,7 @@ async def test_nothing_that_was_answered_is_cut_off(how: str) -> None:
         return bytes(size)
 
     behind = {"bad length": bytes(4), "handler fails": framed(b"fails")}.get(how, b"")
-    async with Place(pool, handler) as place:
+    async with kind(pool, handler) as place:
         peer = await place.peer()
         await peer.send(framed(b"text") + behind + framed(b"more") * 1000)
         closing = None

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from intake_peers import BOTH_LOOPS, Desk, Place, framed, refused_peers, ripple, until
+from intake_tls_peers import PLAIN_AND_TLS
 from model_pool import ModelPool
 from wheeld_client.intake.request import Request
 
@@ -80,9 +81,10 @@ async def test_5_unmute_does_not_undo_a_refusal() -> None:
         assert await peer.answer() == b"text"
 
 
-async def test_5_never_mutes_a_half_read_request() -> None:
+@PLAIN_AND_TLS
+async def test_5_never_mutes_a_half_read_request(kind: type[Place]) -> None:
     pool = ModelPool(100)
-    async with Place(pool, Desk()) as place:
+    async with kind(pool, Desk()) as place:
         peer = await place.peer()
         (connection,) = place.connections()
         text = framed(b"text")
@@ -123,13 +125,14 @@ async def test_5_throttling_in_a_handler() -> None:
         assert muted[0].closed
 
 
-async def test_an_answer_is_taken_before_the_next_request() -> None:
+@PLAIN_AND_TLS
+async def test_an_answer_is_taken_before_the_next_request(kind: type[Place]) -> None:
     pool = ModelPool(100)
 
     async def handler(request: Request) -> bytes:
         return bytes(16 << 20)
 
-    async with Place(pool, handler) as place:
+    async with kind(pool, handler) as place:
         peer = await place.peer()
         (connection,) = place.connections()
         await peer.send(framed(b"one") + framed(b"two"))
@@ -138,5 +141,9 @@ async def test_an_answer_is_taken_before_the_next_request() -> None:
         assert place.stats("requests") == 1
         assert pool.used == 0
         assert connection._transport.get_write_buffer_limits() == (0, 0), "not taken entirely"
+        if connection.tls:
+            assert connection._transport.get_write_buffer_size() < 1 << 17
         assert len(await peer.answer()) == 16 << 20
         assert len(await peer.answer()) == 16 << 20
+        await place.until(unsent=0)
+        assert connection._unsent.obj == b"", "the answer is kept"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from intake_peers import BOTH_LOOPS, SLOW, Desk, Peer, Place, framed, ripple, until
-from intake_tls_peers import TlsPlace
+from intake_tls_peers import PLAIN_AND_TLS, TlsPlace
 from model_pool import ModelPool
 from wheeld_client.intake import gate
 from wheeld_client.intake.connection import Connection
@@ -38,10 +38,11 @@ def _ticks_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @BOTH
+@PLAIN_AND_TLS
 @pytest.mark.parametrize("sent", [0, 1, FIRST_BYTES - 1])
-async def test_what_is_announced_costs_nothing(strict: bool, sent: int) -> None:
+async def test_what_is_announced_costs_nothing(strict: bool, sent: int, kind: type[Place]) -> None:
     pool = ModelPool(LARGE, strict=strict)
-    async with Place(pool, Desk(), max_requests=1, first_bytes=FIRST_BYTES) as place:
+    async with kind(pool, Desk(), max_requests=1, first_bytes=FIRST_BYTES) as place:
         peers = [await place.peer() for _ in range(10)]
         for peer in peers:
             await peer.send(framed(bytes(LARGE))[: 4 + sent])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from intake_peers import BOTH_LOOPS, SLOW, Desk, framed, ripple, until
+from intake_peers import BOTH_LOOPS, Desk, Stage, framed, ripple, until
 from intake_tls_peers import TlsPeer, TlsPlace, contexts, old
 from model_pool import ModelPool
 from wheeld_client.intake.connection import SCRATCH
@@ -107,55 +107,6 @@ async def test_what_was_decrypted_is_read_when_memory_returns() -> None:
         assert [await peer.answer() for _ in range(3)] == [b"one", b"two", b"three"]
 
 
-async def test_mute() -> None:
-    pool = ModelPool(1000)
-    async with TlsPlace(pool, Desk()) as place:
-        peer = await place.peer()
-        (connection,) = place.connections()
-        text = framed(b"text")
-        await peer.send(text[:6])
-        await until(lambda: connection._have == 2 and pool.used == 4, "half read")
-        connection.mute()
-        await peer.send(text[6:] + text)
-        assert await peer.answer() == b"text"
-        await ripple()
-        assert place.stats("requests") == 1
-        connection.unmute()
-        assert await peer.answer() == b"text"
-
-
-async def test_memory_is_taken_late() -> None:
-    pool = ModelPool(1 << 20)
-    async with TlsPlace(pool, Desk(), first_bytes=1024) as place:
-        peer = await place.peer()
-        await peer.send(framed(bytes(5000))[:1000])
-        await until(lambda: place.connections()[0]._state.value == "ready", "announced")
-        await ripple()
-        assert pool.asked == []
-        await peer.send(framed(bytes(5000))[1000:])
-        assert await peer.answer() == bytes(5000)
-
-
-async def test_an_answer_is_taken_before_the_next_request() -> None:
-    pool = ModelPool(100)
-
-    async def handler(request: Request) -> bytes:
-        return bytes(8 << 20)
-
-    async with TlsPlace(pool, handler) as place:
-        peer = await place.peer()
-        (connection,) = place.connections()
-        await peer.send(framed(b"one") + framed(b"two"))
-        await place.until(unsent=(8 << 20) + 4)
-        await ripple()
-        assert place.stats("requests") == 1
-        assert connection._transport.get_write_buffer_size() < 1 << 17
-        assert len(await peer.answer()) == 8 << 20
-        assert len(await peer.answer()) == 8 << 20
-        await place.until(unsent=0)
-        assert connection._unsent.obj == b"", "the answer is kept"
-
-
 # -- the end ------------------------------------------------------------------------------------
 
 
@@ -163,68 +114,15 @@ async def test_an_answer_is_taken_before_the_next_request() -> None:
 @pytest.mark.parametrize("state", ["silent", "prefix", "body", "refused", "handler"])
 async def test_peers_that_leave(state: str, how: str) -> None:
     pool = ModelPool(1000)
-    desk = Desk(closed=True)
-    async with TlsPlace(pool, desk, **SLOW) as place:
-        hold = pool.try_allocate(1000) if state == "refused" else None
-        peer = await place.peer()
-        (connection,) = place.connections()
-        sent = {"silent": 0, "prefix": 2, "body": 50, "refused": 50}.get(state, 104)
-        await peer.send(framed(b"y" * 100)[:sent])
-        await until(
-            lambda: {
-                "silent": True,
-                "prefix": connection._have == 2,
-                "body": connection._have == 46,
-                "refused": place.stats("refusals") == 1,
-                "handler": desk.now == 1,
-            }[state],
-            state,
-        )
-        ended = getattr(peer, how)()
+    part = {"sent": 50} if state == "refused" else {}
+    async with Stage(state, pool, kind=TlsPlace, **part) as stage:
+        ended = getattr(stage.peer, how)()
         if how == "say_end":
             await ended
             if state == "refused":  # only the socket says so while nothing is read
-                peer.close()
-        await place.until(connections=0, in_flight=0, bytes=0, muted=0, tls_errors=0)
-        assert desk.cancelled == (state == "handler")
-        if hold is not None:
-            pool.release(hold)
-
-
-@pytest.mark.parametrize("how", ["say_end", "finish"])
-async def test_half_closed(how: str) -> None:
-    pool = ModelPool(1000)
-    desk = Desk(closed=True)
-    async with TlsPlace(pool, desk, half_close=True) as place:
-        peer = await place.peer()
-        await peer.send(framed(b"one") + framed(b"two"))
-        await place.until(requests=1)
-        if how == "say_end":
-            await peer.say_end()
-        else:
-            peer.finish()
-        await ripple()
-        desk.open()
-        assert await peer.answer() == b"one"
-        assert await peer.answer() == b"two"
-        assert await peer.is_closed()
-
-
-async def test_closing_cuts_off_no_answer() -> None:
-    pool = ModelPool(100)
-
-    async def handler(request: Request) -> bytes:
-        request.connection.mute()
-        return bytes(1 << 20)
-
-    async with TlsPlace(pool, handler) as place:
-        peer = await place.peer()
-        await peer.send(framed(b"one") + framed(b"two"))
-        await place.until(requests=1, in_flight=0)
-        closing = asyncio.create_task(place.intake.close(None))
-        assert len(await peer.answer()) == 1 << 20
-        assert await peer.is_closed()
-        await closing
+                stage.peer.close()
+        await stage.gone()
+        assert stage.place.stats("tls_errors") == 0
 
 
 # -- handshakes ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from intake_peers import BOTH_LOOPS, Place, framed, ripple, run, until
+from intake_tls_peers import TlsPlace
 from model_pool import ModelPool
 from wheeld_client.intake.request import Request
 
@@ -147,16 +148,21 @@ async def test_requests_behind_one_that_waits_when_its_peer_ends() -> None:
         assert polls.cancelled == [b"poll 1", b"hold 2"]
 
 
-async def test_half_closed_peers_wait_for_answers_if_told_so() -> None:
+@pytest.mark.parametrize(
+    ("kind", "how"), [(Place, "finish"), (TlsPlace, "finish"), (TlsPlace, "say_end")]
+)
+async def test_half_closed_peers_wait_for_answers_if_told_so(kind: type[Place], how: str) -> None:
     pool = ModelPool(100)
     polls = Polls()
-    async with Place(pool, polls, half_close=True) as place:
+    async with kind(pool, polls, half_close=True) as place:
         peer = await place.peer()
         await peer.send(framed(b"poll") + framed(b"next"))
         await place.until(waiting=1)
-        peer.finish()
+        if (ended := getattr(peer, how)()) is not None:
+            await ended
         (connection,) = place.connections()
-        await until(lambda: connection._peer_finished, "noticed")
+        if kind is Place:  # under TLS it is read first
+            await until(lambda: connection._peer_finished, "noticed")
         await ripple()
         assert polls.cancelled == []
         polls.go.set()

@@ -211,11 +211,14 @@ STATES = ["silent", "prefix", "refused", "muted", "body", "handler", "answer"]
 class Stage:
     """An intake with one peer, in the state of that name."""
 
-    def __init__(self, state: str, pool: ModelPool, **options: Any) -> None:
+    def __init__(
+        self, state: str, pool: ModelPool, *, kind: type[Place] | None = None, **options: Any
+    ) -> None:
         self.state = state
+        self.sent = options.pop("sent", {"silent": 0, "prefix": 2, "body": 50}.get(state, 104))
         self.pool = pool
         self.desk = Desk(closed=True)
-        self.place = Place(pool, self.handle, **{**SLOW, **options})
+        self.place = (kind or Place)(pool, self.handle, **{**SLOW, **options})
         self.hold: Any = None
 
     async def handle(self, request: Request) -> bytes:
@@ -229,8 +232,7 @@ class Stage:
         (self.connection,) = self.place.connections()
         if self.state == "muted":
             self.connection.mute()
-        sent = {"silent": 0, "prefix": 2, "body": 50}.get(self.state, 104)
-        await self.peer.send(framed(b"y" * 100)[:sent])
+        await self.peer.send(framed(b"y" * 100)[: self.sent])
         await until(self.is_reached, self.state)
         return self
 

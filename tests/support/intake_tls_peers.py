@@ -7,6 +7,7 @@ import functools
 import socket
 import ssl
 
+import pytest
 import trustme
 
 from intake_peers import LONG, Peer, Place, until
@@ -112,3 +113,6 @@ class TlsPlace(Place):
         (new,) = [one for one in self.connections() if one.peer == plain.sock.getsockname()]
         await until(lambda: new._tls.secure, "secure on both sides")
         return peer
+
+
+PLAIN_AND_TLS = pytest.mark.parametrize("kind", [Place, TlsPlace], ids=["plain", "TLS"])

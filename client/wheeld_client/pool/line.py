@@ -11,53 +11,36 @@ import asyncio
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final
 
-
-class Loan(Protocol):
-    """Memory that goes back to its pool by `release`."""
-
-    def release(self) -> None:
-        """Give it back."""
-
-
-L = TypeVar("L", bound=Loan)
-L_co = TypeVar("L_co", bound=Loan, covariant=True)
-
-
-class Lender(Protocol[L_co]):
-    """What a line needs of its pool."""
-
-    def allocate(self, size: int, timeout: float | None = None) -> L_co:
-        """Wait for memory, in the line of all processes."""
-
+from wheeld_core._native import Pool, PoolBuffer
 
 SLICE: Final = 1.0
 """Seconds after which the thread notices that the task it waits for has given up."""
 
 
 @dataclass(eq=False)
-class _Waiter(Generic[L]):
+class _Waiter:
     size: int
-    future: asyncio.Future[L]
+    future: asyncio.Future[PoolBuffer]
 
 
-class AllocationLine(Generic[L]):
+class AllocationLine:
     """The queue of one pool and one loop. Its methods are for the loop's thread."""
 
-    def __init__(self, pool: Lender[L], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop) -> None:
         self._pool = pool
         self._loop = loop
         self._lock = threading.RLock()  # of these two:
-        self._waiting: deque[_Waiter[L]] = deque()
+        self._waiting: deque[_Waiter] = deque()
         self._running = False
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    async def wait(self, size: int) -> L:
+    async def wait(self, size: int) -> PoolBuffer:
         """Wait for memory, in turn."""
-        waiter: _Waiter[L] = _Waiter(size, self._loop.create_future())
+        waiter: _Waiter = _Waiter(size, self._loop.create_future())
         with self._lock:
             self._waiting.append(waiter)
             start, self._running = not self._running, True
@@ -74,7 +57,7 @@ class AllocationLine(Generic[L]):
 
     # -- the thread --------------------------------------------------------------------------------
 
-    def _first(self) -> _Waiter[L] | None:
+    def _first(self) -> _Waiter | None:
         with self._lock:
             while self._waiting and self._waiting[0].future.done():
                 self._waiting.popleft()
@@ -84,7 +67,7 @@ class AllocationLine(Generic[L]):
     def _run(self) -> None:
         while (waiter := self._first()) is not None:
             try:
-                found: L | Exception = self._pool.allocate(waiter.size, SLICE)
+                found: PoolBuffer | Exception = self._pool.allocate(waiter.size, SLICE)
             except TimeoutError:
                 if self._loop.is_closed():
                     return
@@ -101,7 +84,7 @@ class AllocationLine(Generic[L]):
                 return
 
 
-def _resolve(future: asyncio.Future[L], found: L | Exception) -> None:
+def _resolve(future: asyncio.Future[PoolBuffer], found: PoolBuffer | Exception) -> None:
     if isinstance(found, Exception):
         if not future.done():
             future.set_exception(found)

@@ -76,7 +76,7 @@ class MemoryPool(_native.Pool):
             raise TypeError(f"expected Timers or AsyncTimers: got {type(timers).__name__}")
         worker._check()
         super().__init__(worker, worker._segment("pools"), name)
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, AllocationLine[PoolBuffer]]
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, AllocationLine]
         self._lines = WeakKeyDictionary()
         self._made = time.monotonic(), self._dry_seconds()
         self._windows: dict[float, deque[tuple[float, float]]] = {}
