@@ -78,23 +78,25 @@ async def test_6_half_closed_while_muted_and_then(then: str) -> None:
             await stage.gone()
 
 
-async def test_6_half_closed_with_requests_in_the_socket() -> None:
+@pytest.mark.parametrize("bodies", [[b"one"], [b"one", b"two"]], ids=["one", "two"])
+async def test_6_half_closed_in_the_next_request(bodies: list[bytes]) -> None:
     pool = ModelPool(1000)
     desk = Desk(closed=True)
     async with Place(pool, desk, half_close=True) as place:
         peer = await place.peer()
-        await peer.send(framed(b"one") + framed(b"two") + framed(b"torso")[:6])
+        await peer.send(b"".join(map(framed, bodies)) + framed(b"torso")[:6])
         peer.finish()
         await place.until(requests=1)
         (connection,) = place.connections()
         await until(lambda: connection._peer_finished, "noticed")
+        await ripple()
+        assert desk.now == 1
         desk.open()
-        assert await peer.answer() == b"one"
-        assert await peer.answer() == b"two"
+        assert [await peer.answer() for _ in bodies] == bodies
         assert await peer.is_closed()
         await place.until(connections=0)
-        assert desk.got == [b"one", b"two"]
-        assert pool.asked == [3, 3], "a torso gets no memory"
+        assert desk.got == bodies
+        assert pool.asked == [3] * len(bodies), "a torso gets no memory"
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
@@ -119,24 +121,6 @@ async def test_6_half_closed_while_handled(family: int) -> None:
         desk.open()
         assert await peer.answer() == b"text"
         assert await peer.is_closed()
-
-
-async def test_6_half_closed_in_the_next_request() -> None:
-    pool = ModelPool(1000)
-    desk = Desk(closed=True)
-    async with Place(pool, desk, half_close=True) as place:
-        peer = await place.peer()
-        await peer.send(framed(b"one") + framed(b"torso")[:6])
-        peer.finish()
-        await place.until(requests=1)
-        (connection,) = place.connections()
-        await until(lambda: connection._peer_finished, "noticed")
-        await ripple()
-        assert desk.now == 1
-        desk.open()
-        assert await peer.answer() == b"one"
-        assert await peer.is_closed()
-        assert pool.asked == [3]
 
 
 async def test_6_half_closed_while_handled_and_then_lost() -> None:

@@ -108,30 +108,23 @@ async def test_5_all_are_served_one_after_the_other(strict: bool) -> None:
         await place.until(muted=0, requests=11)
 
 
-async def test_5_memory_released_early_unmutes() -> None:
+@pytest.mark.parametrize("how", ["close", "vanish", "release"])
+async def test_5_memory_that_another_peer_had_unmutes(how: str) -> None:
     pool = ModelPool(10)
     pool.wait_available = lambda *arguments: False  # type: ignore[method-assign]
     desk = Desk(closed=True)
     async with Place(pool, desk) as place:
         first = await place.peer()
-        await first.send(framed(b"f" * 10))
-        await place.until(requests=1)
-        await refused_peers(place, 1)
-        desk.requests[0].release()
-        await place.until(requests=2, muted=0)
-        desk.open()
-
-
-@pytest.mark.parametrize("how", ["close", "vanish"])
-async def test_5_memory_of_a_lost_peer_unmutes(how: str) -> None:
-    pool = ModelPool(10)
-    pool.wait_available = lambda *arguments: False  # type: ignore[method-assign]
-    async with Place(pool, Desk()) as place:
-        half = await place.peer()
-        await half.send(framed(b"f" * 10)[:9])
-        await place.until(bytes=10)
+        await first.send(framed(b"f" * 10)[: None if how == "release" else 9])
+        await place.until(bytes=10, requests=how == "release")
         (peer,) = await refused_peers(place, 1)
-        getattr(half, how)()
+        if how == "release":
+            await until(lambda: desk.requests, "begun")
+            desk.requests[0].release()
+        else:
+            getattr(first, how)()
+        await place.until(requests=1 + (how == "release"), muted=0)
+        desk.open()
         assert await peer.answer() == b"x"
 
 
