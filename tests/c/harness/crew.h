@@ -77,16 +77,6 @@ static inline uint32_t hand_target(const hand *h)
 
 /* -- receive ----------------------------------------------------------------------------------- */
 
-static inline void hand_check_payload(const hand *h, const wh_completion *event)
-{
-    const char *payload = (const char *)(event + 1);
-    CHECK(event->payload_size <= h->client.payload_bytes, "payload of %u bytes",
-          event->payload_size);
-    for (uint32_t at = 0; at < event->payload_size; at += 8)
-        CHECK(memcmp(payload + at, &event->cookie, 8) == 0, "payload of %llu is another's",
-              (ull)event->cookie);
-}
-
 /* Take what is in the ring. Returns how many events there were. */
 static inline uint64_t hand_receive(hand *h)
 {
@@ -97,7 +87,7 @@ static inline uint64_t hand_receive(hand *h)
         const wh_completion *event = (const wh_completion *)(h->events + i * bytes);
         if (account_foreign(h->account, event))
             continue;
-        hand_check_payload(h, event);
+        check_payload(event, h->client.payload_bytes);
         account_event(h->account, event);
     }
     return got;
@@ -211,11 +201,7 @@ static inline bool hand_move(hand *h, uint64_t cookie, int64_t delay)
 /* Is that slot in its own hands? */
 static inline bool hand_holds(const hand *h, uint32_t slot)
 {
-    const wh_slabs *s = &h->client.slabs;
-    for (uint32_t i = 0; i < s->magazine_size; i++)
-        if (s->magazine[i] == slot)
-            return true;
-    return s->free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
+    return client_holds(&h->client, slot);
 }
 
 /* Every slot of the slabs that it owns is in its own hands. */

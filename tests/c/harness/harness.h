@@ -25,10 +25,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../common/base.h"
+
 #include "wheeld/shared/atomics.h"
 
 #define GIVE_UP_NS 10000000000 /* what takes longer than this hangs */
-#define MS 1000000ll
 
 typedef struct options {
     uint64_t seed, scale, first, spin;
@@ -38,34 +39,13 @@ typedef struct options {
 
 static options opt;
 
-/* Print why and end at once: the other threads may be stuck. */
-#define FAIL(...)                                                                                  \
-    do {                                                                                           \
-        printf("FAIL %s --seed %llu --scale %llu --jitter %u: %s:%d: ", opt.program,               \
-               (unsigned long long)opt.seed, (unsigned long long)opt.scale, opt.jitter, __FILE__,  \
-               __LINE__);                                                                          \
-        printf(__VA_ARGS__);                                                                       \
-        printf("\n");                                                                              \
-        fflush(stdout);                                                                            \
-        _exit(1);                                                                                  \
-    } while (0)
-#define CHECK(holds, ...)                                                                          \
-    do {                                                                                           \
-        if (!(holds))                                                                              \
-            FAIL(__VA_ARGS__);                                                                     \
-    } while (0)
-
-typedef unsigned long long ull;
-
-/* -- random numbers (splitmix64) --------------------------------------------------------------- */
-
-static inline uint64_t rng_next(uint64_t *state)
+static void fail_where(void)
 {
-    uint64_t z = *state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
+    printf("FAIL %s --seed %llu --scale %llu --jitter %u", opt.program, (ull)opt.seed,
+           (ull)opt.scale, opt.jitter);
 }
+static void fail_end(void) {}
+
 static inline uint64_t rng_below(uint64_t *state, uint64_t limit)
 {
     return rng_next(state) % limit;
@@ -141,6 +121,8 @@ static inline void jitter(void)
 #include "wheeld/worker/batch_change.h"
 #include "wheeld/loop/wheel_check.h"
 
+#include "../common/checks.h"
+
 /* -- options ----------------------------------------------------------------------------------- */
 
 static inline void on_alarm(int signal)
@@ -155,12 +137,11 @@ static inline void on_alarm(int signal)
  * processor hangs. */
 static inline void options_read(int argc, char **argv)
 {
-    const char *slash = strrchr(argv[0], '/');
     opt = (options){.seed = (uint64_t)wh_clock_read(CLOCK_REALTIME),
                     .scale = 1,
                     .jitter = 64,
                     .spin = 20,
-                    .program = slash ? slash + 1 : argv[0]};
+                    .program = base_name(argv[0])};
     for (int i = 1; i + 1 < argc; i += 2) {
         uint64_t value = strtoull(argv[i + 1], NULL, 0);
         if (!strcmp(argv[i], "--seed"))

@@ -212,18 +212,9 @@ static inline void request_advance(world *w, void *target)
 /* The wheel holds, and each node stands in the list that it names or in none. */
 static inline void request_check(world *w, void *linked)
 {
-    wh_wheel *wheel = &w->clock.wheel;
     wh_check check;
-    CHECK(wh_wheel_check(wheel, &check), "%s", check.message);
-    uint64_t in_lists = check.linked, count;
-    for (uint32_t list = wheel->buckets; list < w->geometry.lists; list++) {
-        CHECK(wh_check_list(wheel, wheel->capacity, list, &count, &check), "%s", check.message);
-        in_lists += count;
-    }
-    for (uint32_t slot = 0; slot < wheel->capacity; slot++)
-        in_lists -=
-            wh_slab_there(&w->clock, slot >> WH_SLAB_BITS) && wheel->links[slot].list != WH_NIL;
-    CHECK(in_lists == 0, "%lld more nodes in lists than nodes that name one", (long long)in_lists);
+    CHECK(wh_wheel_check(&w->clock.wheel, &check), "%s", check.message);
+    check_lists(&w->clock, w->geometry.lists, check.linked);
     if (linked)
         *(uint64_t *)linked = check.linked;
 }

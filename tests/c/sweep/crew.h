@@ -31,6 +31,8 @@ static inline void wh_bell_clear(int fd);
 #include "wheeld/loop/recover.h"
 #include "wheeld/loop/clock_check.h"
 
+#include "../common/checks.h"
+
 typedef struct worker {
     wh_client client;
     char *events;
@@ -90,14 +92,7 @@ static void crew_check_lists(void)
     wh_check check;
     bool holds = crew_whole() ? wh_clock_check(&S->clock, &check) : wh_wheel_check(w, &check);
     CHECK(holds, "%s", check.message);
-    uint64_t in_lists = check.linked, count;
-    for (uint32_t list = w->buckets; list < S->geometry.lists; list++) {
-        CHECK(wh_check_list(w, w->capacity, list, &count, &check), "%s", check.message);
-        in_lists += count;
-    }
-    for (uint32_t slot = 0; slot < w->capacity; slot++)
-        in_lists -= wh_slab_there(&S->clock, slot >> WH_SLAB_BITS) && w->links[slot].list != WH_NIL;
-    CHECK(in_lists == 0, "%lld more nodes in lists than nodes that name one", (long long)in_lists);
+    check_lists(&S->clock, S->geometry.lists, check.linked);
 }
 
 /* A sweep is over: the worker is gone, or kept. */

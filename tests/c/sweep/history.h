@@ -239,15 +239,6 @@ static void worker_left(worker *w)
 
 /* -- the end ----------------------------------------------------------------------------------- */
 
-static bool worker_holds(const worker *w, uint32_t slot)
-{
-    const wh_slabs *s = &w->client.slabs;
-    for (uint32_t i = 0; i < s->magazine_size; i++)
-        if (s->magazine[i] == slot)
-            return true;
-    return s->free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
-}
-
 /* Every slab is nobody's or of one who lives, and every slot of those is in its hands. */
 static void crew_check_slots(void)
 {
@@ -273,7 +264,7 @@ static void crew_check_slots(void)
         }
         CHECK(row < ROWS && S->workers[row].alive && S->workers[row].client.me == word,
               "slab %u belongs to %llx, who is dead", slot >> WH_SLAB_BITS, (ull)word);
-        CHECK(worker_holds(&S->workers[row], slot),
+        CHECK(client_holds(&S->workers[row].client, slot),
               "slot %u of row %u is lost: state %llx, link: gen %x list %d stage %llx", slot, row,
               (ull)wh_load_relaxed(&S->clock.states[slot]), link->gen, (int)link->list,
               (ull)link->completion);

@@ -26,14 +26,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../common/base.h"
+
 #include "wheeld/shared/atomics.h"
 
-#define MS 1000000ll
 #define TRIAL_SECONDS 20 /* what takes longer than this hangs */
 #define NO_STEP UINT64_MAX
 #define STEP_LEVELS 3 /* a sweep may happen within what survivors do in another */
-
-typedef unsigned long long ull;
 
 static struct options {
     const char *program, *path; /* path: NULL: all */
@@ -53,30 +52,13 @@ static struct where {
 
 static void step_abandon(void); /* step.h: ends the children */
 
-static void where_print(void)
+static void fail_where(void)
 {
     printf("FAIL %s --path %s --seed %llu", opt.program, where.path, (ull)where.seed);
     for (int level = 0; level < STEP_LEVELS && where.k[level]; level++)
         printf(" --%c %llu", "kji"[level], (ull)where.k[level]);
-    printf(": ");
 }
-
-#define FAIL(...)                                                                                  \
-    do {                                                                                           \
-        where_print();                                                                             \
-        printf("%s:%d: ", strrchr(__FILE__, '/') ? strrchr(__FILE__, '/') + 1 : __FILE__,          \
-               __LINE__);                                                                          \
-        printf(__VA_ARGS__);                                                                       \
-        printf("\n");                                                                              \
-        fflush(stdout);                                                                            \
-        step_abandon();                                                                            \
-        _exit(1);                                                                                  \
-    } while (0)
-#define CHECK(holds, ...)                                                                          \
-    do {                                                                                           \
-        if (!(holds))                                                                              \
-            FAIL(__VA_ARGS__);                                                                     \
-    } while (0)
+static void fail_end(void) { step_abandon(); }
 
 /* A survivor crashed, or hangs. */
 static void on_fatal(int signal)
@@ -85,21 +67,6 @@ static void on_fatal(int signal)
     if (!again++)
         FAIL("%s", signal == SIGALRM ? "a survivor hangs" : strsignal(signal));
     _exit(1);
-}
-
-/* -- random numbers (splitmix64) --------------------------------------------------------------- */
-
-static inline uint64_t rng_next(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15ull;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
-    return z ^ z >> 31;
-}
-static inline uint64_t rng_mix(uint64_t a, uint64_t b)
-{
-    uint64_t state = a ^ b * 0xd1342543de82ef95ull;
-    return rng_next(&state);
 }
 
 /* -- the arena --------------------------------------------------------------------------------- */
@@ -189,8 +156,7 @@ static void options_number(const char *name, uint64_t value)
 
 static void options_read(int argc, char **argv)
 {
-    const char *slash = strrchr(argv[0], '/');
-    opt.program = slash ? slash + 1 : argv[0];
+    opt.program = base_name(argv[0]);
     opt.seed = opt.seeds = opt.stride = 1;
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc)

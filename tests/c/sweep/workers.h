@@ -216,11 +216,7 @@ static void worker_note(const worker *w, const wh_completion *event)
     if (S->book.tolerant &&
         (event->cookie >= S->book.count || S->book.entries[event->cookie].id != event->id))
         return;
-    const char *payload = (const char *)(event + 1);
-    CHECK(event->payload_size <= S->config.payload_bytes, "payload of %u", event->payload_size);
-    for (uint32_t at = 0; at < event->payload_size; at += 8)
-        CHECK(memcmp(payload + at, &event->cookie, 8) == 0, "payload of %llu is another's",
-              (ull)event->cookie);
+    check_payload(event, S->config.payload_bytes);
     ledger_event(&S->book, event->cookie, event->id, event->deadline, event->fired, event->missed);
     const entry *e = &S->book.entries[event->cookie];
     bool firm = e->to < ROWS && e->owner < ROWS && !e->loose && S->workers[e->to].alive;
