@@ -183,6 +183,28 @@ def test_a_holder_of_parts_of_slabs_dies(wheel: LocalWheel, leave: int, restart:
     assert len(fill(wheel, c)) >= CAPACITY // 2 - 2 * IDLE
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_loans_of_nobody_are_not_free(wheel: LocalWheel, restart: bool) -> None:
+    reader = named(wheel, 1, "reader")
+    sender = wheel.worker(0, "sender")
+    free = reader.stats()["free"]
+    sender.schedule_many(np.full(3, 0.001), to="reader")
+    wheel.advance(2 * MS)
+    wheel.depart(0, DROP)
+    if restart:
+        wheel.restart_clock()
+    assert wheel.settle() == [0]
+
+    def figures() -> tuple[int, int, int]:
+        census = wheel.slots.census(wheel.view, CAPACITY)
+        return reader.stats()["free"], census.unowned, int(census.held.sum())
+
+    assert figures() == (free - 3, free - 3, CAPACITY - free)
+    assert len(reader.poll()) == 3
+    wheel.settle()
+    assert figures() == (free, free, CAPACITY - free)
+
+
 def test_a_new_clock_finds_the_stock(wheel: LocalWheel) -> None:
     a, b = wheel.worker(0), wheel.worker(1)
     ids = hoard(wheel, a)

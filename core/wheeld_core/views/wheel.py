@@ -24,7 +24,7 @@ class Census(NamedTuple):
     pending: int
     """Armed."""
     unowned: int
-    """Held by no worker; homes are not counted."""
+    """Held by no worker, and not waiting for its reader; homes are not counted."""
     armed: npt.NDArray[np.int64]
     """By the row of their holder."""
     held: npt.NDArray[np.int64]
@@ -126,11 +126,22 @@ class SlotsView:
             rows = packing.owner_row(self.owner_words(wheel, part))
             is_armed = packing.STATE_PHASE.of(self.states[part]) == packing.Phase.ARMED
             pending += int(np.count_nonzero(is_armed))
-            unowned += int(np.count_nonzero(rows[: max(0, shared - at)] < 0))
+            free = (rows < 0) & ~self._loans_of_nobody(wheel, part)
+            unowned += int(np.count_nonzero(free[: max(0, shared - at)]))
             known = (rows >= 0) & (rows < wheel.max_workers)
             held += np.bincount(rows[known], minlength=wheel.max_workers)
             armed += np.bincount(rows[known & is_armed], minlength=wheel.max_workers)
         return Census(pending, unowned, armed, held)
+
+    def _loans_of_nobody(self, wheel: WheelView, part: slice) -> npt.NDArray[np.bool_]:
+        """Which slots of whole slabs wait for their reader, after the end of their owner."""
+        slabs = self.owners[part.start // _native.SLAB_SLOTS : part.stop // _native.SLAB_SLOTS]
+        is_split = packing.owner_name(slabs) == _native.SPLIT
+        found = np.repeat(is_split, _native.SLAB_SLOTS)
+        if is_split.any():  # else there may be no memory
+            at = part.start + np.flatnonzero(found)
+            found[found] = wheel.holders[at] == _native.HOLDER_NOBODY
+        return found
 
     def owner_words(
         self, wheel: WheelView, slots: npt.NDArray[Any] | slice = slice(None)

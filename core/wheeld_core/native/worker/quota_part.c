@@ -39,9 +39,11 @@ static PyObject *worker_holders(WorkerObject *w, PyObject *held_object)
             count_holder(counts, rows, (uint32_t)(word & 0xffff) - 1, WH_SLAB_SLOTS);
             continue;
         }
-        for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
-            count_holder(counts, rows,
-                         wh_holder_row(wh_load_relaxed(&s->holders[slab << WH_SLAB_BITS | i])), 1);
+        for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
+            uint32_t holder = wh_load_relaxed(&s->holders[slab << WH_SLAB_BITS | i]);
+            if (holder != WH_HOLDER_NOBODY && (holder != 0 || slab < s->shared_count))
+                count_holder(counts, rows, wh_holder_row(holder), 1);
+        }
     }
     PyBuffer_Release(&held.view);
     Py_RETURN_NONE;
