@@ -114,14 +114,28 @@ def test_stderr_that_takes_no_more(
         os.close(end if isinstance(end, int) else end.detach())
 
 
-def test_a_child_does_not_wait_to_be_read() -> None:
+@pytest.mark.parametrize(
+    ("ends", "code"),
+    [
+        ("child_main.say('lost')", 0),
+        ("spawn.run_fork(lambda: 1 / 0)", 1),
+        ("spawn.run_fork(lambda: sys.exit('lost'))", 1),
+        ("sys.argv[1:] = '0'; child_main.run('clock', lambda channel: 1 / 0)", 1),
+    ],
+)
+def test_a_child_does_not_wait_to_be_read(ends: str, code: int) -> None:
     keep: list[socket.socket | int] = []
     writer = unread_pipe(keep)
     os.set_blocking(writer, False)
     os.write(writer, 4096 * b"-")
     os.set_blocking(writer, True)
-    code = "from wheeld.processes import child_main; child_main.say('lost')"
-    subprocess.run([sys.executable, "-c", code], stderr=writer, check=True, timeout=LONG)
+    program = f"import sys; from wheeld.processes import child_main, spawn; {ends}"
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdin=theirs, stderr=writer, timeout=LONG, check=False
+        )
+    assert done.returncode == code
     os.close(writer)
     (reader,) = keep
     assert isinstance(reader, int)

@@ -15,11 +15,13 @@ import select
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from wheeld.processes import signals, titles
+from wheeld.processes.spawn import last_words
 from wheeld_core import control
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
@@ -71,22 +73,23 @@ def check_supervisor(pid: int) -> None:
 
 def lock(path: Path, seconds: float, who: str) -> int:
     """Take the lock that makes this the only process of its kind; the kernel releases it however we
-    end."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    if os.fstat(fd).st_size == 0:
-        os.fchmod(fd, 0o600)  # whatever the umask
+    end. A file that another one has replaced meanwhile is not that lock."""
     give_up = time.monotonic() + seconds
     while True:
-        try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        if os.fstat(fd).st_size == 0:
+            os.fchmod(fd, 0o600)  # whatever the umask
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
-        except BlockingIOError:
-            if time.monotonic() > give_up:
-                raise WheelError(
-                    f"another {who} has held {path} for {seconds:g} s; end the process that holds "
-                    "it (`lslocks` names it)"
-                ) from None
-            time.sleep(0.005)
+            if os.path.samestat(os.fstat(fd), os.stat(path)):
+                return fd
+        os.close(fd)
+        if time.monotonic() > give_up:
+            raise WheelError(
+                f"another {who} has held {path} for {seconds:g} s; end the process that holds it "
+                "(`lslocks` names it)"
+            )
+        time.sleep(0.005)
 
 
 _introduction: Message = {}
@@ -114,10 +117,7 @@ def say(text: str) -> None:
 
             journal.say(daemon, _WARNING, text)
         else:
-            stderr = select.poll()
-            stderr.register(2, select.POLLOUT)
-            if stderr.poll(0):
-                os.write(2, line.encode(errors="replace")[: select.PIPE_BUF - 1] + b"\n")
+            last_words(line)
 
 
 def run(who: str, serve: Callable[[SupervisorChannel], None]) -> None:
@@ -130,4 +130,7 @@ def run(who: str, serve: Callable[[SupervisorChannel], None]) -> None:
         pass  # the supervisor is gone
     except (OSError, WheelError) as error:
         say(f"{who}: {error}")
+        raise SystemExit(1) from None
+    except Exception:  # the interpreter would wait until all of it is taken
+        last_words(traceback.format_exc())
         raise SystemExit(1) from None

@@ -12,6 +12,7 @@ import atexit
 import contextlib
 import gc
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -120,16 +121,25 @@ def run_fork(main: Callable[[], None]) -> NoReturn:
         code = 0
     except SystemExit as error:
         if isinstance(error.code, str):
-            print(error.code, file=sys.stderr)
+            last_words(error.code)
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:
-        traceback.print_exc()
+        last_words(traceback.format_exc())
     finally:
         end_unused()
         atexit._run_exitfuncs()
         sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(code)  # skips the interpreter's clean-up: half of an end
+
+
+def last_words(text: str) -> None:
+    """Write the end of a text to stderr, as much as a pipe takes at once; nothing if it is full:
+    no process waits for its reader."""
+    stderr = select.poll()
+    stderr.register(2, select.POLLOUT)
+    with contextlib.suppress(OSError):
+        if stderr.poll(0):
+            os.write(2, text.encode(errors="replace").strip()[1 - select.PIPE_BUF :] + b"\n")
 
 
 def take(module: str) -> Spawned:
