@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -208,16 +209,20 @@ def _await_start(process: ChildProcess, directory: Path, output: int) -> None:
 
 def _stop(process: ChildProcess, directory: Path, patience: float) -> None:
     """Stop the daemon; if it was killed, remove what it left."""
-    facts = _facts(directory)
     process.terminate()
     try:
         process.wait(patience)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    if facts.get("pid") == process.pid and directory.exists():
-        segments.unlink_all(facts["segment_prefix"])
-        _remove_directory(directory)
+    with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+        place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        stack.callback(os.close, place)
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)  # else another daemon goes on with it
+        facts = _facts(directory)
+        if facts.get("pid") == process.pid:
+            segments.unlink_all(facts["segment_prefix"])
+            _remove_directory(directory)
 
 
 def _remove_directory(directory: Path) -> None:

@@ -16,10 +16,13 @@ import pytest
 from commands import wheeld_command
 from common_fixtures import daemon_process
 from daemons import LONG, Daemon, until
-from wheeld.processes import identity
+from wheeld.config.settings import Config
+from wheeld.processes import child_main, identity
+from wheeld.resources import ownership
+from wheeld.resources.owned import Resources
 from wheeld.supervisor import access
 from wheeld_client import Timers, connect
-from wheeld_core import control
+from wheeld_core import control, runtime
 from wheeld_core.control import messages
 from wheeld_core.errors import DaemonNotRunning, WheelError
 
@@ -86,7 +89,7 @@ def test_a_number_that_is_another_processs_now(
 HANDS_ON = """
 import os, select, socket, sys
 from wheeld_client import Timers, connect
-from wheeld_core import control
+from wheeld_core import control, runtime
 from wheeld_core.control import messages
 connection = control.Connection(__import__("pathlib").Path(sys.argv[1]), 60)
 first = os.getpid()
@@ -225,3 +228,41 @@ def connected(daemon: Daemon, **options: Any) -> Iterator[Timers]:
 
     with until(tried, "a socket") as timers:
         yield timers
+
+
+def test_files_of_a_directory_that_was_replaced_are_anothers(runtime_dir: Path) -> None:
+    config = Config("a", capacity=1024, runtime_dir=str(runtime_dir)).check()
+    resources = Resources(config)
+    resources.make_fifo("worker-0.fifo")
+    resources.directory.rename(runtime_dir / "moved")
+    resources.directory.mkdir(mode=0o700)
+    theirs = {runtime.CLOCK_FIFO, runtime.DAEMON_FILE, runtime.CONTROL_SOCKET, "worker-0.fifo"}
+    for name in theirs:
+        (resources.directory / name).touch()
+    resources.drop_file("worker-0.fifo")
+    assert not (runtime_dir / "moved" / "worker-0.fifo").exists()
+    resources.prepare_socket()
+    resources.close()
+    assert set(os.listdir(resources.directory)) == theirs
+    assert os.listdir(runtime_dir / "moved") == []
+
+
+def test_a_lock_that_was_replaced_is_anothers(tmp_path: Path) -> None:
+    path = tmp_path / "clock.lock"
+    held = child_main.lock(path, 0.0, "clock")
+    with pytest.raises(WheelError, match="another clock"):
+        child_main.lock(path, 0.0, "clock")
+    path.unlink()
+    theirs = child_main.lock(path, 0.0, "clock")
+    assert ownership.is_of(theirs, path)
+    assert not ownership.is_of(held, path)
+    os.close(held)
+    os.close(theirs)
+
+
+def test_a_lock_that_is_replaced_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ownership, "is_of", lambda fd, path: False)
+    with pytest.raises(WheelError, match=r"removed a\.lock 100 times"):
+        ownership.take(tmp_path / "a.lock", "--state-dir", "we")

@@ -129,9 +129,10 @@ class ClockGuard(ChildGuard):
     def renew_bell(self) -> None:
         """The FIFOs or the lock were made again: end the clock, and the next one opens those.
         Workers ring the former FIFO until they have reconnected."""
+        fresh = self._open_bell()
         asyncio.get_running_loop().add_reader(self._bell, self._rung_at_former, self._bell)
         self._former.append(self._bell)
-        self._bell = self._open_bell()
+        self._bell = fresh
         self.kill()
 
     def _rung_at_former(self, bell: int) -> None:

@@ -327,10 +327,12 @@ class Resources:
                 self._share(path, 0o620)
                 self.note(file_name)
                 return path
-            path.unlink()
         self.bells_removed |= keep
-        os.mkfifo(path, 0o600)
-        self._share(path, 0o620)  # a reader could take others' wake-ups
+        fresh = path.with_name(f"{file_name}.new")
+        fresh.unlink(missing_ok=True)
+        os.mkfifo(fresh, 0o600)
+        self._share(fresh, 0o620)  # a reader could take others' wake-ups
+        fresh.rename(path)  # there is always one for workers that reconnect
         self.note(file_name)
         return path
 
@@ -356,16 +358,16 @@ class Resources:
     def drop_file(self, file_name: str) -> None:
         path = self.directory / file_name
         self._made.pop(file_name, None)
-        if self.leads_here():  # else what is there is another's
-            remove(path)
+        remove(path, self._lock)
         if path in self._files:
             self._files.remove(path)
 
     def prepare_socket(self) -> Path:
         """Path of the control socket; what an earlier daemon left there is removed."""
         path = self.directory / runtime.CONTROL_SOCKET
-        if (self._handover is None or self._handover.listener < 0) and self.leads_here():
-            path.unlink(missing_ok=True)
+        if self._handover is None or self._handover.listener < 0:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path.name, dir_fd=self._lock)
         if path not in self._files:
             self._files.append(path)
         return path
@@ -525,25 +527,30 @@ class Resources:
         if discard:
             if self.segment_prefix:  # else nothing was begun
                 segments.unlink_all(self.segment_prefix)
-            if self.leads_here():  # else what is there is another's
-                for path in [*self._files, self.directory / runtime.DAEMON_FILE]:
-                    remove(path)
+            for path in [*self._files, self.directory / runtime.DAEMON_FILE]:
+                remove(path, self._lock)
+            if self.leads_here():
                 with contextlib.suppress(OSError):
                     self.directory.rmdir()
             self._files.clear()
         elif self.directory / runtime.CONTROL_SOCKET in self._files:
             self.drop_file(runtime.CONTROL_SOCKET)  # a caller that waits for a stop sees it
         self._wholes.clear()
-        for path in self._owned:
-            remove(path)
+        for path, owned in self._owned.items():
+            if ownership.is_of(owned, path):
+                remove(path)
         for held in (self._held, self._lock, *self._owned.values()):
             if held is not None:
                 os.close(held)
 
 
-def remove(path: Path) -> None:
+def remove(path: Path, directory: int | None = None) -> None:
+    """Remove a file if it is there. `directory` is a descriptor of the directory that is meant, as
+    the path may lead to another one by now."""
     try:
-        path.unlink(missing_ok=True)
+        os.unlink(path if directory is None else path.name, dir_fd=directory)
+    except FileNotFoundError:
+        pass
     except OSError as error:
         log.warning("cannot remove %s: %s", path, error.strerror)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from wheeld_core.errors import WheelError
 
+_TRIES = 100
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -43,7 +44,7 @@ def take(path: Path, option: str, holder: str, inherited: Iterable[int] = ()) ->
         Locks that this process held before it executed the program anew; a match is used, and the
         others are left alone.
     """
-    while True:
+    for _ in range(_TRIES):
         fd = os.open(path, _FLAGS, 0o600)
         for other in inherited:
             if os.path.samestat(os.fstat(other), os.fstat(fd)):
@@ -59,9 +60,19 @@ def take(path: Path, option: str, holder: str, inherited: Iterable[int] = ()) ->
                 f"this name ({path.name}); give each daemon its own directory or --name, or stop "
                 "that one"
             ) from None
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(fd), os.stat(path)):  # else the last holder removed it
-                os.ftruncate(fd, 0)
-                os.pwrite(fd, f"{holder}\n".encode(), 0)
-                return fd
+        if is_of(fd, path):  # else the last holder removed it
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{holder}\n".encode(), 0)
+            return fd
         os.close(fd)
+    raise WheelError(
+        f"{option} {path.parent}: another process removed {path.name} {_TRIES} times while this "
+        "one took it; find it, or give another directory"
+    )
+
+
+def is_of(fd: int, path: Path) -> bool:
+    """Does that path lead to this open file?"""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
+    return False

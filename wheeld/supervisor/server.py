@@ -259,10 +259,10 @@ class Supervisor:
             self.clock.renew_bell()
             self.control.drop_workers()
         if runtime.CONTROL_SOCKET in lost:
-            if self._server is not None:
-                self._server.close()
-            path = self.resources.prepare_socket()
+            before, path = self._server, self.resources.prepare_socket()
             self._server = await self.control.listen(**handover.listening(None, path))
+            if before is not None:
+                before.close()
             self.resources.open_socket()
         self._write_facts()
 
