@@ -204,11 +204,18 @@ def unwanted_text(source: Source) -> Iterator[Violation]:
 # -- loops ----------------------------------------------------------------------------------------
 
 ENDED_BY_OTHERS = re.compile(r"\bwhile\b.*\b(?:os\.read|read|recv\w*|wh_load_\w+)\(")
+OF_OTHERS = {
+    *("accept", "connect", "flock", "open", "produce", "read", "readline", "receive", "recv"),
+    *("recv_fds", "sock_accept", "sock_recv", "_grow", "find", "serve"),
+}
+"""Calls in a `while True` that others can let fail, or succeed, again and again."""
+BOUNDS = {"give_up", "tries", "until"}
+"""Names of a deadline or a count, where a `while True` has one."""
 
 
 def loops(source: Source) -> Iterator[Violation]:
     """No loop ends only when others stop writing what its condition reads."""
-    if not source.path.startswith(("core/", "client/")):
+    if not source.path.startswith((*MAY_IMPORT, "examples/", "client/", "core/")):
         return
     for number, line in enumerate(source.lines, 1):
         if (
@@ -218,6 +225,14 @@ def loops(source: Source) -> Iterator[Violation]:
         ):
             message = f"{line.strip()!r} has no bound of its own; count, or say `bounded by` what"
             yield source.violation(number, "endless", message)
+    for node in source.nodes if source.is_python() else ():
+        if isinstance(node, ast.While) and ast.unparse(node.test) == "True":
+            names = {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+            bounds = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} & BOUNDS
+            line = source.lines[node.lineno - 1]
+            if names & OF_OTHERS and not bounds and "bounded by" not in line:
+                message = f"{line.strip()!r} waits for others: count, or say `bounded by` what"
+                yield source.violation(node.lineno, "endless", message)
 
 
 # -- constants -------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ class DaemonForker:
     def serve(self) -> Callable[[], None] | None:
         """Serve until the caller is gone; returns None. In each fork, returns what that is to
         become."""
-        while True:
+        while True:  # bounded by its parent's life; one request a round
             waiting = select.poll()
             for fd in (self._channel.fileno(), self._parent, *self._running):
                 waiting.register(fd, select.POLLIN)

@@ -42,6 +42,7 @@ LONG_C = "static int long_one(int a)\n{\n" + "    a++;\n" * 61 + "}\n"
         ("lock", "client/wheeld_client/a.py", "lock = threading.Lock()\n"),
         ("endless", "core/a.c", "    while (read(fd, bytes, 8) == 8)\n"),
         ("endless", "client/wheeld_client/a.py", "while os.read(fd, 8):\n    pass\n"),
+        ("endless", "wheeld/a.py", "while True:\n    end = listener.accept()\n"),
         ("machine-path", "a.md", "see /ho" + "me/x\n"),
         ("unfinished", "a.sh", "# TO" + "DO: later\n"),
         ("pairs", HEADER, "wh_load_acquire(p);\n"),

@@ -78,7 +78,7 @@ class _Server:
         """Serve until it is cancelled."""
         loop = asyncio.get_running_loop()
         try:
-            while True:
+            while True:  # bounded by the exporter's life; one connection a round
                 try:
                     end, peer = await loop.sock_accept(self._listener)
                 except OSError:  # no descriptor is free

@@ -212,16 +212,17 @@ class Workers:
             if kept is not None:
                 self.registry.check_heir(kept, uid)
             return name, kept
-        number = 0
-        while True:
-            one = with_number(name, number := number + 1)
+        one = name
+        for number in range(1, self._config.max_workers + 2):  # each of the others has a row
+            one = with_number(name, number)
             kept = await self._settled(one)
             if kept is not None:
                 with contextlib.suppress(PermissionError):  # another user's: try the next number
                     self.registry.check_heir(kept, uid)
                     return one, kept
             elif self.registry.find(one) is None:
-                return one, None
+                break
+        return one, None
 
     async def _settled(self, name: str | None) -> Tenant | None:
         """The kept tenant of that name, after waiting for a departure in progress."""

@@ -146,7 +146,7 @@ class Deadlines:
     def _replace(self, key: Any, units: int) -> None:
         """Set the word of a key to a deadline, whatever it is; whoever does so last counts."""
         words = self._words
-        while True:
+        while True:  # bounded by what other workers do to this key meanwhile
             word = words._word(key)
             turn = word - word % _TURN
             if word % _TURN >= units:  # words only grow: of the next turn
@@ -177,7 +177,7 @@ class Deadlines:
         """
         timeout = _checked(timeout)
         units = _units(self._timers.now_ns() + int(min(timeout, MOST_SECONDS) * 1e9))
-        while True:
+        while True:  # bounded by what other workers do to this key meanwhile
             word = self._words._word(key)
             if not _runs(word):
                 return False

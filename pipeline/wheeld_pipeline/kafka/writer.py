@@ -62,7 +62,7 @@ class _Sender:
         )
         if row.get("partition") is not None:
             more["partition"] = row["partition"]
-        while True:
+        while True:  # bounded by message.timeout.ms: then what is queued has failed
             self._raise()
             try:
                 self._producer.produce(
