@@ -167,7 +167,7 @@ def pids(name: str) -> tuple[int, int]:
 
 
 def status(name: str) -> dict[str, Any]:
-    """What `wheeld status --json` says."""
+    """The status as `wheeld status --json` prints it."""
     from wheeld_core import control, runtime
     from wheeld_core.control.messages import Request
 

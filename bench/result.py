@@ -1,4 +1,4 @@
-"""What a benchmark reports besides its numbers: the machine, the targets, tables as text."""
+"""Reported by a benchmark besides its numbers: the machine, the targets, tables as text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Target:
 
 @dataclass
 class Result:
-    """What one measurement found."""
+    """The result of one measurement."""
 
     title: str
     rows: list[Row]

@@ -56,7 +56,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Row:
-    """What is measured together.
+    """The contenders that are measured together.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Row:
 
 
 def medians(samples: Samples, middle: Callable[[Any], float] = median) -> dict[str, Sample]:
-    """Of each contender, of each of its numbers."""
+    """For each contender, and each of its numbers."""
     return {
         name: {what: middle([one[what] for one in rounds]) for what in rounds[0]}
         for name, rounds in samples.items()

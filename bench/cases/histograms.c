@@ -1,4 +1,4 @@
-/* What the live histograms cost: ns for one value, by the code that the clock and workers run.
+/* The cost of the live histograms: ns for one value, by the code that the clock and workers run.
  *
  * Each loop runs once with the counting and once without; the difference is the price. Values are
  * random and known before, so neither is predicted; the processor's own time is read. */

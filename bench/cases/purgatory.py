@@ -628,7 +628,8 @@ def _await_checks(loop: str, daemon: str, pipe: Connection) -> None:
 
 
 def latency(bare: bool, loop: str, quick: bool) -> Iterator[Sample]:
-    """Of a check, or of a byte through a pipe if `bare`; and the caller's cost of a check."""
+    """The latency of a check, or of a byte through a pipe if `bare`; and the caller's cost of a
+    check."""
     count, checks, watch = 20 if quick else 400, 1_000 if quick else 100_000, Watch()
     rng = np.random.default_rng(1)
     with ExitStack() as stack:

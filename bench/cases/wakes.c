@@ -1,4 +1,4 @@
-/* What it costs to wake up: CPU time per wake-up, ns, of a process that sleeps until its own next
+/* The cost of a wake-up: CPU time per wake-up, ns, of a process that sleeps until its own next
  * deadline, 1 ms apart; what it needs more to ring another one that sleeps on a FIFO; and what that
  * one needs. */
 #include <poll.h>

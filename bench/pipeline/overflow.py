@@ -1,4 +1,4 @@
-"""What the overflow does per second and core, what a key takes, how late its timers are.
+"""The overflow's throughput per core, its memory per key and the lateness of its timers.
 
     python -m bench.pipeline.overflow [--keys 1000000] [--shards 2] [--master 'local[2]'] [--out F]
 
@@ -235,7 +235,7 @@ def measure(bench: Bench) -> dict[str, Any]:
 
 
 def lateness(bench: Bench) -> dict[str, float]:
-    """Of the expirations in the sink: each key once, none early."""
+    """Check the expirations in the sink: each key once, none early."""
     rows = pa.concat_tables(
         pq.ParquetFile(file).read(["key", "lateness_us"])
         for file in (bench.base / "sink" / "expired").glob("*/*.parquet")

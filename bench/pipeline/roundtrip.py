@@ -1,7 +1,7 @@
 """`python -m bench.pipeline.roundtrip`: from a made workload to the report, all counts compared.
 
-generate -> replay against a daemon that records -> trace -> report. What each of them counted is
-printed side by side:
+generate -> replay against a daemon that records -> trace -> report. It prints side by side what
+each of them counted:
 
     requests   the replay's own account, request by request
     workers    the counters of the workers (`timers.stats()`)
@@ -133,7 +133,8 @@ def _of_clock(trace: Path) -> dict[str, int]:
 
 
 def _rows(trace: Path) -> tuple[dict[str, int], int]:
-    """What the trace has and says it lost, by kind; and how many it lost in all."""
+    """The events that the trace has and those that it says it lost, by kind; and how many it lost
+    in all."""
     from pyarrow import dataset
 
     columns = ["event", "lost_event", "count"]

@@ -1,4 +1,4 @@
-"""What a billion timers take, from the figures of one machine.
+"""The cost of a billion timers, from the figures of one machine.
 
 python -m bench.pipeline.scale RESULT.json     prints the tables of docs/scale.md
 """

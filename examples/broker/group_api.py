@@ -32,7 +32,7 @@ ID_REQUIRED_FROM: Final = 4
 LONGEST_NAME: Final = 32
 """Bytes of a client's name in its member id, which is in the payload of its session's timer."""
 LONGEST_METADATA: Final = 4096
-"""Of a commit: offset.metadata.max.bytes."""
+"""For a commit: offset.metadata.max.bytes."""
 _GROUP: Final = 0
 
 log = logging.getLogger("broker.worker")
@@ -72,7 +72,7 @@ class GroupApi:
 
     @property
     def _now_ns(self) -> int:
-        """Of the wheel's clock, the same in all processes."""
+        """The time of the wheel's clock, the same in all processes."""
         return self.timers.timers.now_ns()
 
     @contextmanager

@@ -175,8 +175,8 @@ class Groups:
                 write_whole(self._directory / f"{digest}.json", json.dumps(after))
 
     def begin_anew(self, retention: float) -> None:
-        """The broker starts: nobody's session has outlived it. What was committed stays, but not
-        for longer than `retention` seconds after the last change.
+        """The broker starts: nobody's session has outlived it. Committed offsets stay, but not for
+        longer than `retention` seconds after the last change.
         """
         for path in self._directory.glob("*.json"):
             if path.stat().st_mtime < time.time() - retention:

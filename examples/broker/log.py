@@ -111,7 +111,8 @@ class Partition:
     def recover(self) -> None:
         """Cut off an incomplete batch; called at the start of a broker, before the log is opened.
 
-        What is there is committed, and consumers may read it: there never was another leader.
+        Records that are there are committed, and consumers may read them: there never was another
+        leader.
         """
         raw, size, end = os.pread(self._log, os.fstat(self._log).st_size, 0), 0, 0
         with suppress(RequestRefused):

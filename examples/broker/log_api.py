@@ -73,7 +73,7 @@ class LogApi:
 
     @property
     def _now_ns(self) -> int:
-        """Of the wheel's clock, the same in all processes."""
+        """The time of the wheel's clock, the same in all processes."""
         return self.timers.timers.now_ns()
 
     # -- produce --------------------------------------------------------------------------------
@@ -176,7 +176,8 @@ class LogApi:
         return partition
 
     def _read(self, body: Any, of_follower: bool) -> list[Answer]:
-        """What is there now; the first partition that has something gives a batch of any size."""
+        """The records that are there now; the first partition that has something gives a batch of
+        any size."""
         most, read = min(body.max_bytes, self.own.largest_fetch), 0
 
         def read_one(key: Key, part: Any) -> Answer:

@@ -1,4 +1,4 @@
-"""What the processes of one broker share: settings, small files, how a process starts and ends.
+"""Shared by the processes of one broker: settings, small files, how a process starts and ends.
 
 Small files that several processes change are changed under a lock, and completely or not at all.
 """

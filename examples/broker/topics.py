@@ -29,7 +29,7 @@ _DONE: Final = {
     "retention.bytes": "-1",
     "retention.ms": "-1",
 }
-"""What this broker does with each topic. A topic that wants anything else is refused."""
+"""This broker's settings for each topic. A topic that wants anything else is refused."""
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
@@ -39,7 +39,7 @@ class TopicExists(RequestRefused):
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic. One that is created again under its name is another one, with another id."""
+    """A topic. A topic that is created again under its name is another one, with another id."""
 
     id: str
     partitions: int

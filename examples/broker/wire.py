@@ -210,8 +210,8 @@ def _first(one: Any, *names: str, otherwise: Any = None) -> Any:
 def by_partition(
     asked: Iterable[tuple[Key, Any]], serve: Callable[[Key, Any], Answer], **on_error: Any
 ) -> list[Answer]:
-    """What `serve` answers for each partition, or its error with those fields, arranged as answers
-    have it: by topic, under whatever names.
+    """The answers of `serve` for each partition, or its error with those fields, arranged as
+    answers have it: by topic, under whatever names.
     """
     answers: dict[Any, list[Answer]] = {}
     for key, part in asked:
@@ -229,7 +229,7 @@ def by_partition(
 
 
 def by_name(wanted: Any, serve: Callable[[Any], Answer]) -> list[Answer]:
-    """What `serve` answers for each topic of a request, or its error."""
+    """The answers of `serve` for each topic of a request, or its error."""
     answers = []
     for one in wanted:
         name = getattr(one, "name", one)
@@ -340,5 +340,5 @@ def seconds(span: datetime.timedelta) -> float:
 
 
 def milliseconds(count: int) -> datetime.timedelta:
-    """What kio has for so many."""
+    """kio's array of so many."""
     return datetime.timedelta(milliseconds=count)

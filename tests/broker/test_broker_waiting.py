@@ -81,7 +81,6 @@ class Client:
         return found.error_code, found.high_watermark, len(found.records or b"")
 
     async def follow(self, offset: int) -> Any:
-        """What its follower does that has all below `offset`."""
         return await self.fetch(offset, 0, 0.0, replica=1)
 
 

@@ -155,7 +155,6 @@ for _ in range(2):
 
 
 def test_a_umask_that_forbids_everything(tmp_path: Path) -> None:
-    """Of root, too: without the capability to do what the mode of a file forbids."""
     as_others = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"]
     done = subprocess.run(
         [*(as_others if os.getuid() == 0 else []), sys.executable, "-c", UMASK, str(tmp_path)],

@@ -197,7 +197,6 @@ def test_what_somebody_may_come_for_is_not_dropped(daemon: Daemon) -> None:
 
 
 def test_commands_answer_while_the_daemon_may_take_no_memory(large: Daemon) -> None:
-    """What they need of it does not grow with the capacity, here 32 MiB of state words."""
     space = psutil.Process(large.pid).memory_info().vms + (8 << 20)
     resource.prlimit(large.pid, resource.RLIMIT_AS, (space, space))
     with connect(str(large.directory), worker="w") as timers:

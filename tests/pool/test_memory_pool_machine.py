@@ -33,8 +33,6 @@ class Loan:
 
 
 class Model:
-    """What a pool should say, and nothing clever."""
-
     def __init__(self, size: int, strict: bool) -> None:
         self.size, self.strict = size, strict
         self.out = [0] * ROWS

@@ -178,8 +178,6 @@ def summary(w: LocalWheel) -> Any:
 
 
 class Remains:
-    """What a killed daemon leaves: a wheel's memory as segments, and a runtime directory."""
-
     def __init__(self, wheel: LocalWheel, name: str, runtime_dir: Path) -> None:
         self.directory = runtime_dir / name
         self.directory.mkdir(mode=0o700)

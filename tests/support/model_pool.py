@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 
 
 class ModelBuffer(bytearray):
-    """What `ModelPool` lends; `release` gives it back."""
-
     pool: ModelPool
     released = False
 

@@ -49,8 +49,6 @@ class Conditions:
 
 
 class Ledger:
-    """What became of which operation, outside of shared memory."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd = os.open(path, os.O_CREAT | os.O_APPEND | os.O_RDWR)

@@ -15,8 +15,6 @@ from wheeld.recorder.ring_reader import RingReader
 
 
 class Recorder:
-    """What a recorder process does, without the process."""
-
     def __init__(self, ring: Ring, trace: Path, known: Facts | None = None) -> None:
         self.ring, self.trace = ring, trace
         self.said: list[str] = []

@@ -111,8 +111,6 @@ class Ticker(threading.Thread):
 
 @dataclass
 class Account:
-    """What became of the requests, the workers and the timers."""
-
     rounds: int
     requests: int = 0
     over: int = 0

@@ -26,8 +26,6 @@ READY = 100
 
 
 class Account:
-    """What was armed for certain, what perhaps, and what came how often."""
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.sure: set[int] = set()
