@@ -213,6 +213,38 @@ BOUNDS = {"give_up", "tries", "until"}
 """Names of a deadline or a count, where a `while True` has one."""
 
 
+BEGINNING = re.compile(r"(?:^|(?<=[.:] ))((?:What|Those|That of) [^.?!]*)(?=([.?!])|$)")
+"""Of a sentence without an actor; a question may begin with What."""
+
+
+def beginnings(source: Source) -> Iterator[Violation]:
+    """A sentence begins with its subject. Tests are exempt: their names say what they test."""
+    if source.path.startswith("tests/"):
+        return
+    for line, text in _prose(source):
+        for found in BEGINNING.finditer(" ".join(text.split())):
+            if found[2] != "?":
+                said = found[1] if len(found[1]) <= 40 else found[1][:40] + "..."
+                yield source.violation(line, "beginning", f"{said!r}: begin with who does it")
+
+
+def _prose(source: Source) -> Iterator[tuple[int, str]]:
+    """Docstrings, comments of C, paragraphs and items of pages."""
+    if source.is_python():
+        for node in source.nodes:
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                yield from ((node.lineno, part) for part in str(node.value.value).split("\n\n"))
+    elif source.is_c():
+        for found in re.finditer(r"/\*(.*?)\*/", source.text, re.DOTALL):
+            line = source.text.count("\n", 0, found.start()) + 1
+            yield line, re.sub(r"\n\s*\*?", " ", found[1])
+    elif source.path.endswith(".md"):
+        at = 1
+        for part in re.split(r"(\n\n|\n(?=\s*(?:[-*|]|\d+\.) ))", source.text):
+            yield at + part.count("\n", 0, len(part) - len(part.lstrip())), part.strip(" -|\n")
+            at += part.count("\n")
+
+
 def loops(source: Source) -> Iterator[Violation]:
     """No loop ends only when others stop writing what its condition reads."""
     if not source.path.startswith((*MAY_IMPORT, "examples/", "client/", "core/")):
@@ -254,7 +286,7 @@ def check(root: Path) -> list[Violation]:
     """All violations in a checkout, sorted."""
     found = sources(root)
     code = (layers, shared_memory, descriptors, safe_path, locks, loops)
-    per_file = (columns, function_length, *code, unwanted_text)
+    per_file = (columns, function_length, *code, unwanted_text, beginnings)
     violations = [bad for source in found for rule in per_file for bad in rule(source)]
     return sorted(
         {

@@ -86,7 +86,7 @@ def metrics(
     """Serve a daemon's metrics to Prometheus, or export them, until Ctrl-C.
 
     It survives restarts of the daemon. It needs the extra `metrics` of the package, with --otlp the
-    extra `otel`. What each metric means: docs/metrics.md.
+    extra `otel`. The meaning of each metric: docs/metrics.md.
 
     Example: wheeld metrics --name shop --listen 127.0.0.1:9464
     """

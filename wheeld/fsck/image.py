@@ -1,4 +1,4 @@
-"""What `wheeld fsck` checks: a copy of the wheel's memory; and what a check reports about it.
+"""Checked by `wheeld fsck`: a copy of the wheel's memory; and what a check reports about it.
 
 Nothing here writes into shared memory. Copies are made record by record, so that one record is of
 one moment; two records may not be, and on a living wheel that alone can look like damage. A finding
@@ -266,7 +266,7 @@ class WheelImage:
         return suspects
 
     def node_keys(self, nodes: Array) -> Array:
-        """What nodes hold: the link record, and the state of those that are slots."""
+        """The memory of nodes: the link record, and the state of those that are slots."""
         links = self.links[nodes]
         slot = np.where(nodes < self.capacity, nodes, 0)
         state = np.where(nodes < self.capacity, self.states[slot], 0)
@@ -319,7 +319,7 @@ class WheelImage:
 
 
 def _clock_offsets(virtual: bool) -> Array:
-    """What to add to a time of clock 0, 1, 2 (3 counts as 0) for a time of the base clock, ns."""
+    """The offset from clock 0, 1, 2 (3 counts as 0) to the base clock, ns."""
     if virtual:
         return np.zeros(4, np.int64)
     now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)

@@ -27,7 +27,8 @@ class Metric:
     scale: float = 1
     """The factor by which values there are multiplied."""
     unit: str = ""
-    """What it counts, in the singular; empty: its name ends with the unit, or it has none."""
+    """The thing that it counts, in the singular; empty: its name ends with the unit, or it has
+    none."""
 
 
 def _gauge(

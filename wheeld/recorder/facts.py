@@ -1,4 +1,5 @@
-"""What trace records do not contain: workers' names, their rows over time, the offsets of clocks.
+"""Facts that trace records do not contain: workers' names, their rows over time, the offsets of
+clocks.
 
 It is kept beside each spool of records, so that any later recorder can convert them.
 """

@@ -316,7 +316,7 @@ def geometry_of(wheel: Any) -> dict[str, int]:
 
 
 def head_faults(memories: Mapping[str, mmap.mmap]) -> list[str]:
-    """What in the lengths and headers of these segments does not follow from the options in the
+    """The lengths and headers of these segments does not follow from the options in the
     wheel's header."""
     wheel = record(memories["wheel"], "wheel")
     try:

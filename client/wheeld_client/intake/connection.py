@@ -267,7 +267,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def _progress(self) -> str:
-        """What it is waiting for, for the log."""
+        """The thing that it waits for, for the log."""
         if self._tls is not None and not self._tls.secure:
             return "in the TLS handshake"
         if self._owes:

@@ -49,7 +49,7 @@ PATIENCE: Final = 2
 
 
 class PoolProtocol(Protocol):
-    """What an intake needs from a memory pool; `MemoryPool` provides it."""
+    """The methods of a memory pool that an intake uses; `MemoryPool` provides it."""
 
     @property
     def size(self) -> int:

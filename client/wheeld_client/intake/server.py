@@ -104,8 +104,8 @@ class Intake:
         Requests are read into its memory. Other intakes, also in other processes, may share it.
         `MemoryPool.NONE`: no bound.
     handler : coroutine function
-        `async def handler(request: Request) -> bytes | None`. What it returns is sent as the
-        answer; None: there is none. What it raises is logged, and its connection closed. It is
+        `async def handler(request: Request) -> bytes | None`. Its result is sent as the answer;
+        None: there is none. An exception that it raises is logged and closes its connection. It is
         cancelled when its connection is lost.
     max_requests : int
         How many requests may be in memory: being read, or in a handler.

@@ -26,7 +26,7 @@ class OperationCancelled(asyncio.CancelledError):
 
 
 class Begun(asyncio.Future[bool]):
-    """What `begin` returns: cancelling it cancels the operation."""
+    """The result of `begin`: cancelling it cancels the operation."""
 
     __slots__ = ("operation",)
     operation: DelayedOperation

@@ -62,7 +62,7 @@ class Deadlines:
 
     Notes
     -----
-    Any thread. What `on_expire` raises is reported as for `call_later`; it is not called again.
+    Any thread. An exception of `on_expire` is reported as for `call_later`; it is not called again.
     """
 
     def __init__(

@@ -117,7 +117,7 @@ class Purgatory(_native.Purgatory):
     def _runner(
         self, submit: Callable[..., Any] | None
     ) -> Callable[[Callable[[], None]], object] | None:
-        """What runs callbacks: `run(callbacks)`, or None: the thread that completes."""
+        """The runner of callbacks: `run(callbacks)`, or None: the thread that completes."""
         if submit is None:
             return None
 

@@ -1,4 +1,4 @@
-"""What became of each request, and whether that was right.
+"""The fate of each request, and whether that was right.
 
 A request is a timer. It ends once: a cancel said True and it is never delivered, or it is delivered
 once and no cancel said True. `event_faults` says what must hold for each delivery; the torture
@@ -37,8 +37,8 @@ WORDS: Final = {
 """What breaks a promise of the daemon."""
 EVENT_FAULTS: Final = ("early", "deadline_wrong", "payload_wrong", "id_wrong")
 TIMER: Final = [("id", "u8"), ("size", "i4"), ("earliest", "i8"), ("latest", "i8")]
-"""What the rules know of a timer: its id (0: nobody noted it), the size of its payload, and between
-which times its deadline must be, ns."""
+"""The facts of a timer that the rules use: its id (0: nobody noted it), the size of its payload,
+and between which times its deadline must be, ns."""
 
 
 def event_faults(
@@ -51,7 +51,7 @@ def event_faults(
     size: npt.NDArray[Any],
     once: Flags | bool = True,
 ) -> dict[str, Flags]:
-    """What is wrong with each delivery, by the names of `EVENT_FAULTS`; all arrays have shape (n,).
+    """The faults of each delivery, by the names of `EVENT_FAULTS`; all arrays have shape (n,).
 
     Parameters
     ----------
@@ -130,13 +130,13 @@ class Account:
         self.peak = max(self.peak, len(self))
 
     def in_flight(self, numbers: Ints) -> tuple[Ints, npt.NDArray[np.uint64]]:
-        """Those of the numbers whose timers have not ended, and their ids."""
+        """The numbers whose timers have not ended, and their ids."""
         numbers = numbers[numbers >= self.base]
         numbers = numbers[self._rows["state"][self._at(numbers)] == SCHEDULED]
         return numbers, self._rows["id"][self._at(numbers)]
 
     def cancel(self, numbers: Ints, won: Flags) -> None:
-        """What `cancel_many` said about numbers that were in flight."""
+        """The answers of `cancel_many` about numbers that were in flight."""
         self._rows["state"][self._at(numbers[won])] = ENDED
         self.cancelled += int(won.sum())
 

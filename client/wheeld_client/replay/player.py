@@ -84,7 +84,7 @@ class Player:
         self._texts = payload_texts(seed, room)
 
     def report(self) -> dict[str, Any]:
-        """What `add_up` needs of a worker, but for its `cpu_s`: plain values."""
+        """The parts of a worker that `add_up` uses, but for its `cpu_s`: plain values."""
         account = self.account
         counters = self._timers.stats().items()
         counts = ("scheduled", "cancelled", "expired", "doubled", "strangers")

@@ -85,7 +85,7 @@ class Leaving(TypedDict):
 
 
 def _kin() -> Message:
-    """What must be equal on both sides (`wheeld.supervisor.workers.check_compatible`)."""
+    """These must be equal on both sides (`wheeld.supervisor.workers.check_compatible`)."""
     return {
         "layout": _native.LAYOUT_VERSION,
         "fingerprint": _native.FINGERPRINT,

@@ -404,10 +404,10 @@ static void purgatory_unpublish(PurgatoryObject *p)
  * Invariants
  *  1. `settled` is set before the first hook is called. Whoever finds it set calls none: an
  *     executor that ran them and raised all the same, one that runs them after it refused.
- *  2. What is completed by a hook is queued in the line of the thread that runs the hook, and its
+ *  2. An operation that a hook completes is queued in the line of the thread that runs the hook,
+ * and its
  *     own hooks run after the outermost has returned, in the order of completion. So no chain of
- *     completions is too long for the stack. What any of them raises is raised when the line is
- *     empty.
+ *     completions is too long for the stack. Their exceptions are raised when the line is empty.
  *  3. A line is left to whoever made it: under gevent each greenlet has its own, and in a forked
  *     child its contents are the parent's. */
 
@@ -424,7 +424,7 @@ typedef struct HookLine {
 HOOKS_OF_THREAD HookLine *hook_lines;
 HOOKS_OF_THREAD HookLine first_hook_line; /* the first takes no allocation */
 
-/* What tells this greenlet from others of its thread: a new reference; NULL: there are none. */
+/* Tells this greenlet from others of its thread: a new reference; NULL: there are none. */
 static PyObject *greenlet_current(void)
 {
     if (wh_likely(!wh_load_relaxed(&gevent_was_seen)))
@@ -498,8 +498,8 @@ static OperationObject *hook_line_take(HookLine *line)
     return op;
 }
 
-/* Hand the error that is set to the purgatory's handler (`p` NULL: to the operation's own). What
- * that raises, and what is no Exception (KeyboardInterrupt), stays set. */
+/* Hand the error that is set to the purgatory's handler (`p` NULL: to the operation's own). An
+ * exception of that, and one that is no Exception (KeyboardInterrupt), stays set. */
 static bool operation_report(PurgatoryObject *p, OperationObject *op)
 {
     if (!PyErr_ExceptionMatches(PyExc_Exception))

@@ -276,7 +276,7 @@ static int purgatory_take(PurgatoryObject *p, PyObject *object, PyObject *given)
     return answer;
 }
 
-/* What both calls below take. */
+/* The arguments of both calls below. */
 static int purgatory_take_arguments(PurgatoryObject *p, PyObject *const *args, Py_ssize_t n,
                                     PyObject *kwnames)
 {
@@ -312,7 +312,7 @@ static PyObject *purgatory_take_or_none(PurgatoryObject *p, PyObject *const *arg
 /* -- check: what waits under a key, here and in other workers ---------------------------------- */
 
 /* Add an operation to a walk over several keys, under some of which it may wait: it is looked at
- * once. Those marked are unmarked by walk_gathered(), whatever has failed. */
+ * once. walk_gathered() unmarks the marked ones, whatever has failed. */
 static bool walk_gather(Walk *walk, OperationObject *op)
 {
     if (op->gathered)
@@ -469,8 +469,8 @@ static void watching_expire(WorkerObject *w, PyObject **fatal)
 }
 
 /* Without a daemon no timer fires, though the wheel may be there: expire by this process's clock.
- * What the clock still fires when it is back belongs to no operation. Returns the next deadline;
- * INT64_MAX: there is none. */
+ * Timers that the clock still fires when it is back belong to no operation. Returns the next
+ * deadline; INT64_MAX: there is none. */
 static int64_t watching_expire_alone(WorkerObject *w, PyObject **fatal)
 {
     Watching *g = w->watching;

@@ -239,7 +239,7 @@ static bool worker_has_work(WorkerObject *w)
            (w->heard.lost && wh_client_now(&w->client) >= g->first_deadline);
 }
 
-/* Those events that are not timers of operations; the others wait for _settle(). */
+/* The events that are not timers of operations; the others wait for _settle(). */
 static PyObject *worker_take_due(WorkerObject *w, PyObject *events)
 {
     Watching *g = w->watching;
