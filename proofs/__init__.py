@@ -1,1 +1,1 @@
-"""What proves the core: models, mutations, sweeps, sanitizers, torture."""
+"""The proofs of the core: models, mutations, sweeps, sanitizers, torture."""

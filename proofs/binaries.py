@@ -23,7 +23,7 @@ KEPT_SECONDS = 7 * 24 * 3600
 
 @functools.cache
 def version(compiler: str) -> bytes:
-    """What it says of itself."""
+    """Its own description."""
     return _run([*shlex.split(compiler), "--version"])
 
 

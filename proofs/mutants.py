@@ -51,7 +51,7 @@ REPORT = re.compile(
     r"|(?P<crash>Fatal Python error: .*)",
     re.MULTILINE,
 )
-"""What a test prints when it fails properly, rather than by accident."""
+"""A test prints this when it fails properly, rather than by accident."""
 
 
 @dataclass(frozen=True)
@@ -165,8 +165,8 @@ def private_root() -> Iterator[Path]:
 def compile_c(source: Path, binary: Path, flags: str, copy: Copy) -> None:
     """Compile one file against the core of that copy. Raises RuntimeError.
 
-    What the checkout makes is kept, for the next run and for `make test`; what a mutation makes is
-    not."""
+    Binaries of the checkout are kept, for the next run and for `make test`; binaries of a mutation
+    are not."""
     compiler, include = sanitize.compiler() or "cc", copy.root / "core" / "include"
     words = [*shlex.split(flags), *sanitize.quicker()]
     if copy.mutation is not None and not copy.mutation.is_python:
@@ -212,7 +212,7 @@ COMMANDS: dict[str, Callable[[Copy, list[str]], list[str]]] = {
 
 
 def environment(copy: Copy) -> dict[str, str]:
-    """Of a test in a private copy: its own packages, its own sanitizer options.
+    """For a test in a private copy: its own packages, its own sanitizer options.
 
     Bytecode of a mutation is not for others."""
     paths = os.pathsep.join(

@@ -124,7 +124,7 @@ def report(program: str, kind: str, arguments: argparse.Namespace) -> bool:
 
 
 def parse() -> argparse.Namespace:
-    """What the command line asks for."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(description="Run the C harness under the sanitizers.")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
     parser.add_argument("--scale", type=int, help="how many repetitions (default 2; plain: 20)")

@@ -47,7 +47,7 @@ PROGRAMS = {
     "pause_row": "pauses",
     "corrupt_sharing": "corruptions",
 }
-"""What each program does at a stop."""
+"""The action of each program at a stop."""
 FLAGS = "-std=c11 -D_GNU_SOURCE -g1 -Wall -Wextra -Wno-unused-function -Wno-unused-variable -Werror"
 UNDEFINED = "-fsanitize=undefined -fno-sanitize-recover=all"
 EXTRA = dict.fromkeys((name for name in PROGRAMS if name.startswith("corrupt")), UNDEFINED)
@@ -254,7 +254,7 @@ def table(tallies: dict[str, Tally], seconds: float) -> Iterator[str]:
 
 
 def parse() -> argparse.Namespace:
-    """What the command line asks for."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(description="Kill a process at every instruction.")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
     parser.add_argument("--seconds", type=float, default=300.0, help="0: one seed of each path")

@@ -143,7 +143,7 @@ def search(run: Run, directory: Path) -> Outcome:
 
 
 def missing() -> str | None:
-    """What has to be installed first, as a message, or None."""
+    """The programs to install first, as a message, or None."""
     if shutil.which("spin") is None:
         return "spin is not installed: apt-get install spin"
     if compiler() is None:
@@ -160,7 +160,7 @@ def line(outcome: Outcome) -> str:
 
 
 def parse() -> argparse.Namespace:
-    """What the command line asks for."""
+    """The options of the command line."""
     parser = argparse.ArgumentParser(description="Check the models, and that their mutants fail.")
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(NAMES))
     parser.add_argument("--quick", action="store_true", help="each model and one mutant of it")

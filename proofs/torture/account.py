@@ -14,10 +14,10 @@ once or never.
 *Intent to move, no answer.* The deadline is the old or the new one; early is before both.
 
 *In a poll, no answer.* The dead may have taken as many events as it asked for out of its ring;
-those are delivered to the dead, and nobody gets them again. What it had not taken is not excused.
-It noted all events of a poll at once and after the call, so one that is noted was taken, and is
-never received again by anybody. A tick of a periodic timer that stood in the ring of a dead worker
-may go with it, too; a one-shot timer may not.
+those are delivered to the dead, and nobody gets them again. An event that it had not taken is not
+excused. It noted all events of a poll at once and after the call, so one that is noted was taken,
+and is never received again by anybody. A tick of a periodic timer that stood in the ring of a dead
+worker may go with it, too; a one-shot timer may not.
 
 *The owner dies*, by its policy:
  drop     what it had armed and nobody has received is dropped: not lost, whoever it was for
@@ -27,7 +27,7 @@ may go with it, too; a one-shot timer may not.
  that says itself that it did not take over.
 
 *Who may receive.* The owner (with `drop` that very life); the target, a member of the target group;
-members of the group of an owner or target that reroutes. What was for somebody who is gone goes to
+members of the group of an owner or target that reroutes. An event for somebody who is gone goes to
 its owner. Anybody else is unexpected.
 
 *Clock and supervisor* die without any effect but lateness, which is reported and judged by nobody.
@@ -113,7 +113,7 @@ class Verdict:
     undecided: int = 0
     offences: list[Offence] = field(default_factory=list)
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
-    """Of one-shot timers, until a worker had received them."""
+    """For one-shot timers, until a worker had received them."""
 
     def add(
         self, counter: str, reason: str, cookies: Iterable[int] = (0,), detail: str = ""
@@ -406,7 +406,7 @@ def _judge_late_ticks(
 
 
 def silent(history: History, cookies: npt.NDArray[Any], since: int) -> npt.NDArray[np.bool_]:
-    """Of each periodic timer: has it had no tick that fired after `since`?"""
+    """For each periodic timer: has it had no tick that fired after `since`?"""
     events = history.of(Kind.EVENT)
     heard = events["cookie"][events["b"] >= since]
     quiet: npt.NDArray[np.bool_] = ~np.isin(cookies, heard)

@@ -69,7 +69,7 @@ class Drive:
         self.stale = np.zeros(0, np.uint64)
         """Timers that may be armed yet because who armed them died before it noted their ids."""
         self.births: list[Birth] = []
-        """Of the workers that live since earlier rounds."""
+        """For the workers that live since earlier rounds."""
         self.stories: list[str] = []
         self.descriptors = 0
         memory.clear()

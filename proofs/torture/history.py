@@ -27,7 +27,7 @@ NEVER: Final = np.iinfo(np.int64).max
 NEIGHBOUR_NS: Final = 2_000_000_000
 HASH: Final = 0x9E3779B97F4A7C15
 STORY_LINES: Final = 12
-"""Of a long history, so many lines at its beginning and at its end are shown."""
+"""So many lines at the beginning and at the end of a long history are shown."""
 TIMER: Final = np.dtype(
     [
         ("cookie", "u8"),
@@ -119,7 +119,7 @@ class History:
         return lines
 
     def neighbours(self, cookie: int, origin: int = 0) -> list[str]:
-        """What the ledgers have about other timers in the same slot, before and after this one."""
+        """The ledgers' rows about other timers in the same slot, before and after this one."""
         at, known = self.find(np.array([cookie], np.uint64))
         if not known[0] or not self.timers["id"][at[0]]:
             return []

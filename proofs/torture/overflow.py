@@ -57,7 +57,7 @@ RULES: Final = Rules(horizon_ms=1_500, grace_ms=400, retry_ms=20, remember_ms=60
 PER_BATCH: Final = 60
 KEYS: Final = 4_000
 CALM_EVERY: Final = 3
-"""Of so many tries of a batch, one is left alone."""
+"""One in so many tries of a batch is left alone."""
 
 
 class OverflowUnderTest:
@@ -168,7 +168,7 @@ class OverflowUnderTest:
         self.kills["the daemon"] += 1
 
     def lose_columns(self) -> None:
-        """Of one shard, or of all."""
+        """Lose the columns of one shard, or of all."""
         folders = sorted((self.base / "cache").glob("*/[0-9]*"))
         folders = [folder for folder in folders if folder.is_dir()]
         for folder in folders if self.chance.random() < 0.5 else folders[:1]:

@@ -1,4 +1,4 @@
-"""What the sink of an overflow must hold, from the commands alone."""
+"""The rows that the sink of an overflow must hold, from the commands alone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def offences(commands: Sequence[Command], sink: Path) -> dict[str, list[Any]]:
 
 
 def rows(sink: Path, kind: str) -> list[dict[str, Any]]:
-    """What is in the sink."""
+    """The rows of the sink."""
     import pyarrow.parquet as pq
 
     files = sorted((sink / kind).glob("batch=*/*.parquet"))

@@ -271,7 +271,7 @@ def end_session(process: subprocess.Popen[bytes]) -> None:
 
 
 def drawn(master: str, kills: int, chance: random.Random) -> list[str]:
-    """What to kill, one after another; mostly processes that do not need a new driver."""
+    """The victims, one after another; mostly processes that do not need a new driver."""
     kinds = ["Python worker", "columns", "Python worker", *points.POINTS]
     kinds += ["Python worker"] if master.startswith("local[") else ["executor", "executor"]
     return [chance.choice([*ENDS, "daemon"] if chance.random() < 0.25 else kinds)

@@ -84,7 +84,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def figures(rows: Sequence[Row]) -> str:
-    """What was done meanwhile, and how late it was; not part of the verdict."""
+    """The work meanwhile, and its lateness; not part of the verdict."""
     lines = []
     for row in rows:
         verdict = row.verdict

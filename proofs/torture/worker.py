@@ -62,7 +62,7 @@ CONNECT_SECONDS: Final = 30.0
 
 
 def cookie_words(cookies: npt.NDArray[np.uint64], sizes: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """What the payload of each timer holds, zeros behind it; shape (n, PAYLOAD_WORDS)."""
+    """The payload of each timer, zeros behind it; shape (n, PAYLOAD_WORDS)."""
     used = np.arange(PAYLOAD_WORDS) * 8 < np.asarray(sizes)[:, None]
     return np.where(used, cookies[:, None], np.uint64(0))
 

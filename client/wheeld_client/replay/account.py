@@ -34,7 +34,7 @@ WORDS: Final = {
     "left_pending": "still counted as pending at the end",
     "miscounted": "differ between the account and the workers' own counters",
 }
-"""What breaks a promise of the daemon."""
+"""The broken promises of the daemon."""
 EVENT_FAULTS: Final = ("early", "deadline_wrong", "payload_wrong", "id_wrong")
 TIMER: Final = [("id", "u8"), ("size", "i4"), ("earliest", "i8"), ("latest", "i8")]
 """The facts of a timer that the rules use: its id (0: nobody noted it), the size of its payload,
@@ -265,7 +265,7 @@ class Outcome:
 
     @property
     def faults(self) -> dict[str, int]:
-        """What breaks a promise of the daemon; empty when all is well."""
+        """The broken promises of the daemon; empty when all is well."""
         return {name: count for name in WORDS if (count := getattr(self, name))}
 
     @property

@@ -27,7 +27,7 @@ optimizing code that runs once."""
 
 
 class EngineChoice(StrEnum):
-    """Who reads it."""
+    """The engine that reads it."""
 
     AUTO = "auto"
     LOCAL = "local"

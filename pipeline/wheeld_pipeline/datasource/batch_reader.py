@@ -52,7 +52,7 @@ class PendingReader(DataSourceReader):
             ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """What is armed there now, soonest first."""
+        """The timers that are armed there now, soonest first."""
         assert isinstance(partition, SlotsPartition)
         with self._observer() as observer:
             if (host_name(), observer.wheel_token) != (partition.host, partition.wheel):

@@ -5,12 +5,12 @@ next one that takes the lane up connects under the same name and has its slots a
 Tasks that write take any free lane; the reading query takes up each lane that has something.
 
 Invariants
- 1. What a lane receives is written to its spool before it is acknowledged to the wheel. Records in
- the spool that were not acknowledged come again, first and in the same order, and are skipped. 2.
- Before a lane does anything else it completes what its last holder left half done: it finds out
- which of the recorded ids were armed (stage.py). 3. `lane.json` has what was left when the lane was
- last closed: `left`, null while it is open. So it is known, and reported, if the daemon dropped
- something.
+ 1. A lane writes the events that it receives to its spool before it acknowledges them to the wheel.
+ Records in the spool that were not acknowledged come again, first and in the same order, and are
+ skipped. 2. Before a lane does anything else it completes what its last holder left half done: it
+ finds out which of the recorded ids were armed (stage.py). 3. `lane.json` has what was left when
+ the lane was last closed: `left`, null while it is open. So it is known, and reported, if the
+ daemon dropped something.
 """
 
 from __future__ import annotations
@@ -212,8 +212,8 @@ class Lane:
         """Close the worker; returns how many of its timers are still to come, or None if that is
         unknown.
 
-        What is not armed at the first look has fired before; when the daemon has swept the worker,
-        each of those stands in its ring. One that fires in between counts twice.
+        A timer that is not armed at the first look has fired before; when the daemon has swept the
+        worker, each of those stands in its ring. A timer that fires in between counts twice.
         """
         try:
             pending = self.timers.pending

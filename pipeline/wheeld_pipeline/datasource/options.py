@@ -16,7 +16,7 @@ _MOST_LANES: Final = 1000
 
 @dataclass(frozen=True)
 class Options:
-    """What `option(...)` said; see `WheeldDataSource`."""
+    """The values of `option(...)`; see `WheeldDataSource`."""
 
     name: str = "default"
     runtime_dir: str | None = None

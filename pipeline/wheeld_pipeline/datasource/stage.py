@@ -48,7 +48,7 @@ ABORTED = "aborted"
 
 @dataclass(frozen=True)
 class Seal:
-    """What a sealed partition is."""
+    """The state of a sealed partition."""
 
     host: str
     lane: int

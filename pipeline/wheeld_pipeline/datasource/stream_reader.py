@@ -2,8 +2,8 @@
 
 Offsets are positions in the lanes' spools. Spark asks for the latest one in a process beside the
 driver, which empties each lane of that host into its spool; for other hosts, visits do that
-(visits.py). Partitions are pieces of spools, which any task reads that sees the journal. What a
-query has committed is removed.
+(visits.py). Partitions are pieces of spools, which any task reads that sees the journal. Rows that
+a query has committed are removed.
 """
 
 from __future__ import annotations

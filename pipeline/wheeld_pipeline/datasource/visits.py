@@ -2,8 +2,9 @@
 
 A lane can be taken up on its own host only. The driver empties those of its host. For the others a
 batch has, before the tasks that read rows, tasks without rows: each empties all lanes of the host
-where it runs into their spools, in the journal that all hosts share. What it finds becomes rows of
-a later batch, because a batch has its rows from its offsets, and these are known before it runs.
+where it runs into their spools, in the journal that all hosts share. The events that it finds
+become rows of a later batch, because a batch has its rows from its offsets, and these are known
+before it runs.
 
 Invariants
  1. A visit changes no batch: it may run twice, half or not at all. Each expiration is appended to
@@ -191,7 +192,8 @@ class Visits:
         return found
 
     def _note_missed(self, last: Visit, journal: Journal, hosts: dict[str, float]) -> list[str]:
-        """Those that the last visit missed, if there was one; raises when one has lost timers."""
+        """The events that the last visit missed, if there was one; raises when one has lost
+        timers."""
         now = time.monotonic()
         missed = [host for host in hosts if last.word and _last_word(journal, host) != last.word]
         self._missed = {host: self._missed.get(host, now) for host in missed}

@@ -81,7 +81,7 @@ class PartitionWriter:
 
     @contextlib.contextmanager
     def _unless_committed(self) -> Iterator[None]:
-        """What is missing because the batch was committed meanwhile is no error."""
+        """A file that is missing because the batch was committed meanwhile is no error."""
         try:
             yield
         except FileNotFoundError:
@@ -229,7 +229,7 @@ def _arm_reserved(
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of `DataFrame.write`: one batch, of the option `job` or of a name that never comes again."""
+    """For `DataFrame.write`: one batch, of the option `job` or of a name that never comes again."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
@@ -252,7 +252,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of `DataFrame.writeStream`: batches of a query, by their numbers."""
+    """For `DataFrame.writeStream`: batches of a query, by their numbers."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
@@ -276,7 +276,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             journal.commit(query, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What is scheduled stays in the journal as begun: the restarted query completes it."""
+        """Scheduled rows stay in the journal as begun: the restarted query completes it."""
 
 
 def take_back(journal: Journal, query: str, batch: int, options: Options) -> None:

@@ -25,7 +25,7 @@ Offsets = dict[str, dict[int, int]]
 
 @dataclass(frozen=True)
 class KafkaOptions:
-    """What `option(...)` said; see `KafkaDataSource`."""
+    """The values of `option(...)`; see `KafkaDataSource`."""
 
     client: dict[str, str] = field(default_factory=dict)
     """Settings of librdkafka."""

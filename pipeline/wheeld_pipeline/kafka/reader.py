@@ -84,7 +84,7 @@ class _Reader:
 
 
 class BatchReader(_Reader, DataSourceReader):
-    """Of `spark.read`."""
+    """For `spark.read`."""
 
     def partitions(self) -> list[InputPartition]:
         """From the starting to the ending offsets."""
@@ -97,7 +97,7 @@ class BatchReader(_Reader, DataSourceReader):
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Of `spark.readStream`. Its offset is Spark's own JSON: topic, partition, next offset."""
+    """For `spark.readStream`. Its offset is Spark's own JSON: topic, partition, next offset."""
 
     def __init__(self, options: KafkaOptions, schema: StructType) -> None:
         super().__init__(options, schema)

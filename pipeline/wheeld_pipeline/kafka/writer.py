@@ -137,7 +137,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def _since_commit(options: KafkaOptions, group: str, topic: str) -> Known:
-    """What was produced behind the positions that the last batch has committed."""
+    """The records behind the positions that the last batch has committed."""
     found: Known = set()
     with client.consumer(options, group) as made:
         if not client.exists(made, topic, options):  # the first record may make it
@@ -172,7 +172,7 @@ def _commit(options: KafkaOptions, group: str, topics: list[str]) -> None:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of `DataFrame.write`: produced at least once."""
+    """For `DataFrame.write`: produced at least once."""
 
     def __init__(self, options: KafkaOptions, schema: StructType, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
@@ -185,7 +185,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of `DataFrame.writeStream`; with the column `generation` exactly once."""
+    """For `DataFrame.writeStream`; with the column `generation` exactly once."""
 
     def __init__(self, options: KafkaOptions, schema: StructType, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
@@ -210,7 +210,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             _commit(self._options, done[0].group, topics)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was produced stays; the repeated batch leaves it out."""
+        """Produced records stay; the repeated batch leaves them out."""
 
 
 def _refuse_overwrite(overwrite: bool) -> None:

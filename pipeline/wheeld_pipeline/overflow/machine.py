@@ -1,7 +1,7 @@
-"""What becomes of one key: the state machine of the overflow, free of Spark and of clocks.
+"""The life of one key: the state machine of the overflow, free of Spark and of clocks.
 
-It is the definition. What runs is `batch/step.py`, the same for all keys of a batch in columns; a
-random test holds the two against each other.
+It is the definition. In production `batch/step.py` runs, the same for all keys of a batch in
+columns; a random test holds the two against each other.
 
     schedule           due within the horizon        the wheel says that it fired
     -------> WAITING -----------------------> HANDED ----------------------------> ENDED -> gone
@@ -55,7 +55,7 @@ class Rules(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What is known of one key."""
+    """The state of one key."""
 
     phase: int
     generation: int
@@ -74,7 +74,7 @@ class Command(NamedTuple):
     op: str
     sequence: int
     deadline_us: int
-    """Of no meaning for cancel."""
+    """Cancel ignores it."""
     key: str
     cookie: int = 0
     payload: bytes | None = None

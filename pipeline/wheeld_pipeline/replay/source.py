@@ -14,7 +14,8 @@ from wheeld_client.replay import FLAT_OUT, Columns
 from wheeld_pipeline.errors import PipelineError, UsageError
 
 COLUMNS: Final = ("arrival_ns", "latency_ns", "timeout_ns", "payload_bytes")
-"""What a replay reads; each holds whole numbers, 0 or more, in the order of `arrival_ns`."""
+"""The columns that a replay reads; each holds whole numbers, 0 or more, in the order of
+`arrival_ns`."""
 BATCH_ROWS: Final = 1 << 16
 
 

@@ -57,7 +57,7 @@ FIGURES: Final[tuple[tuple[str, Callable[[dict[str, Any]], float | None], Show],
     ("tick, ns", _of("wheel", "tick_ns"), texts.duration),
     ("buckets per level", _of("wheel", "wheel_size"), texts.whole),
 )
-"""What is compared: name, how it is found, how it is shown."""
+"""The figures that are compared: name, how it is found, how it is shown."""
 
 
 @dataclass

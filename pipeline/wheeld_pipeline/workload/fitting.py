@@ -280,8 +280,8 @@ def _fit_of_arrivals(span: _Span, counts: npt.NDArray[np.float64], bins: _Bins) 
 
 @dataclass(frozen=True)
 class _Waits:
-    """Of waits between arrivals: `distance`, Kolmogorov's and Smirnov's, from exponential ones; and
-    how late the clock may have seen a timer, ns."""
+    """For waits between arrivals: `distance`, Kolmogorov's and Smirnov's, from exponential ones;
+    and how late the clock may have seen a timer, ns."""
 
     distance: float
     resolution_ns: float
@@ -317,7 +317,7 @@ def _distance_of(rows: list[Any]) -> float:
 
 
 def _slept_ns(rows: list[Any]) -> float:
-    """What 99 in 100 of the timers that were seen together waited for at most; 0: none were."""
+    """The wait of 99 in 100 of the timers that were seen together; 0: none were."""
     asleep = sorted((row["slept"], row["timers"]) for row in rows if row["slept"] is not None)
     together = sum(timers for _, timers in asleep)
     if together <= SEEN_TOGETHER * sum(row["timers"] for row in rows):

@@ -22,7 +22,7 @@ Z75: Final = 0.67449
 DAY_NS: Final = 86_400 * 10**9
 MOST_NS: Final = 2**62
 MAX_PAYLOAD: Final = 65_528
-"""What one slot of a wheel can hold."""
+"""The capacity of one slot of a wheel."""
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def partitions_of(rows: int, partitions: int | None = None) -> int:
 
 
 def _starts(spark: SparkSession, maker: blocks.Maker, parts: int) -> Any:
-    """What `Maker.block` takes as `before`, for each block."""
+    """The argument `before` of `Maker.block`, for each block."""
     seed = maker.seed
 
     def sum_up(batches: Iterator[Any]) -> Iterator[Any]:

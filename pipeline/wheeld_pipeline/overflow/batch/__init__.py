@@ -1,1 +1,1 @@
-"""What a task does to one shard in one batch."""
+"""The work of a task on one shard in one batch."""

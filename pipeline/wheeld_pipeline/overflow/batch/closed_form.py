@@ -1,9 +1,9 @@
 """Many commands of many keys at once, in closed form: what `machine.obey` makes of each.
 
-The commands are sorted by key and sequence. Those of one key with one sequence are a run, of which
-at most one takes effect: if something is pending the first, else the first that is no reschedule.
-So a run makes of "pending" a constant, or leaves it; what was pending before a run is what the last
-constant run before it made, else what it was in the store.
+The commands are sorted by key and sequence. The commands of one key with one sequence are a run, of
+which at most one takes effect: if something is pending the first, else the first that is no
+reschedule. So a run makes of "pending" a constant, or leaves it; what was pending before a run is
+what the last constant run before it made, else what it was in the store.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Effects(NamedTuple):
 
 
 def outcome(commands: Commands, generation: Ints, pending: Flags) -> Effects:
-    """What takes effect, and what is rejected.
+    """The commands that take effect, and those that are rejected.
 
     Parameters
     ----------

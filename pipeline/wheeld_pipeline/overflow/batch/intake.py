@@ -39,7 +39,7 @@ class Commands(NamedTuple):
 
     a: npt.NDArray[np.uint64]
     b: npt.NDArray[np.uint64]
-    """Of each key, shape (keys,)."""
+    """For each key, shape (keys,)."""
     groups: Ints
     """The index of each command's key."""
     ops: npt.NDArray[np.int8]

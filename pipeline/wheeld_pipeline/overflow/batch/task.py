@@ -75,7 +75,7 @@ class Errand(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What an attempt made."""
+    """The files that an attempt made."""
 
     shard: int
     position: Position

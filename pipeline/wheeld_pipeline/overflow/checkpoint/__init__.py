@@ -1,1 +1,1 @@
-"""What is durable: files of the checkpoint, and the log of each shard."""
+"""The durable state: files of the checkpoint, and the log of each shard."""

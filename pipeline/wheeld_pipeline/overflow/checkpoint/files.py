@@ -224,7 +224,7 @@ def log_settings(spark: SparkSession, base: str) -> dict[str, str]:
 
     Each batch writes two small files. By default Hadoop, without its native library, runs `chmod`
     and `readlink` ten times for one of them, which takes longer than the rest of an empty batch.
-    What remains is one `chmod`, and the same rename.
+    One `chmod` remains, and the same rename.
     """
     if not isinstance(files(spark, base), LocalFiles):
         return {}

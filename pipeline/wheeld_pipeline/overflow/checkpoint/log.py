@@ -38,7 +38,7 @@ class Position(NamedTuple):
     segments: tuple[Name, ...] = ()
     """Snapshots; NOTHING: of that segment there is none."""
     rows: int = 0
-    """Of the store."""
+    """Rows of the store."""
 
 
 def bring(store: Store, log: Place, position: Position) -> str | None:

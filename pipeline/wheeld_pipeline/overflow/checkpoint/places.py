@@ -54,7 +54,7 @@ class Place:
             return int(file.tell())
 
     def read(self, name: str) -> list[pa.RecordBatch]:
-        """What `write` wrote."""
+        """Read the result of `write`."""
         import pyarrow as pa
 
         with self._system.open_input_file(posixpath.join(self._base, name)) as file:

@@ -1,4 +1,4 @@
-"""What one batch did to one shard: a file of Arrow IPC in the checkpoint, written once.
+"""The changes of one batch to one shard: a file of Arrow IPC in the checkpoint, written once.
 
     kind 0  a row of the store as it is now: absolute, so redoing it twice is redoing it once
     kind 1  an expiration
@@ -49,14 +49,14 @@ class Changes(NamedTuple):
     rows: npt.NDArray[np.int64]
     """Each once."""
     records: npt.NDArray[Any]
-    """Of type RECORD; `blob` is not used."""
+    """dtype RECORD; `blob` is not used."""
     wake_ms: npt.NDArray[np.int64]
     blobs: pa.LargeBinaryArray
     """New keys and payloads; null: the row keeps its own."""
 
 
 class Expirations(NamedTuple):
-    """What expired, with the record that it had."""
+    """The keys that expired, with the records that they had."""
 
     records: npt.NDArray[Any]
     fired_us: npt.NDArray[np.int64]
@@ -76,7 +76,7 @@ class Rejects(NamedTuple):
 
 
 def schema() -> pa.Schema:
-    """Of a delta and of a segment."""
+    """The schema of a delta and of a segment."""
     import pyarrow as pa
 
     return pa.schema(

@@ -1,1 +1,1 @@
-"""What Spark's driver does: reads commands, runs batches, decides which attempts count."""
+"""The work of Spark's driver: reads commands, runs batches, decides which attempts count."""

@@ -10,9 +10,9 @@ up to 12. So a name never stands for other rows than before: a reader that has l
 finds what it listed, or that it is gone, and no row twice.
 
 Invariants
- 1. Of each kind the newest folder stays: after a death the driver looks for it.
+ 1. The newest folder of each kind stays: after a death the driver looks for it.
  2. `expired` is whole at any moment; what is in `_compact` is nobody's.
- 3. What was there before is removed when the new files are on disk.
+ 3. The old files are removed when the new ones are on disk.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
 class Compacted(NamedTuple):
-    """What was done with one kind of rows."""
+    """The result for one kind of rows."""
 
     kind: str
     folders_before: int

@@ -29,7 +29,7 @@ class Manifest(NamedTuple):
 
     batch: int
     results: tuple[Result, ...]
-    """Of each shard, in their order."""
+    """One for each shard, in their order."""
 
     def text(self) -> str:
         results = [result._asdict() | {"position": result.position._asdict()}

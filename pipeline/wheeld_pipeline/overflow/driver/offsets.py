@@ -11,7 +11,7 @@ from wheeld_pipeline.overflow.checkpoint.files import Files
 from wheeld_pipeline.overflow.driver.job import QUERY
 
 _NOTHING = "-"
-"""What Spark writes of a source that has had nothing."""
+"""Spark writes this for a source that has had nothing."""
 _LINES = 4
 """The version, the batch, the source of commands, the beat."""
 

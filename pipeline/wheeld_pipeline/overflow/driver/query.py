@@ -54,7 +54,7 @@ class Plan(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What a batch did."""
+    """The work of a batch."""
 
     number: int
     totals: dict[str, int]
@@ -65,7 +65,7 @@ class Batch(NamedTuple):
     troubles: list[str]
     """One line for each shard whose daemon could not be reached."""
     late_us: dict[str, int] | None
-    """Of what went into the sink: p50 (the largest of the shards') and max."""
+    """For the rows that went into the sink: p50 (the largest of the shards') and max."""
     shards: tuple[Result, ...]
 
 
@@ -183,7 +183,7 @@ class Driver:
 
 
 class _Batches:
-    """What Spark calls with each batch; runs in the driver."""
+    """Spark calls it with each batch, in the driver."""
 
     def __init__(
         self,

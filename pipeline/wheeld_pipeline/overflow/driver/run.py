@@ -23,7 +23,7 @@ LOOK_SECONDS: Final = 0.2
 
 
 class Account:
-    """What the batches of this run did, added up; and lines about it.
+    """The work of this run's batches, added up; and lines about it.
 
     Parameters
     ----------

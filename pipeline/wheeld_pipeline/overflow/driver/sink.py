@@ -100,7 +100,7 @@ def sweep(sink: Files) -> None:
 
 
 def read(spark: SparkSession, sink: str, kind: str = EXPIRED) -> DataFrame:
-    """What has expired until now (or was rejected), with the number of its batch.
+    """The rows that have expired until now (or were rejected), with the number of their batch.
 
     Each key and generation is there once.
     """

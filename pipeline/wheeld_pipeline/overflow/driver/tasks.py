@@ -43,7 +43,7 @@ class Tasks:
         return [result_of(json.loads(row[0])) for row in said]
 
     def alone(self, errands: list[Errand]) -> list[Result]:
-        """Of some shards, without commands."""
+        """Tend some shards, without commands."""
 
         def run(number: int, _: Iterable[int]) -> Iterator[str]:
             yield _text(tend(errands[number], []))
@@ -65,7 +65,7 @@ def _numbers_of(session: SparkSession) -> Callable[[int], RDD[int]]:
 def _with_commands(
     errands: list[Errand],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What `mapInArrow` runs: the rows of a partition are those of the shard of its number."""
+    """`mapInArrow` runs this: the rows of a partition are those of the shard of its number."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -1,1 +1,1 @@
-"""What the counts mean: tables, the verdict, and the advice on tick, size and capacity."""
+"""The meaning of the counts: tables, the verdict, and the advice on tick, size and capacity."""

@@ -31,7 +31,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Report:
-    """What a trace says."""
+    """The figures of a trace."""
 
     facts: dict[str, Any]
     """Single numbers; all can be written as JSON."""
@@ -57,10 +57,10 @@ class Engine(Protocol):
         """Lines of `counters.GROWTH` as pandas has them; None: no counters."""
 
     def counted(self) -> dict[str, Any]:
-        """What `scan.tables` gives, over all tasks."""
+        """The result of `scan.tables`, over all tasks."""
 
     def replayed(self) -> Any:
-        """What `replay.try_block` gives, over all blocks, as pandas has it."""
+        """The result of `replay.try_block`, over all blocks, as pandas has it."""
 
     def makers(self, what: herds.Sought) -> Any:
         """Lines of `herds.count`, as pandas has them."""

@@ -35,7 +35,7 @@ def name_of(code: int) -> str:
 
 
 class Counted:
-    """What a scan counted, see tally.KINDS, with the events' names in a column `event`."""
+    """The counts of a scan, see tally.KINDS, with the events' names in a column `event`."""
 
     def __init__(self, tables: dict[str, Any]) -> None:
         self.wheels: Any = tables["wheels"]

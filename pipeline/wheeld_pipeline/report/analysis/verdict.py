@@ -77,12 +77,12 @@ def expected_ns(facts: dict[str, Any]) -> float:
 
 
 class Cause(NamedTuple):
-    """What made timers late."""
+    """The causes of late timers."""
 
     name: str
     seen: str
     change: str
-    """What to do about it."""
+    """The advice."""
     explains: float = 0.0
     """By how much it can have made a timer late, ns; 0: not known."""
 
@@ -167,7 +167,7 @@ def _full_rings(tables: dict[str, Any]) -> list[Cause]:
 
 
 def _stalls(facts: dict[str, Any]) -> list[Cause]:
-    """What delayed timers for a while: no clock, or a worker that did not poll."""
+    """The causes that delayed timers for a while: no clock, or a worker that did not poll."""
     found = []
     if restarts := facts.get("clock_restarts"):
         times = "once" if restarts == 1 else f"{restarts:,} times"
@@ -206,7 +206,7 @@ def _when(tables: dict[str, Any], limit: float) -> list[str]:
 
 
 def _change(facts: dict[str, Any], causes: list[Cause]) -> str:
-    """What to do."""
+    """The advice."""
     found, capacity = facts["advice"], facts["wheel"]["capacity"]
     said = [cause.change for cause in causes]
     if capacity and facts["pending_max"] > FULL * capacity:

@@ -3,7 +3,7 @@
 Counters are read wheel by wheel, a row a second; the functions here take the rows of one wheel as
 Arrow and return a few lines, which the engines combine.
 
-What a wheel counted is the growth from one row to the next. Before the first row of a run the
+A wheel's counts are the growth from one row to the next. Before the first row of a run the
 counters are taken as 0: all of its values were counted in that run. Only if the trace no longer has
 the run's beginning (`Window.cut`) the first row says nothing of when that was, and grows by
 nothing.
@@ -39,7 +39,8 @@ _LAST: Final = ("tick_ns", "wheel_size", "capacity", "linked", "wake_late_ns", "
 FULL_RINGS: Final = "full_rings"
 RUN_DELAY: Final = "run_delay_ns"
 COLUMNS: Final = (*WHEEL, "time", "last", *_LAST, *GROWING, "pools", FULL_RINGS, RUN_DELAY)
-"""What is read of the counters; a trace of an earlier version has neither of the last two."""
+"""The columns that are read of the counters; a trace of an earlier version has neither of the last
+two."""
 _TIMES: Final = ("began_us", "ended_us")
 SETTINGS: Final = {
     **dict.fromkeys(WHEEL, "string"),

@@ -17,7 +17,7 @@ _KEY: Final = (*_TICK, "worker")
 READ: Final = (
     *("time", "event", *OWNER, "scheduled", "deadline", "delay_ns", "lateness_ns", "periodic"),
 )
-"""What is read of a trace."""
+"""The columns that are read of a trace."""
 SUMS: Final = ("timers", "periodic")
 LOWS: Final = ("delay_min_ns", "scheduled_from_us")
 TOPS: Final = ("delay_max_ns", "late_max_ns", "scheduled_to_us")
@@ -50,7 +50,7 @@ class Sought(NamedTuple):
 
 
 def sought(herds: Any, tried: Candidates, late_max_ns: float) -> Sought:
-    """What to look for.
+    """The herds to look for.
 
     Parameters
     ----------

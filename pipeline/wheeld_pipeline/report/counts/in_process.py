@@ -97,7 +97,7 @@ class LocalEngine:
         return scan.tables(self._tables)
 
     def replayed(self) -> Any:
-        """What each candidate would have done, see `tried_wheels.try_block`."""
+        """The result of each candidate, see `tried_wheels.try_block`."""
         rows = [
             tried_wheels.try_block(own, self._tried)
             for own in _groups(self._met, (*WHEEL, "block"))

@@ -124,7 +124,7 @@ class SparkEngine:
         return scan.tables(collected(kept.groupBy("kind", *scan.KEYS).agg(*sums, *tops)))
 
     def replayed(self) -> Any:
-        """What each candidate would have done, see `tried_wheels.try_block`."""
+        """The result of each candidate, see `tried_wheels.try_block`."""
         from pyspark.sql import functions as F
 
         tried = self._tried

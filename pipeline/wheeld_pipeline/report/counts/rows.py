@@ -12,7 +12,7 @@ from wheeld_pipeline.report.counts import bins
 
 Array = Any
 WHEEL: Final = ("host", "daemon", "run")
-"""What names one wheel."""
+"""The columns that name one wheel."""
 OWNER: Final = (*WHEEL, "worker")
 PERIODIC_CODE: Final = 32
 """Added to the code of a row of a periodic timer."""
@@ -26,7 +26,7 @@ COLUMNS: Final = (
     *("time", "event", *OWNER, "timer_id", "scheduled", "deadline", "delay_ns", "lateness_ns"),
     *("count", "missed", "pending", "periodic", "found", "lost_event"),
 )
-"""What is read of a trace."""
+"""The columns that are read of a trace."""
 _ENDS: Final = tuple(EVENT_CODES[name] for name in (EXPIRED, CANCELLED, DROPPED))
 
 

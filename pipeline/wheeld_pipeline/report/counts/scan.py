@@ -46,8 +46,8 @@ def count(batches: Iterator[Any], step_seconds: int, tried: wheels.Candidates) -
     Yields
     ------
     pyarrow.RecordBatch
-        Lines with the columns of SCHEMA, for `tables` and `tried_wheels.try_block`. Those of
-        several tasks are put together by adding sums and keeping the greatest tops.
+        Lines with the columns of SCHEMA, for `tables` and `tried_wheels.try_block`. The tables of
+        several tasks are joined by adding sums and keeping the greatest tops.
     """
     tally, meetings = Tally(step_seconds), Meetings(tried)
     for batch in batches:

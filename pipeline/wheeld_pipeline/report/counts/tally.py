@@ -109,7 +109,7 @@ class _Counts:
         return found
 
     def wheels(self) -> Any:
-        """What ids, flags and times say."""
+        """The meaning of ids, flags and times."""
         rows, count = self.rows, len(self.rows.wheels)
         fresh = (rows.code % PERIODIC_CODE == _FRESH_CODE) & (rows.generation == 1)
         values = {

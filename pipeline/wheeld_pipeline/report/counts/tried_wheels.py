@@ -17,11 +17,11 @@ from wheeld_pipeline.report.counts.rows import WHEEL, Array, Ended, Rows
 
 HERDS_PER_BLOCK: Final = 20
 CANDIDATE, HERD, SIZE = "candidate", "herd", "size"
-"""What a row of the result is: `herd`: key1 = the tick, in finest ticks, at which `fired` timers
+"""A row of the result: `herd`: key1 = the tick, in finest ticks, at which `fired` timers
 were due; `size`: key1 = power of two that the herd's size is at least, `wakes` ticks with `fired`
 timers in all."""
 MET_COLUMNS: Final = ("met_kind", "met_at", "met_n")
-"""What timers met in one block: `wheels.Counts` as bytes of int16, int64 and int64."""
+"""The buckets that timers met in one block: `wheels.Counts` as bytes of int16, int64 and int64."""
 _TYPES: Final = (np.int16, np.int64, np.int64)
 NUMBERS: Final = ("key1", "key2", "wakes", "cascades", "fired", "rounded")
 RESULT: Final = ", ".join(
@@ -35,7 +35,7 @@ _KEPT_PARTS: Final = 64
 
 
 class Meetings:
-    """What the timers of one task met, for each wheel."""
+    """The buckets that the timers of one task met, for each wheel."""
 
     def __init__(self, tried: wheels.Candidates) -> None:
         self._tried = tried

@@ -1,4 +1,4 @@
-"""What each figure of the report means, in the page itself."""
+"""The meaning of each figure of the report, in the page itself."""
 
 from __future__ import annotations
 

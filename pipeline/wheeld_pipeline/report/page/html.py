@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 Cell = Callable[[Any], str]
 Columns = Sequence[tuple[str, str, Cell | None]]
-"""Of a table: heading, column of the frame, how its values are shown (None: as text)."""
+"""For a table: heading, column of the frame, how its values are shown (None: as text)."""
 
 _ENVIRONMENT: Final = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),

@@ -38,7 +38,7 @@ def render(report: Report) -> str:
 
 
 def heading(report: Report) -> str:
-    """What the report is about."""
+    """The subject of the report."""
     return f"Timers of {_some(report.facts['daemons'])} on {_some(report.facts['hosts'])}"
 
 

@@ -404,7 +404,7 @@ def pools(report: Report) -> str:
 
 
 def advice(report: Report) -> str:
-    """What other wheels would have done, and which one to take."""
+    """The results of other wheels, and the one to take."""
     found = report.facts["advice"]
     chosen, current = found["chosen"], found["current"]
     wakes = (
