@@ -16,6 +16,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -124,6 +125,18 @@ def create_unguessable(
 def inode_word(name: str) -> int:
     """The part of a segment's inode that the worker table stores."""
     return os.lstat(f"{SHM_DIRECTORY}/{name}").st_ino & 0xFFFFFFFF
+
+
+def mapped(prefix: str) -> dict[str, int]:
+    """Name -> inode of the segments of a prefix that this process maps; the inode is the mapping's
+    own, whatever has that name now."""
+    found = {}
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        inode, _, path = line.split(maxsplit=4)[4].partition(" ")
+        name = path.strip().rpartition("/")[2].removesuffix(" (deleted)")
+        if name.startswith(prefix):
+            found[name] = int(inode)
+    return found
 
 
 def of_daemon(
@@ -250,6 +263,8 @@ def open_to_grow(name: str, memory: mmap.mmap) -> int:
     with opened(name, True, os.getuid()) as (fd, size):
         if size != len(memory):
             raise SegmentError(f"{name!r} has {size} bytes, expected {len(memory)}")
+        if os.fstat(fd).st_ino != mapped(name).get(name):
+            raise SegmentError(f"{name!r} is not the segment that this process maps")
         return os.dup(fd)
 
 

@@ -67,6 +67,19 @@ def test_truncated_wheel(daemon: Daemon, kind: str, size: int) -> None:
     assert daemon.nothing_left()
 
 
+@pytest.mark.parametrize("kind", ["wheel", "registry", "slots", "watch", "pools"])
+def test_a_segment_that_a_copy_replaces(daemon: Daemon, kind: str) -> None:
+    daemon.start()
+    path = daemon.segment_path(kind)
+    copy = path.with_name(f"copy-{path.name}")
+    copy.write_bytes(path.read_bytes())
+    copy.rename(path)
+    assert daemon.wait() == 1
+    assert f"{path} was replaced" in daemon.said()
+    assert "Traceback" not in daemon.said()
+    assert daemon.nothing_left()
+
+
 @pytest.mark.parametrize("kind", ["wheel", "registry"])
 def test_truncated_wheel_is_seen_by_a_command(daemon: Daemon, kind: str) -> None:
     daemon.start()

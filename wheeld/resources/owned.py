@@ -146,6 +146,7 @@ class Resources:
             self._wholes[kind] = _native.Whole(
                 memory, segments.open_to_grow(self.names[kind], memory)
             )
+        self._inodes = segments.mapped(self.segment_prefix)
         self._fixed = list(self._heads.parts(self.memories["pools"]))
         self._private = {
             kind: bytes(self.memories[kind][:PRIVATE_HEAD])
@@ -471,7 +472,10 @@ class Resources:
             try:
                 if kind in self._wholes and (left := self._wholes[kind].cut()) >= 0:
                     self.lost_slots |= self._heads.refill(kind, path.name, left)
-                size = path.stat().st_size
+                status = path.stat()
+                size = status.st_size
+                if status.st_ino != self._inodes[path.name]:
+                    return f"{path} was replaced while the daemon ran"
                 if size != len(memory) and kind in SHARED:
                     self.lost_slots |= self._heads.mend(self.names)
                     continue
