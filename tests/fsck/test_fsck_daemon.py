@@ -340,3 +340,13 @@ def test_a_repair_rings_nothing_but_a_fifo(tmp_path: Path) -> None:
     os.write(fd, b"x")
     os.close(fd)
     assert place.read_text() == "somebody's"
+
+
+def test_a_copy_of_a_living_daemons_directory_is_not_repaired(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o700)
+    (tmp_path / "daemon.json").write_bytes((daemon.directory / "daemon.json").read_bytes())
+    (tmp_path / "daemon.json").chmod(0o600)
+    with pytest.raises(WheelError, match=f"pid {daemon.pid} holds the wheel"):
+        fsck.run(str(tmp_path), repair=True)

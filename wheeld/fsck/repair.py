@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from wheeld.fsck import shared as fsck_shared
-from wheeld.resources import trace_segment as segment
-from wheeld.resources.remains import KINDS, DaemonMemory
+from wheeld.resources import takeover, trace_segment as segment
+from wheeld.resources.remains import KINDS, DaemonMemory, supervisor_of
 from wheeld.tables.registry import RowState
 from wheeld_core import _native, runtime, segments
 from wheeld_core.errors import WheelError
@@ -25,7 +25,7 @@ from wheeld_core.views import RegistryView
 def repair(daemon: DaemonMemory) -> None:
     """Recover the wheel of a daemon that does not run. `WheelError`: a daemon or a clock runs; or
     the segments' headers are damaged, so that nothing in them can be trusted."""
-    with _no_daemon(daemon.directory):
+    with _no_daemon(daemon.directory, daemon.prefix):
         faults = daemon.headers()
         memories = daemon.memories()
         if memories is None:
@@ -80,8 +80,9 @@ def _open_fifo(path: Path) -> int:
 
 
 @contextlib.contextmanager
-def _no_daemon(directory: Path) -> Iterator[None]:
-    """Hold the locks that a supervisor and a clock would hold."""
+def _no_daemon(directory: Path, prefix: str) -> Iterator[None]:
+    """Hold the locks that a supervisor and a clock would hold. A daemon whose directory was removed
+    or copied still holds its wheel."""
     with contextlib.ExitStack() as stack:
         for path, flags, holder in (
             (directory, os.O_RDONLY | os.O_DIRECTORY, "daemon"),
@@ -97,4 +98,11 @@ def _no_daemon(directory: Path) -> Iterator[None]:
                     f"`wheeld stop --name {directory.name}`. A running daemon is repaired by a "
                     "restart"
                 ) from None
+        if (held := takeover.hold(prefix)) is not None:
+            stack.callback(os.close, held)
+        elif (pid := supervisor_of(Path(segments.SHM_DIRECTORY, f"{prefix}wheel"))) is not None:
+            raise WheelError(
+                f"cannot repair: the daemon with pid {pid} holds the wheel of {directory}, though "
+                "not that directory; stop it first"
+            )
         yield
