@@ -23,7 +23,7 @@ from wheeld_core.views import WheelView
 
 LONG = 30.0
 FAR = 100_000.0
-BUSY_TRIES = 80
+BUSY_TRIES = 240
 SWEEP_PASSES = 100
 """By so many passes the sweep that follows a step is over."""
 _FLOOD = """
