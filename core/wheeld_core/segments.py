@@ -128,13 +128,13 @@ def inode_word(name: str) -> int:
 
 
 def mapped(prefix: str) -> dict[str, int]:
-    """Name -> inode of the segments of a prefix that this process maps; the inode is the mapping's
-    own, whatever has that name now."""
+    """Name -> inode of the segments of a prefix that this process maps and that still have their
+    names; the inode is the mapping's own."""
     found = {}
     for line in Path("/proc/self/maps").read_text().splitlines():
         inode, _, path = line.split(maxsplit=4)[4].partition(" ")
-        name = path.strip().rpartition("/")[2].removesuffix(" (deleted)")
-        if name.startswith(prefix):
+        name = path.strip().rpartition("/")[2]
+        if name.startswith(prefix) and not name.endswith(" (deleted)"):
             found[name] = int(inode)
     return found
 

@@ -75,6 +75,8 @@ def test_a_segment_that_a_copy_replaces(daemon: Daemon, kind: str) -> None:
     copy = path.with_name(f"copy-{path.name}")
     copy.write_bytes(path.read_bytes())
     copy.rename(path)
+    with pytest.raises(Exception, match="was replaced"):
+        daemon.status()
     assert daemon.wait() == 1
     assert f"{path} was replaced" in daemon.said()
     assert "Traceback" not in daemon.said()

@@ -474,7 +474,7 @@ class Resources:
                     self.lost_slots |= self._heads.refill(kind, path.name, left)
                 status = path.stat()
                 size = status.st_size
-                if status.st_ino != self._inodes[path.name]:
+                if status.st_ino != self._inodes.get(path.name):
                     return f"{path} was replaced while the daemon ran"
                 if size != len(memory) and kind in SHARED:
                     self.lost_slots |= self._heads.mend(self.names)
