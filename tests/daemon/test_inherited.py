@@ -1,4 +1,4 @@
-"""What a process inherits: ignored signals, descriptors, TMPDIR, umask, the number 1."""
+"""A process inherits ignored signals, descriptors, TMPDIR, umask, the number 1."""
 
 import os
 import signal

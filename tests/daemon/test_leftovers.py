@@ -260,7 +260,7 @@ HEADS: dict[str, Callable[[Resources], object]] = {
     "no watch": lambda left: path_of(left, "watch").unlink(),
     "no pools": lambda left: path_of(left, "pools").unlink(),
 }
-"""What those may do who may write there, but for the last ones. 40 KiB of slots have all states."""
+"""Damage by members of the group, but for the last ones. 40 KiB of slots have all states."""
 
 
 def heads_of(resources: Resources) -> list[object]:
@@ -310,8 +310,8 @@ def test_heads_that_are_overwritten_while_they_are_looked_at(config: Config) -> 
 def test_pools_that_no_file_tells_of(
     config: Config, caplog: pytest.LogCaptureFixture, told: object
 ) -> None:
-    """Those of the segment are believed while they can be; then those of this start, if just so
-    many have been there; else the start is refused, and the memory stays."""
+    """A start believes the pools of the segment while they can be true; then its own, if there were
+    just so many; else it is refused, and the memory stays."""
     config = replace(config, pools=("a=1M", "b=64K"))
     leave_with_a_timer(config)
     path = place_of(config) / "daemon.json"

@@ -216,7 +216,7 @@ def test_what_holds_no_timers(daemon: Daemon, kind: str, size: int) -> None:
     [("the clock", 0), ("the clock", 4096), ("the supervisor", 0), ("the supervisor", 40_960)],
 )
 def test_slots(daemon: Daemon, death: str, size: int) -> None:
-    """What stood there is lost, and the log says which file it was. Nobody is lost with it but who
+    """The timers there are lost, and the log says which file it was. Nobody is lost with it but who
     looked there meanwhile."""
     daemon.start(group=GROUP)
     with Remote(daemon, worker="a") as worker:

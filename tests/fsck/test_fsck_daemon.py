@@ -336,7 +336,7 @@ def test_a_million_slots(daemon_name: str, runtime_dir: Path) -> None:
 def test_a_repair_rings_nothing_but_a_fifo(tmp_path: Path) -> None:
     place = tmp_path / "worker-0.fifo"
     place.write_text("somebody's")
-    fd = repair._open_fifo(place)
+    fd = repair._open_bell(tmp_path, os.getuid(), place.name)
     os.write(fd, b"x")
     os.close(fd)
     assert place.read_text() == "somebody's"

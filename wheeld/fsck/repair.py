@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from wheeld.fsck import shared as fsck_shared
 from wheeld.resources import takeover, trace_segment as segment
 from wheeld.resources.remains import KINDS, DaemonMemory, supervisor_of
 from wheeld.tables.registry import RowState
-from wheeld_core import _native, runtime, segments
+from wheeld_core import _native, runtime, segments, trust
 from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView
 
@@ -61,22 +60,20 @@ def _attach(
         memory = segments.attach(name, _native.KIND_WORKER, writable=True, owner_uid=daemon.uid)
     except FileNotFoundError:
         return
-    fd = _open_fifo(daemon.directory / runtime.worker_fifo(row))
+    fd = _open_bell(daemon.directory, daemon.uid, runtime.worker_fifo(row))
     stack.callback(os.close, fd)
     groups = int(fields["groups"])
     clock.attach(row, int(fields["incarnation"]), memory, fd, groups)
     clock.presence(row, int(fields["state"]) == RowState.ACTIVE, groups)
 
 
-def _open_fifo(path: Path) -> int:
+def _open_bell(directory: Path, owner: int, name: str) -> int:
     """A worker's bell; /dev/null if it is gone, or another file is there."""
-    flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
-    with contextlib.suppress(OSError):
-        fd = os.open(path, flags | os.O_NOFOLLOW)
-        if stat.S_ISFIFO(os.fstat(fd).st_mode):
-            return fd
-        os.close(fd)
-    return os.open(os.devnull, flags)
+    with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+        place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        stack.callback(os.close, place)
+        return trust.DaemonDirectory(place, owner).open_bell(name)
+    return os.open(os.devnull, trust.FIFO_FLAGS)
 
 
 @contextlib.contextmanager

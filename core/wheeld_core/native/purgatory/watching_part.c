@@ -277,8 +277,8 @@ static PyObject *worker_take_due(WorkerObject *w, PyObject *events)
  * process: all are marked before the first is rung, which may be slow, and a note stays in this
  * worker's row until all were rung, so that the supervisor continues where this one was killed. */
 
-/* The FIFO of the tenant of a row; -1: it has gone. One that was removed is where it sleeps as long
- * as there is no other. False: an error is set. */
+/* The FIFO of the tenant of a row; -1: it has gone. The tenant sleeps on a removed FIFO as long as
+ * it has no other. False: an error is set. */
 static bool watching_bell(WorkerObject *w, uint32_t row, uint64_t tenant, int *fd)
 {
     Bell *bell = &w->watching->bells[row];
