@@ -1,72 +1,35 @@
-"""The command: `python -m examples.broker`."""
+"""The command: `python -m examples.broker start`, a broker until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import signal
+import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 import wheeld
 from examples.broker.parent import Broker, BrokerFailed
 from examples.broker.settings import Settings
 from wheeld_client import WheelError
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+parser = argparse.ArgumentParser(
+    prog="python -m examples.broker", formatter_class=argparse.ArgumentDefaultsHelpFormatter
 )
-
-Port = Annotated[int, typer.Option(min=0, max=65535, help="0: choose a free one.")]
-Workers = Annotated[int, typer.Option(min=1, max=32, help="Processes that accept on the port.")]
-Followers = Annotated[int, typer.Option(min=0, max=8, help="Processes that keep a replica.")]
-Directory = Annotated[
-    Path | None, typer.Option(help="Directory for logs and groups.", show_default="temporary")
-]
-Daemon = Annotated[
-    str | None, typer.Option("--name", help="A running wheeld daemon.", show_default="an own one")
-]
-PoolBytes = Annotated[str, typer.Option(help="Memory for requests, with a private daemon.")]
-MinInSync = Annotated[int, typer.Option(min=1, help="min.insync.replicas; the leader counts.")]
+start = parser.add_subparsers(required=True).add_parser("start", help="run a broker")
+start.add_argument("--port", type=int, default=9092, help="0: choose a free one")
+start.add_argument("--workers", type=int, default=2, help="processes that accept on the port")
+start.add_argument("--followers", type=int, default=2, help="processes that keep a replica")
+start.add_argument("--min-in-sync", type=int, default=1, help="min.insync.replicas")
+start.add_argument("--directory", type=Path, help="logs and groups; else temporary")
+start.add_argument("--name", help="a running wheeld daemon; else an own one")
+start.add_argument("--pool", default="requests", help="the daemon's pool for requests")
+start.add_argument("--pool-bytes", default="64M", help="its size, with an own daemon")
 
 
-@app.callback()
-def program() -> None:
-    """A Kafka broker of several processes, on wheeld's purgatory, pool and Intake."""
-
-
-@app.command()
-def start(
-    port: Port = 9092,
-    workers: Workers = 2,
-    followers: Followers = 2,
-    min_in_sync: MinInSync = 1,
-    directory: Directory = None,
-    name: Daemon = None,
-    pool: Annotated[str, typer.Option(help="The daemon's pool for requests.")] = "requests",
-    pool_bytes: PoolBytes = "64M",
-) -> None:
-    """Run a broker until Ctrl-C or SIGTERM."""
-    with reporting(), place(directory, name, f"{pool}={pool_bytes}") as (where, daemon):
-        settings = Settings(
-            where,
-            daemon,
-            port,
-            pool=pool,
-            workers=workers,
-            followers=followers,
-            min_in_sync=min_in_sync,
-        )
-        asyncio.run(_serve(settings))
-
-
-async def _serve(settings: Settings) -> None:
+async def serve(settings: Settings) -> None:
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -79,30 +42,24 @@ async def _serve(settings: Settings) -> None:
             await broker.failed()
 
 
-@contextmanager
-def place(directory: Path | None, daemon: str | None, pool: str) -> Iterator[tuple[str, str]]:
-    """A directory and a daemon; those that were not given exist only during the block."""
+def main() -> None:
+    given = vars(parser.parse_args())
+    directory, name, size = (given.pop(key) for key in ("directory", "name", "pool_bytes"))
     with ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broker-")))
-        if daemon is None:
-            options = {"capacity": 1 << 18, "payload_bytes": 256, "pools": [pool]}
-            daemon = stack.enter_context(wheeld.embedded(**options))
-        yield str(directory.resolve()), daemon
-
-
-@contextmanager
-def reporting() -> Iterator[None]:
-    """Turn errors into one line and an exit code; SIGTERM acts like Ctrl-C."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except (BrokerFailed, WheelError, OSError) as error:
-        typer.echo(f"broker: {error}", err=True)
-        raise typer.Exit(1) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+        if name is None:
+            pools = [f"{given['pool']}={size}"]
+            daemon = wheeld.embedded(capacity=1 << 18, payload_bytes=256, pools=pools)
+            name = str(stack.enter_context(daemon))
+        asyncio.run(serve(Settings(str(directory.resolve()), name, **given)))
 
 
 if __name__ == "__main__":
-    app()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        main()
+    except (BrokerFailed, WheelError, OSError) as error:
+        sys.exit(f"broker: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,8 +1,7 @@
 """Record batches, as producers send them and consumers get them.
 
 Only the header of a batch is read, and only its base offset and leader epoch are written, which the
-checksum does not cover. So records stay as they arrived, compressed or not. (kio reads whole
-batches, but not the header of a compressed one: hence the struct.)
+checksum does not cover. So records stay as they arrived, compressed or not.
 """
 
 from __future__ import annotations
@@ -65,13 +64,11 @@ def split(raw: bytes) -> Iterator[tuple[RecordBatch, memoryview]]:
     view = memoryview(raw)
     while view:
         if len(view) < HEADER.size:
-            raise RequestRefused(
-                ErrorCode.corrupt_message, f"{len(view)} bytes, too short for a batch header"
-            )
+            raise RequestRefused(ErrorCode.corrupt_message, f"{len(view)} bytes are no header")
         batch = header(view)
         if batch.magic != 2:
-            code = ErrorCode.unsupported_for_message_format
-            raise RequestRefused(code, f"magic {batch.magic}, expected 2")
+            reason = f"magic {batch.magic}, expected 2"
+            raise RequestRefused(ErrorCode.unsupported_for_message_format, reason)
         if not HEADER.size <= batch.size <= len(view):
             raise RequestRefused(ErrorCode.corrupt_message, f"a batch of {batch.size} bytes")
         if crc32c(view[_CHECKED_FROM : batch.size]) != batch.checksum:

@@ -32,7 +32,6 @@ WAITS_PER_LAG: Final = 4
 """Fetches without news, in the time after which a silent follower no longer counts."""
 PAUSE: Final = 0.05
 """Seconds between two looks for new topics, and after an error."""
-FETCH_BYTES: Final = 1 << 20
 
 log = logging.getLogger("broker.follower")
 Copies = dict[tuple[uuid.UUID, int], Partition]
@@ -52,10 +51,8 @@ class Follower:
                 while True:
                     for number in self.look_for_topics(topics):
                         if number in fetchers:
-                            fetchers.pop(number).cancel()
-                        if self.shares[number]:
-                            fetching = self._fetch(self.shares[number])
-                            fetchers[number] = group.create_task(fetching)
+                            fetchers[number].cancel()
+                        fetchers[number] = group.create_task(self._fetch(self.shares[number]))
                     await asyncio.sleep(PAUSE)
 
     def look_for_topics(self, topics: Topics) -> set[int]:
@@ -65,13 +62,11 @@ class Follower:
             for name, topic in topics.all().items()
             for number in range(topic.partitions)
         }
-        changed = set()
-        for share, copies in enumerate(self.shares):
-            for key in copies.keys() - found.keys():
-                del copies[key]
-                changed.add(share)
-        have = {key for copies in self.shares for key in copies}
-        for key in found.keys() - have:
+        have = {key: share for share, copies in enumerate(self.shares) for key in copies}
+        changed = {have[key] for key in have.keys() - found.keys()}
+        for key in have.keys() - found.keys():
+            del self.shares[have[key]][key]
+        for key in found.keys() - have.keys():
             share = min(range(FETCHERS), key=lambda one: len(self.shares[one]))
             copy = self.shares[share][key] = Partition(self._base / found[key], OwnWords())
             copy.recover()  # what it was writing when it was killed is cut off
@@ -82,7 +77,7 @@ class Follower:
 
     async def _fetch(self, copies: Copies) -> None:
         """Keep a share of the partitions up to date; reconnect after errors."""
-        while True:
+        while copies:
             try:
                 client = f"follower-{self._node}"
                 async with BrokerClient(self._own.host, self._own.port, client) as peer:
@@ -93,24 +88,18 @@ class Follower:
                 await asyncio.sleep(PAUSE)
 
     async def _fetch_once(self, peer: BrokerClient, copies: Copies) -> None:
-        topics: dict[uuid.UUID, list[dict[str, int]]] = {}
+        asked = []
         for (topic, number), copy in copies.items():
-            part = {"partition": number, "fetch_offset": copy.end}
-            topics.setdefault(topic, []).append(part | {"partition_max_bytes": FETCH_BYTES})
-        answer = await peer.call(
-            FETCH,
-            13,
-            replica_id=self._node,
-            max_wait=milliseconds(int(1000 * self._own.replica_lag / WAITS_PER_LAG)),
-            min_bytes=1,
-            topics=[{"topic_id": topic, "partitions": parts} for topic, parts in topics.items()],
-        )
+            part = {"partition": number, "fetch_offset": copy.end, "partition_max_bytes": 1 << 20}
+            asked.append({"topic_id": topic, "partitions": [part]})
+        wait = milliseconds(int(1000 * self._own.replica_lag / WAITS_PER_LAG))
+        fields = {"replica_id": self._node, "max_wait": wait, "min_bytes": 1, "topics": asked}
+        answer = await peer.call(FETCH, 13, **fields)
         failed = answer.error_code is not ErrorCode.none
         for (topic, number), part in partitions_of(answer.responses):
-            if part.error_code is not ErrorCode.none:
-                failed = True
-                if part.error_code is ErrorCode.offset_out_of_range:
-                    log.error("%s-%d does not fit the leader's log", topic, number)
+            failed = failed or part.error_code is not ErrorCode.none
+            if part.error_code is ErrorCode.offset_out_of_range:
+                log.error("%s-%d does not fit the leader's log", topic, number)
             elif part.records:
                 copies[topic, number].copy(bytes(part.records))
         if failed:  # a topic was deleted: soon this share is without it

@@ -27,8 +27,6 @@ from examples.broker.wire import (
 )
 from wheeld_client import AsyncPurgatory, AsyncTimers, Deadlines, DelayedOperation
 
-ID_REQUIRED_FROM: Final = 4
-"""Versions of JoinGroup in which a new member is given an id, and joins with it (KIP-394)."""
 LONGEST_NAME: Final = 32
 """Bytes of a client's name in its member id, which is in the payload of its session's timer."""
 LONGEST_METADATA: Final = 4096
@@ -89,8 +87,6 @@ class GroupApi:
                 for id, member in group.members.items():
                     self._session(name, id, member.session)
 
-    # -- sessions -------------------------------------------------------------------------------
-
     def _session(self, name: str, id: str, seconds: float) -> None:
         """The delayed heartbeat: from now on a member has this many seconds."""
         self._sessions.start((self.groups.digest(name), id), seconds)
@@ -98,25 +94,19 @@ class GroupApi:
     def _session_over(self, key: tuple[str, str]) -> None:
         """A member sent no heartbeat, to any worker: the others join again without it."""
         digest, id = key
-        name = self.groups.name_of(digest)
-        if name is None:
-            return
-        with self._changing(name) as group:
-            if self._sessions.remaining(key) == 0.0:  # else a heartbeat has just arrived
-                log.warning("group %s: no heartbeat from %s", name, id)
-                group.remove(id, self._now_ns)
-
-    # -- a round: join, then sync ---------------------------------------------------------------
+        found = self.groups.of_digest(digest)
+        if found is not None:
+            with self._changing(found.name) as group:
+                if self._sessions.remaining(key) == 0.0:  # else a heartbeat has just arrived
+                    log.warning("group %s: no heartbeat from %s", group.name, id)
+                    group.remove(id, self._now_ns)
 
     async def join_group(self, call: Call) -> Answer:
         """Wait for the others, and return them."""
         name, is_new, member = call.body.group_id, not call.body.member_id, self._member(call)
         id = call.body.member_id or f"{call.client[:LONGEST_NAME]}-{uuid.uuid4()}"
         with self._changing(name) as group:
-            if is_new and call.version >= ID_REQUIRED_FROM:
-                group.announce(id, self._now_ns, self._now_ns + int(member.session * 1e9))
-                return {"error_code": ErrorCode.member_id_required, "member_id": id}
-            if not is_new and id not in group.members and id not in group.announced:
+            if not is_new and id not in group.members:
                 raise RequestRefused(ErrorCode.unknown_member_id, member_id=id)
             generation, kind = group.generation, call.body.protocol_type
             waits = group.join(id, member, kind, self._now_ns, self.own.initial_delay)
@@ -213,14 +203,12 @@ class GroupApi:
         body, answers = call.body, []
         with self._changing(body.group_id) as group:
             for one in getattr(body, "members", [body]):
-                known = one.member_id in group.members or one.member_id in group.announced
+                known = one.member_id in group.members
                 code = ErrorCode.none if known else ErrorCode.unknown_member_id
                 answers.append({"member_id": one.member_id, "error_code": code})
                 self._sessions.cancel((self.groups.digest(body.group_id), one.member_id))
                 group.remove(one.member_id, self._now_ns)
         return {"members": answers} if hasattr(body, "members") else answers[0]
-
-    # -- offsets --------------------------------------------------------------------------------
 
     async def offset_commit(self, call: Call) -> Answer:
         """Note how far a group has come. An offset is of a topic's id: one that is created again
@@ -252,24 +240,19 @@ class GroupApi:
             return {"groups": groups}
         return {"topics": self._committed(call.body.group_id, call.body.topics)}
 
-    def _committed(self, name: str, asked: Any) -> list[Answer]:
-        offsets, topics = self.groups.load(name).offsets, self.topics.all()
-        if asked is None:
-            every = [
-                (name, number) for name, one in topics.items() for number in range(one.partitions)
-            ]
-            keys = [(key, None) for key in every if f"{key[1]}/{topics[key[0]].id}" in offsets]
-        else:
-            keys = list(partitions_of(asked))
+    def _committed(self, group: str, asked: Any) -> list[Answer]:
+        offsets, topics = self.groups.load(group).offsets, self.topics.all()
 
         def find(key: Key, part: Any) -> Answer:
             topic = topics.get(key[0])
             offset, metadata = offsets.get(f"{key[1]}/{topic and topic.id}", (-1, ""))
             return {"committed_offset": offset, "metadata": metadata}
 
-        return by_partition(keys, find)
-
-    # -- the rest -------------------------------------------------------------------------------
+        if asked is not None:
+            return by_partition(partitions_of(asked), find)
+        every = [(name, n) for name, topic in topics.items() for n in range(topic.partitions)]
+        known = [(key, None) for key in every if f"{key[1]}/{topics[key[0]].id}" in offsets]
+        return by_partition(known, find)
 
     async def find_coordinator(self, call: Call) -> Answer:
         """All workers are one coordinator, of groups only."""

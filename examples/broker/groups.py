@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -50,7 +49,6 @@ class Group:
     earliest_ns: int = 0  # the rebalance may end
     deadline_ns: int = 0  # it ends in any case
     members: dict[str, Member] = field(default_factory=dict)
-    announced: dict[str, int] = field(default_factory=dict)  # ids that are to join yet, until when
     offsets: dict[str, list[Any]] = field(default_factory=dict)
     """"partition/topic's id" -> offset and metadata that were committed."""
 
@@ -66,10 +64,6 @@ class Group:
         """Whether that generation exists and its leader has yet to assign the partitions."""
         return self.state == "Completing" and self.generation == generation
 
-    def announce(self, member: str, now_ns: int, until_ns: int) -> None:
-        self.announced = {one: end for one, end in self.announced.items() if end > now_ns}
-        self.announced[member] = until_ns
-
     def join(self, id: str, member: Member, kind: str, now_ns: int, delay: float) -> bool:
         """A member joins, or joins again; an empty group waits for `delay` seconds for others.
 
@@ -78,16 +72,12 @@ class Group:
         """
         before = self.members.get(id)
         others = [set(one.protocols) for key, one in self.members.items() if key != id]
-        if (
-            not kind
-            or not set(member.protocols).intersection(*others)
-            or (others and kind != self.kind)
-        ):
+        common = set(member.protocols).intersection(*others)
+        if not kind or not common or (others and kind != self.kind):
             raise RequestRefused(ErrorCode.inconsistent_group_protocol)
         stands = self.state == "Completing" or (self.state == "Stable" and id != self.leader)
         if before is not None and before.protocols == member.protocols and stands:
             return False
-        self.announced.pop(id, None)
         if before is not None:
             member.assignment = before.assignment
         was_empty = not self.members
@@ -96,9 +86,9 @@ class Group:
         return True
 
     def prepare(self, now_ns: int, delay: float = 0.0) -> None:
+        """Begin a rebalance, unless there is one."""
         if self.state != "Preparing":
-            self.state = "Preparing"
-            self.earliest_ns = now_ns + int(delay * 1e9)
+            self.state, self.earliest_ns = "Preparing", now_ns + int(delay * 1e9)
             self.deadline_ns = 0
         longest = max((one.rebalance for one in self.members.values()), default=0.0)
         self.deadline_ns = self.deadline_ns or now_ns + int(longest * 1e9)
@@ -133,7 +123,6 @@ class Group:
 
     def remove(self, member: str, now_ns: int) -> None:
         """A member goes, by itself or because its session ended."""
-        self.announced.pop(member, None)
         if self.members.pop(member, None) is not None:
             self.prepare(now_ns)
 
@@ -155,12 +144,7 @@ class Groups:
 
     def load(self, name: str) -> Group:
         """A group as it is now, read-only; one that does not exist yet is empty."""
-        return self._read(self.digest(name)) or Group(name)
-
-    def name_of(self, digest: str) -> str | None:
-        """The name of the group that has it; None: it no longer exists."""
-        group = self._read(digest)
-        return group.name if group else None
+        return self.of_digest(self.digest(name)) or Group(name)
 
     @contextmanager
     def changing(self, name: str) -> Iterator[Group]:
@@ -170,30 +154,22 @@ class Groups:
             group = self.load(name)
             before = asdict(group)
             yield group
-            after = asdict(group)
-            if after != before:
-                write_whole(self._directory / f"{digest}.json", json.dumps(after))
+            if asdict(group) != before:
+                write_whole(self._directory / f"{digest}.json", json.dumps(asdict(group)))
 
-    def begin_anew(self, retention: float) -> None:
-        """The broker starts: nobody's session has outlived it. Committed offsets stay, but not for
-        longer than `retention` seconds after the last change.
-        """
+    def begin_anew(self) -> None:
+        """The broker starts: nobody's session has outlived it. Committed offsets stay."""
         for path in self._directory.glob("*.json"):
-            if path.stat().st_mtime < time.time() - retention:
-                path.unlink()
-        for group in self.all():
-            with self.changing(group.name) as one:
-                one.members, one.state = {}, "Empty"
-
-    def all(self) -> list[Group]:
-        found = [self._read(path.stem) for path in sorted(self._directory.glob("*.json"))]
-        return [group for group in found if group is not None]
+            group = self.of_digest(path.stem)
+            if group is not None:
+                with self.changing(group.name) as one:
+                    one.members, one.state = {}, "Empty"
 
     def digest(self, name: str) -> str:
         """A short stand-in for a group's name, which may be long."""
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
-    def _read(self, digest: str) -> Group | None:
+    def of_digest(self, digest: str) -> Group | None:
         try:
             fields = json.loads((self._directory / f"{digest}.json").read_text())
         except FileNotFoundError:

@@ -32,8 +32,7 @@ import weakref
 from array import array
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -105,7 +104,6 @@ class Partition:
                 words.advance(sync, max(now_ns, 1))  # 0: nobody has opened it yet
         self._asked: dict[int, tuple[int, int]] = {}  # node -> our end at its last fetch, and when
         self._ends, self._stops = array("q"), array("q")  # of each batch: offset, byte behind it
-        self._stamps = array("q")
         self._sent: dict[int, tuple[int, deque[Sent]]] = {}  # producer -> epoch, last batches
 
     def recover(self) -> None:
@@ -125,30 +123,14 @@ class Partition:
         self._words.advance(self.end_key, end)
         self._words.advance(self.high_key, end)
 
-    def retire(self) -> None:
-        """Leave a file of committed batches only, and no words; called at the end of a broker."""
-        self._read_on()
-        os.ftruncate(self._log, self._start(len(self._stops)))
-        self.forget()
-
     def forget(self) -> None:
         for key in (self.end_key, self.high_key, *sum(self._followers.values(), ())):
             self._words.forget(key)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        fcntl.flock(self._log, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._log, fcntl.LOCK_UN)
-
-    # -- state ----------------------------------------------------------------------------------
-
     @property
     def end(self) -> int:
         self._read_on()
-        return self._end()
+        return self._ends[-1] if self._ends else 0
 
     @property
     def watermark(self) -> int:
@@ -193,19 +175,19 @@ class Partition:
         ends = [self._words.value(self._followers[node][0]) for node in self.in_sync(now_ns)]
         return self._words.advance(self.high_key, min([self.end, *ends]))
 
-    # -- writing --------------------------------------------------------------------------------
-
     def append(self, batch: RecordBatch, raw: memoryview, now_ns: int) -> int:
         """Add a producer's batch, unless it is there already; its first offset. `RequestRefused`:
         it is not its producer's next batch.
         """
-        with self._locked():
+        fcntl.flock(self._log, fcntl.LOCK_EX)
+        try:
             end = self.end
-            if batch.producer >= 0:
-                known = self._find_sent(batch)
-                if known is not None:
-                    return known
+            known = self._find_sent(batch) if batch.producer >= 0 else None
+            if known is not None:
+                return known
             self._write(batches.placed(raw, batch, end), end + batch.count)
+        finally:
+            fcntl.flock(self._log, fcntl.LOCK_UN)
         self.settle(now_ns)
         return end
 
@@ -229,23 +211,22 @@ class Partition:
 
     def _find_sent(self, batch: RecordBatch) -> int | None:
         """Where the batch is, if it came before; else it must be its producer's next."""
-        epoch, sent = self._sent.get(batch.producer, (-1, deque[Sent]()))
+        if batch.producer not in self._sent:  # or the log was made since: as in Kafka any may come
+            return None
+        epoch, sent = self._sent[batch.producer]
         if batch.epoch < epoch:
             reason = f"epoch {batch.epoch} of producer {batch.producer}, which is at {epoch}"
             raise RequestRefused(ErrorCode.invalid_producer_epoch, reason)
+        expected = 0
         if batch.epoch == epoch:
             for one in sent:
                 if (one.sequence, one.next_sequence) == (batch.sequence, batch.next_sequence):
                     return one.base
-        if batch.producer not in self._sent:  # or the log was made since: as in Kafka any may come
-            return None
-        expected = sent[-1].next_sequence if batch.epoch == epoch else 0
+            expected = sent[-1].next_sequence
         if batch.sequence != expected:
             reason = f"sequence {batch.sequence} of producer {batch.producer}: want {expected}"
             raise RequestRefused(ErrorCode.out_of_order_sequence_number, reason)
         return None
-
-    # -- reading --------------------------------------------------------------------------------
 
     def size(self, offset: int, end: int) -> int:
         """Bytes of the batches below `end`, starting at the one with `offset`."""
@@ -265,14 +246,6 @@ class Partition:
             fitting = max(fitting, first + 1)
         return os.pread(self._log, max(0, self._start(fitting) - start), start)
 
-    def find_time(self, stamp: int) -> tuple[int, int] | None:
-        """Offset and time of the first batch that has a record as late as `stamp`."""
-        self._read_on()
-        for number, last in enumerate(self._stamps):
-            if last >= stamp:
-                return (self._ends[number - 1] if number else 0), last
-        return None
-
     def _range(self, offset: int, end: int) -> tuple[int, int]:
         self._read_on()
         return bisect_right(self._ends, offset), bisect_right(self._ends, end)
@@ -280,18 +253,14 @@ class Partition:
     def _start(self, number: int) -> int:
         return self._stops[number - 1] if number else 0
 
-    def _end(self) -> int:
-        return self._ends[-1] if self._ends else 0
-
     def _read_on(self) -> None:
         """Read what was committed since, here or elsewhere."""
         committed = self._words.value(self.end_key)
-        while self._end() < committed != DELETED:
+        while (self._ends[-1] if self._ends else 0) < committed != DELETED:
             at = self._start(len(self._stops))
             batch = batches.header(os.pread(self._log, batches.HEADER.size, at))
             self._stops.append(at + batch.size)
             self._ends.append(batch.end)
-            self._stamps.append(batch.last_stamp)
             if batch.producer >= 0:
                 epoch, sent = self._sent.get(batch.producer, (-1, deque[Sent]()))
                 if batch.epoch != epoch:

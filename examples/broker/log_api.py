@@ -76,8 +76,6 @@ class LogApi:
         """The time of the wheel's clock, the same in all processes."""
         return self.timers.timers.now_ns()
 
-    # -- produce --------------------------------------------------------------------------------
-
     async def produce(self, call: Call) -> Answer | None:
         """Append; with acks=all wait until the followers in sync have it.
 
@@ -125,8 +123,7 @@ class LogApi:
 
     def _enough(self, key: Key, partition: Partition) -> bool:
         topic = self.topics.all().get(key[0])
-        least = topic.min_in_sync if topic else 1
-        return 1 + len(partition.in_sync(self._now_ns)) >= least
+        return topic is None or 1 + len(partition.in_sync(self._now_ns)) >= topic.min_in_sync
 
     async def _replicated(
         self, key: Key, partition: Partition, end: int, answer: Answer, deadline_ns: int
@@ -146,8 +143,6 @@ class LogApi:
         for _, partition in self.topics.partitions():
             partition.settle(self._now_ns)
             await asyncio.sleep(0)  # requests come first
-
-    # -- fetch ----------------------------------------------------------------------------------
 
     async def fetch(self, call: Call) -> Answer:
         body, wanted = call.body, []
@@ -194,33 +189,24 @@ class LogApi:
         return by_partition(partitions_of(body.topics), read_one, high_watermark=-1, records=b"")
 
     async def list_offsets(self, call: Call) -> Answer:
-        """Where a log begins or ends, or what it had at a time (as exact as batches are)."""
+        """Where a log begins, or how far it may be read. A place by time is refused."""
 
         def find(key: Key, part: Any) -> Answer:
             partition = self.topics.partition(*key)
-            if part.timestamp in (LATEST, EARLIEST):
-                return {"offset": partition.watermark if part.timestamp == LATEST else 0}
-            if part.timestamp < 0:  # a place, not a time, of a later version of Kafka
+            if part.timestamp not in (LATEST, EARLIEST):
                 raise RequestRefused(ErrorCode.unsupported_version)
-            offset, stamp = partition.find_time(part.timestamp) or (-1, -1)
-            return {"offset": offset, "timestamp": stamp} if offset < partition.watermark else {}
+            return {"offset": partition.watermark if part.timestamp == LATEST else 0}
 
-        return {
-            "topics": by_partition(partitions_of(call.body.topics), find, offset=-1, timestamp=-1)
-        }
-
-    # -- topics ---------------------------------------------------------------------------------
+        parts = by_partition(partitions_of(call.body.topics), find, offset=-1, timestamp=-1)
+        return {"topics": parts}
 
     async def metadata(self, call: Call) -> Answer:
         """All topics, or those that are asked for, which are made if they may be."""
         body, own = call.body, self.own
         if body.topics is None or (call.version == 0 and not body.topics):
-            names = list(self.topics.all())
+            names: list[Any] = list(self.topics.all())
         else:
-            names = [
-                getattr(one, "topic_id", None) if one.name is None else one.name
-                for one in body.topics
-            ]
+            names = [one.name or getattr(one, "topic_id", None) for one in body.topics]
         create = own.auto_create and getattr(body, "allow_auto_topic_creation", True)
         return {
             "brokers": [{"node_id": LEADER, "host": own.host, "port": own.port}],
@@ -239,12 +225,12 @@ class LogApi:
         topic = self.topics.all().get(name)
         if topic is None:
             raise RequestRefused(ErrorCode.unknown_topic_or_partition)
-        replicas = {"replica_nodes": [LEADER, *range(1, self.own.followers + 1)]}
+        part: Answer = {"leader_id": LEADER, "leader_epoch": 0}
+        part["replica_nodes"] = [LEADER, *range(1, self.own.followers + 1)]
         parts = []
         for number in range(topic.partitions):
             in_sync = self.topics.partition(name, number).in_sync(self._now_ns)
-            part = {"partition_index": number, "leader_id": LEADER, "leader_epoch": 0}
-            parts.append({**part, **replicas, "isr_nodes": [LEADER, *in_sync]})
+            parts.append({**part, "partition_index": number, "isr_nodes": [LEADER, *in_sync]})
         return {"name": name, "topic_id": uuid.UUID(topic.id), "partitions": parts}
 
     async def create_topics(self, call: Call) -> Answer:
@@ -261,8 +247,8 @@ class LogApi:
             if call.body.validate_only:
                 raise RequestRefused(ErrorCode.invalid_request, "validate_only is not supported")
             topic = self.topics.create(wanted.name, count, configs)
-            found = {"topic_id": uuid.UUID(topic.id), "num_partitions": topic.partitions}
-            return found | {"replication_factor": nodes}
+            made = {"topic_id": uuid.UUID(topic.id), "num_partitions": topic.partitions}
+            return made | {"replication_factor": nodes}
 
         return {"topics": by_name(call.body.topics, create)}
 

@@ -65,9 +65,8 @@ class Child:
     async def stop(self) -> None:
         if self.process is None:
             return
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, TimeoutError):
             self.process.terminate()
-        with suppress(TimeoutError):
             await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
         self.kill()
         await self.process.wait()
@@ -91,7 +90,7 @@ class Broker:
     async def __aenter__(self) -> Broker:
         async with AsyncExitStack() as stack:
             stack.enter_context(self._directory())
-            stack.enter_context(self._port())
+            self._bind(stack.enter_context(socket.socket()))
             self.settings.save()
             stack.enter_context(self._logs())
             stack.push_async_callback(self._stop)
@@ -119,46 +118,41 @@ class Broker:
                 raise BrokerFailed(message) from None
             yield
 
-    @contextmanager
-    def _port(self) -> Iterator[None]:
+    def _bind(self, port: socket.socket) -> None:
         """Bind the port, and do not listen: the workers do, and the port is theirs even while all
         of them are dead.
         """
         address = (self.settings.host, self.settings.port)
-        with socket.socket() as port, socket.socket() as probe:
-            port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
+        try:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(address)  # SO_REUSEPORT would share the port with another broker
-                probe.close()
-                port.bind(address)
-            except OSError as error:
-                raise BrokerFailed(f"{address[0]}:{address[1]}: {error.strerror}") from None
-            self.settings = replace(self.settings, port=port.getsockname()[1])
-            yield
+            port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            port.bind(address)
+        except OSError as error:
+            raise BrokerFailed(f"{address[0]}:{address[1]}: {error.strerror}") from None
+        self.settings = replace(self.settings, port=port.getsockname()[1])
 
     @contextmanager
     def _logs(self) -> Iterator[None]:
-        """Check and repair what the last broker left; the lock is held."""
+        """Check and repair what the last broker left; give the words back at the end."""
         own = self.settings
         with self._words() as words, closing(Topics(own, words)) as topics:
             topics.recover()
             words.advance(own.name, 1)
-        Groups(Path(own.directory) / "groups").begin_anew(own.offset_retention)
+        Groups(Path(own.directory) / "groups").begin_anew()
         try:
             yield
         finally:
             with suppress(WheelError), self._words() as words, closing(Topics(own, words)) as left:
                 words.forget(own.name)
                 for _, partition in left.partitions():
-                    partition.retire()
+                    partition.forget()
 
     @contextmanager
     def _words(self) -> Iterator[Watermarks]:
         with connect(self.settings.daemon) as timers:
             yield Watermarks(timers, self.settings.name)
-
-    # -- its children ---------------------------------------------------------------------------
 
     async def all_ready(self) -> None:
         for child in self.children:
@@ -173,9 +167,8 @@ class Broker:
     async def _keep(self, child: Child) -> None:
         failures = 0
         while failures < MOST_FAILURES:
-            was_ready = await child.live(self.settings.directory)
+            failures = 0 if await child.live(self.settings.directory) else failures + 1
             self.deaths += 1
-            failures = 0 if was_ready else failures + 1
         raise BrokerFailed(f"{child.role} {child.index} ended {failures} times before it was ready")
 
     async def _stop(self) -> None:

@@ -1,14 +1,10 @@
-"""Shared by the processes of one broker: settings, small files, how a process starts and ends.
-
-Small files that several processes change are changed under a lock, and completely or not at all.
-"""
+"""Shared by the processes of one broker: settings, small files, how a process starts and ends."""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
 import json
-import os
 import resource
 import signal
 import sys
@@ -45,7 +41,6 @@ class Settings:
     initial_delay: float = 0.3  # group.initial.rebalance.delay.ms
     shortest_session: float = 1.0  # group.min.session.timeout.ms
     longest_session: float = 1800.0  # group.max.session.timeout.ms
-    offset_retention: float = 7 * 86400.0  # offsets.retention.minutes
 
     @property
     def name(self) -> str:
@@ -63,12 +58,9 @@ def load(directory: Path) -> Settings:
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold a file's flock, which the kernel gives back when its holder dies."""
-    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
+    with open(path, "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(lock)
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -79,10 +71,8 @@ def write_whole(path: Path, text: str) -> None:
 
 
 async def work(body: Coroutine[Any, Any, None]) -> None:
-    """Report to the parent that this process is ready; run the body until it must end.
-
-    That is at SIGTERM and at the end of the standard input, which the parent holds: so its children
-    end with it, however it ends.
+    """Report to the parent that this process is ready; run the body until SIGTERM, or until the
+    parent, which holds the standard input, is gone.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each partition has an open file

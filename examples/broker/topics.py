@@ -22,14 +22,6 @@ from examples.broker.wire import Key, RequestRefused
 
 MOST_PARTITIONS: Final = 1000
 """Partitions of all topics: each has words in the daemon, and an open file in each worker."""
-_DONE: Final = {
-    "cleanup.policy": "delete",
-    "compression.type": "producer",
-    "message.timestamp.type": "CreateTime",
-    "retention.bytes": "-1",
-    "retention.ms": "-1",
-}
-"""This broker's settings for each topic. A topic that wants anything else is refused."""
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
@@ -66,12 +58,9 @@ class Topics:
         self._open: dict[tuple[str, int], Partition] = {}  # by id
 
     def all(self) -> dict[str, Topic]:
-        try:
-            inode = self._file.stat().st_ino
-            if self._read is None or os.fstat(self._read).st_ino != inode:
+        with suppress(FileNotFoundError):
+            if self._read is None or os.fstat(self._read).st_ino != self._file.stat().st_ino:
                 self._read_anew()
-        except FileNotFoundError:
-            pass
         return self._topics
 
     def _read_anew(self) -> None:
@@ -96,17 +85,15 @@ class Topics:
 
     def partition(self, topic_or_id: str | uuid.UUID, number: int) -> Partition:
         """A partition, opened when it is first asked for. `RequestRefused`: there is none."""
-        name = self.named(topic_or_id)
-        topic = self._topics.get(name) if name is not topic_or_id else self.all().get(name)
+        name, own = self.named(topic_or_id), self._settings
+        topic = (self._topics if name is not topic_or_id else self.all()).get(name)
         if topic is None or not 0 <= number < topic.partitions:
             raise RequestRefused(ErrorCode.unknown_topic_or_partition)
         id = topic.id, number
         if id not in self._open:
-            own, place = self._settings, self._directory / f"{name}-{topic.id}" / str(number)
-            lag_ns = int(own.replica_lag * 1e9)
-            self._open[id] = Partition(
-                place, self._words, id, own.followers, lag_ns, self._now_ns()
-            )
+            place = self._directory / f"{name}-{topic.id}" / str(number)
+            replicas = own.followers, int(own.replica_lag * 1e9), self._now_ns()
+            self._open[id] = Partition(place, self._words, id, *replicas)
         return self._open[id]
 
     def partitions(self) -> Iterator[tuple[Key, Partition]]:
@@ -116,28 +103,17 @@ class Topics:
                     yield (name, number), self.partition(name, number)
 
     def create(
-        self,
-        name: str,
-        partitions: int = -1,
-        configs: dict[str, str | None] | None = None,
+        self, name: str, partitions: int = -1, configs: dict[str, str | None] | None = None
     ) -> Topic:
         """Make a topic, or refuse to; with -1 partitions it gets the default."""
-        own = self._settings
-        count = own.partitions if partitions == -1 else partitions
-        done = _DONE | {"max.message.bytes": str(own.largest_batch)}
+        count = self._settings.partitions if partitions == -1 else partitions
         wanted = {key: value for key, value in (configs or {}).items() if value is not None}
-        least = wanted.pop("min.insync.replicas", str(own.min_in_sync))
+        least = wanted.pop("min.insync.replicas", str(self._settings.min_in_sync))
         if not _NAME.fullmatch(name):
-            raise RequestRefused(
-                ErrorCode.invalid_topic_exception, f"{name!r} is not a valid topic name"
-            )
-        if not least.isdecimal() or int(least) < 1:
-            reason = f"min.insync.replicas={least}: expected 1 or more"
+            raise RequestRefused(ErrorCode.invalid_topic_exception, f"{name!r} is not a name")
+        if wanted or not least.isdecimal() or int(least) < 1:
+            reason = f"{wanted or least}: expected min.insync.replicas=1 or more, and nothing else"
             raise RequestRefused(ErrorCode.invalid_config, reason)
-        for key, value in wanted.items():
-            if done.get(key) != value:
-                reason = f"{key}={value}: expected {done.get(key, 'no such configuration')}"
-                raise RequestRefused(ErrorCode.invalid_config, reason)
         with self._changing() as topics:
             if name in topics:
                 raise TopicExists(ErrorCode.topic_already_exists, f"{name} already exists")
@@ -145,9 +121,8 @@ class Topics:
             if not 1 <= count <= most:
                 reason = f"{count} partitions, expected 1 to {most}"
                 raise RequestRefused(ErrorCode.invalid_partitions, reason)
-            topic = Topic(uuid.uuid4().hex, count, int(least))
-            topics[name] = topic
-        return topic
+            topics[name] = Topic(uuid.uuid4().hex, count, int(least))
+        return topics[name]
 
     def delete(self, name: str, name_or_id: str | uuid.UUID) -> list[Partition]:
         """Remove a topic with all that is in it, and return its partitions. `RequestRefused`: it
@@ -166,17 +141,15 @@ class Topics:
     def recover(self) -> None:
         for _, partition in self.partitions():
             partition.recover()
-        kept = {f"{name}-{topic.id}" for name, topic in self.all().items()}
-        remove_others(self._directory, kept)
+        remove_others(self._directory, {f"{name}-{one.id}" for name, one in self.all().items()})
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Topic]]:
         with locked(self._directory / "topics.lock"):
             topics = dict(self.all())
             yield topics
-            if topics != self._topics:
-                fields = {name: asdict(topic) for name, topic in topics.items()}
-                write_whole(self._file, json.dumps(fields))
+            fields = {name: asdict(topic) for name, topic in topics.items()}
+            write_whole(self._file, json.dumps(fields))
 
     def close(self) -> None:
         for partition in self._open.values():

@@ -30,7 +30,7 @@ MOST_BUT_PRODUCE: Final = 1 << 19
 """Bytes of a request: small fields become large objects."""
 
 Answer = dict[str, Any]
-Key = tuple[str | uuid.UUID, int]
+Key = tuple[Any, int]
 """Topic, by its name or its id, and partition."""
 Reader = Callable[[Any, int], tuple[Any, int]]
 """Reads from a buffer at an offset: the value, and its size. All of kio's readers are like this."""
@@ -73,16 +73,14 @@ def decode(data: memoryview, served: dict[int, tuple[int, int]]) -> Call:
         raise BadRequest(f"{len(data)} bytes, expected a request of at least {_FIRST.size}")
     api, version, correlation = _FIRST.unpack_from(data)
     low, high = served.get(api, (0, -1))
-    about = (
-        f"API {api} version {version} (served: {f'{low} to {high}' if api in served else 'none'})"
-    )
+    about = f"API {api} version {version} (served: {low} to {high})"
     try:
         if not low <= version <= high:
             return _not_served(api, version, correlation)
-        schema = load_request_schema(api, version)
-        header, size = entity_reader(schema.__header_schema__)(data, 0)
         if api != PRODUCE and len(data) > MOST_BUT_PRODUCE:
             raise BadRequest(f"{len(data)} bytes, expected at most {MOST_BUT_PRODUCE}")
+        schema = load_request_schema(api, version)
+        header, size = entity_reader(schema.__header_schema__)(data, 0)
         body, _ = _entity_reader(schema)(data, size)
     except BadRequest as bad:
         raise BadRequest(f"{about}: {bad}") from None
@@ -108,15 +106,14 @@ def _shape(field: Any) -> tuple[bool, bool, Any]:
     kind, nullable = field.type, False
     if get_origin(kind) is UnionType:
         nullable, kind = True, next(one for one in get_args(kind) if one is not NoneType)
-    if get_origin(kind) is tuple:
-        return True, nullable, get_args(kind)[0]
-    return False, nullable, kind
+    is_array = get_origin(kind) is tuple
+    return is_array, nullable, get_args(kind)[0] if is_array else kind
 
 
 @functools.cache
 def _entity_reader(schema: Any) -> Reader:
     """Like kio's, for untrusted input: kio's allocates as many elements as an array claims to have,
-    and the process ends if there is not that much memory.
+    and the process ends if there is not that much memory. Tagged fields are passed over.
     """
     flexible, fields = schema.__flexible__, {}
     for field in dataclasses.fields(schema):
@@ -127,9 +124,7 @@ def _entity_reader(schema: Any) -> Reader:
             read = _entity_reader(kind)
         else:
             read = _reader_of(field.metadata["kafka_type"], flexible, nullable and not is_array)
-        fields[field.name] = (
-            _array_reader(field.name, read, flexible, nullable) if is_array else read
-        )
+        fields[field.name] = _array_reader(read, flexible, nullable) if is_array else read
 
     def read_entity(data: memoryview, offset: int) -> tuple[Any, int]:
         values, at = {}, offset
@@ -137,44 +132,35 @@ def _entity_reader(schema: Any) -> Reader:
             values[name], size = read(data, at)
             at += size
         if flexible:
-            at += _tags_size(data, at)
+            count, size = readers.read_unsigned_varint(data, at)
+            at += size
+            for _ in range(count):
+                at += readers.read_unsigned_varint(data, at)[1]
+                length, size = readers.read_unsigned_varint(data, at)
+                at += size + length
+        if at > len(data):
+            raise BadRequest("its tagged fields are longer than it is")
         return schema(**values), at - offset
 
     return read_entity
 
 
-def _tags_size(data: memoryview, offset: int) -> int:
-    """The bytes of tagged fields, which are optional; this broker reads none of them."""
-    count, at = readers.read_unsigned_varint(data, offset)
-    at += offset
-    for _ in range(count):
-        at += readers.read_unsigned_varint(data, at)[1]
-        length, size = readers.read_unsigned_varint(data, at)
-        at += size + length
-        if at > len(data):
-            raise BadRequest(f"{count} tagged fields in {len(data) - offset} bytes")
-    return at - offset
-
-
 def _reader_of(kind: str, flexible: bool, nullable: bool) -> Reader:
     """kio's reader of a primitive type."""
+    name = {"bool": "boolean"}.get(kind, kind)
     if kind in ("string", "bytes", "records"):
+        text = kind == "string"
         if flexible:
-            name = "compact_string" + ("" if kind == "string" else "_as_bytes")
-            name += "_nullable" if nullable else ""
+            name = f"compact_string{'' if text else '_as_bytes'}{'_nullable' * nullable}"
         else:
-            name = "legacy_" + ("string" if kind == "string" else "bytes")
-            name = ("nullable_" if nullable else "") + name
-    else:
-        name = {"bool": "boolean"}.get(kind, kind)
+            name = f"{'nullable_' * nullable}legacy_{'string' if text else 'bytes'}"
     found: Reader = getattr(readers, f"read_{name}")
     return found
 
 
-def _array_reader(name: str, read: Reader, flexible: bool, nullable: bool) -> Reader:
-    read_length: Any = (
-        readers.read_compact_array_length if flexible else readers.read_legacy_array_length
-    )
+def _array_reader(read: Reader, flexible: bool, nullable: bool) -> Reader:
+    form = "compact" if flexible else "legacy"
+    read_length: Reader = getattr(readers, f"read_{form}_array_length")
 
     def read_array(data: memoryview, offset: int) -> tuple[Any, int]:
         count, size = read_length(data, offset)
@@ -182,7 +168,7 @@ def _array_reader(name: str, read: Reader, flexible: bool, nullable: bool) -> Re
         if count in (None, -1) and nullable:
             return None, size
         if count is None or not 0 <= count <= len(data) - at:
-            raise BadRequest(f"{name}: an array of {count} in {len(data) - at} bytes")
+            raise BadRequest(f"an array of {count} in {len(data) - at} bytes")
         for _ in range(count):
             one, size = read(data, at)
             at += size

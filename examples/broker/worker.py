@@ -13,7 +13,7 @@ import logging
 import sys
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -55,16 +55,12 @@ APIS: Final = {
 """Handler, lowest and highest version of each API; kio knows their contents."""
 SERVED: Final = {api: (low, high) for api, (_, low, high) in APIS.items()}
 SETTLES_PER_LAG: Final = 4
+"""Looks for followers that no longer count, in the time after which they do not."""
 
 
 class Handler:
-    def __init__(self, log_api: LogApi, group_api: GroupApi) -> None:
-        self._handlers: dict[int, Any] = {
-            api: getattr(owner, name)
-            for api, (name, _, _) in APIS.items()
-            for owner in (log_api, group_api, self)
-            if hasattr(owner, name)
-        }
+    def __init__(self, *apis: object) -> None:
+        self._apis = (*apis, self)
 
     async def __call__(self, request: Request) -> bytes | None:
         """Intake's handler. Bytes that are not a request close their connection."""
@@ -76,29 +72,26 @@ class Handler:
             return None if fields is None else wire.encode(call, fields)
         except wire.BadRequest as bad:
             log.warning("%s: %s; closed", connection.peer, bad)
-            connection.close()
-            return None
         except WheelError as error:  # the daemon is gone: its client may ask another broker
             log.info("%s gets no answer: %s", connection.peer, error)
-            connection.close()
-            return None
+        connection.close()
+        return None
 
     async def _served(self, call: Call) -> Answer | None:
         if call.body is None:
             answer = await self.api_versions(call) if call.api == API_VERSIONS else {}
             return {**answer, "error_code": ErrorCode.unsupported_version}
+        name = APIS[call.api][0]
+        handler = next(getattr(one, name) for one in self._apis if hasattr(one, name))
         try:
-            answer = await self._handlers[call.api](call)
+            found: Answer | None = await handler(call)
         except RequestRefused as refused:
             return refused.answer
-        return answer
+        return found
 
     async def api_versions(self, call: Call) -> Answer:
-        keys = [
-            {"api_key": api, "min_version": low, "max_version": high}
-            for api, (low, high) in SERVED.items()
-        ]
-        return {"api_keys": keys}
+        names = "api_key", "min_version", "max_version"
+        return {"api_keys": [dict(zip(names, (api, *SERVED[api]), strict=True)) for api in SERVED]}
 
 
 async def run(directory: Path, name: str) -> None:

@@ -42,9 +42,7 @@ class Member:
             "protocols": [{"name": "range", "metadata": b"m"}],
         }
         answer = await peer.call(JOIN, 4, member_id=self.id, **fields)
-        if answer.error_code is ErrorCode.member_id_required:
-            self.id = answer.member_id
-            answer = await peer.call(JOIN, 4, member_id=self.id, **fields)
+        self.id = answer.member_id
         self.generation = answer.generation_id
         return answer
 

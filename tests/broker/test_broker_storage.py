@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from kio.schema.errors import ErrorCode
 
 from broker_runs import LONG, batch, running
 from examples.broker import batches
-from examples.broker.groups import Groups
 from examples.broker.log import OwnWords, Partition
 from examples.broker.settings import Settings
 from examples.broker.topics import MOST_PARTITIONS, Topics
@@ -36,15 +34,12 @@ def test_topics_that_cannot_be_made(tmp_path: Path) -> None:
         assert refused.value.code is code
 
 
-def test_a_broker_that_ends_leaves_what_counts_and_no_words(tmp_path: Path) -> None:
+def test_a_partition_gives_its_words_back(tmp_path: Path) -> None:
     words = OwnWords()
     log = Partition(tmp_path, words, followers=1, now_ns=5)
     ((head, part),) = batches.split(batch(b"a"))
     log.append(head, part, 5)
-    with open(tmp_path / "log", "ab") as file:
-        file.write(batch(b"never committed"))
-    log.retire()
-    assert (tmp_path / "log").stat().st_size == head.size
+    log.forget()
     assert words == {}
 
 
@@ -55,16 +50,6 @@ def test_a_log_of_a_deleted_topic_is_no_log(tmp_path: Path) -> None:
     log.delete()
     assert log.deleted
     assert log.end == 1
-
-
-def test_groups_that_nobody_uses_are_forgotten(tmp_path: Path) -> None:
-    groups = Groups(tmp_path)
-    for name in ("old", "new"):
-        with groups.changing(name) as group:
-            group.offsets["0/t"] = [5, ""]
-    os.utime(tmp_path / f"{groups.digest('old')}.json", (0, 0))
-    groups.begin_anew(retention=60.0)
-    assert [group.name for group in groups.all()] == ["new"]
 
 
 def test_offsets_go_with_their_topic(tmp_path: Path) -> None:
