@@ -5,62 +5,29 @@
 //!
 //! It schedules, moves, cancels and receives timers at random, and prints a line about each of these.
 //! It has no periodic timers and no group, so each record in its ring is the end of its own timer.
-//! It is an example of how to read the layout, not a library.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Error, Read, Result, Write};
-use std::os::fd::AsRawFd;
-use std::os::unix::{fs::OpenOptionsExt, net::UnixStream};
+use std::io::{BufRead, BufReader, Error, Read, Result, Write};
+use std::os::unix::{fs::OpenOptionsExt, io::AsRawFd, net::UnixStream};
 use std::sync::atomic::{AtomicI64, AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 
-// Where things stand, by the tables of shm_layout.md; tests/clients compares them.
-const HEAD_LAYOUT: usize = 8; // head.layout_version
-const HEAD_BYTES: usize = 16; // head.bytes
-const HEAD_TOKEN: usize = 24; // head.token
-const HEAD_FINGERPRINT: usize = 32; // head.fingerprint
-const SLABS: usize = 148; // wheel.slab_count
-const SUB_BITS: usize = 160; // wheel.sub_bits
-const COMP_BITS: usize = 164; // wheel.comp_bits
-const RET_BITS: usize = 168; // wheel.ret_bits
-const HOMES: usize = 184; // wheel.homes
-const LINES_OFF: usize = 192; // wheel.lines_off
-const SLEEP_UNTIL: usize = 256; // wheel.sleep_until
-const DAEMON_STATE: usize = 280; // wheel.daemon_state
-const BACKED: usize = 296; // wheel.backed
-const LINE_BYTES: usize = 128; // line
-const SUB_HEAD: usize = 0; // line.sub_head
-const COMP_TAIL: usize = 8; // line.comp_tail
-const RET_TAIL: usize = 16; // line.ret_tail
-const BACKLOG: usize = 24; // line.backlog
-const OWNERS_OFF: usize = 128; // slots.owners_off
-const STATES_OFF: usize = 136; // slots.states_off
-const SLOTS_OFF: usize = 144; // slots.slots_off
-const SLOT_BYTES: usize = 32; // slot
-const DEADLINE: usize = 0; // slot.deadline
-const INTERVAL: usize = 8; // slot.interval
-const COOKIE: usize = 16; // slot.cookie
-const TARGET: usize = 24; // slot.target
-const PAYLOAD_SIZE: usize = 28; // slot.payload_size
-const FLAGS: usize = 30; // slot.flags
-const SUB_OFF: usize = 128; // worker.sub_off
-const COMP_OFF: usize = 136; // worker.comp_off
-const RET_OFF: usize = 144; // worker.ret_off
-const SUB_TAIL: usize = 256; // worker.sub_tail
-const COMP_HEAD: usize = 384; // worker.comp_head
-const RET_HEAD: usize = 392; // worker.ret_head
-const WAIT_SEQ: usize = 400; // worker.wait_seq
-const RECORD_BYTES: usize = 40; // completion
-const RECORD_COOKIE: usize = 8; // completion.cookie
-const RECORD_DEADLINE: usize = 16; // completion.deadline
-const RECORD_FIRED: usize = 24; // completion.fired
-
-const MAGIC: u64 = 0x3164_6c65_6568_7700;
-const SLAB: usize = 64;
+/// An offset, by the tables of shm_layout.md; tests/clients compares each with the page.
+macro_rules! at {
+    ($table:ident.$field:ident = $offset:expr) => { $offset };
+}
+macro_rules! words {
+    ($($name:ident: $word:ty),*) => {
+        $(fn $name(&self, at: usize) -> &$word { unsafe { &*self.0.add(at).cast() } })*
+    };
+}
+const HEAD: u64 = 0x3164_6c65_6568_7700; // magic; the last byte is the segment's kind
+const SLAB: u64 = 64; // slots
+const LINE: usize = 128; // bytes of a worker's line in the wheel
+const SLOT: usize = 32;
+const RECORD: usize = 40;
+const INDEX: u64 = 0x3fff_ffff; // of an id: its slot
 const ARMED: u64 = 1;
 const CANCELLED: u64 = 2;
-const SCHEDULE: u64 = 0;
-const CANCEL: u64 = 1;
-const RESCHEDULE: u64 = 2;
 
 #[repr(C)]
 struct PollFd(i32, i16, i16);
@@ -76,88 +43,58 @@ fn now() -> i64 {
     t[0] * 1_000_000_000 + t[1]
 }
 
-/// A mapped segment, and words of it by their offsets.
+/// A mapped segment: the words that others read or write too, by their offsets.
 struct Segment(*mut u8);
 
 impl Segment {
-    fn map(name: &str, kind: u64, writable: bool, agreed: (u32, u64)) -> Result<Segment> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(writable)
-            .open(format!("/dev/shm/{name}"))?;
+    fn map(name: &str, kind: u64, writable: bool, agreed: (u32, usize)) -> Result<Segment> {
+        let path = format!("/dev/shm/{name}");
+        let file = OpenOptions::new().read(true).write(writable).open(path)?;
         let bytes = file.metadata()?.len() as usize;
         let protection = if writable { 3 } else { 1 };
-        let at = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                bytes,
-                protection,
-                1,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        if at as isize == -1 {
+        let fd = file.as_raw_fd();
+        let base = unsafe { mmap(std::ptr::null_mut(), bytes, protection, 1, fd, 0) };
+        if base as isize == -1 {
             return Err(Error::last_os_error());
         }
-        let segment = Segment(at);
-        if segment.u64(0).load(Acquire) != MAGIC | kind
-            || (
-                segment.u32(HEAD_LAYOUT).load(Relaxed),
-                segment.word(HEAD_FINGERPRINT),
-            ) != agreed
-            || segment.word(HEAD_BYTES) != bytes as u64
-        {
-            return Err(Error::other(format!(
-                "{name} is not a segment of this layout"
-            )));
-        }
-        Ok(segment)
+        let it = Segment(base);
+        let layout = it.u32(at!(head.layout_version = 8)).load(Relaxed);
+        let same = it.u64(0).load(Acquire) == HEAD | kind
+            && (layout, it.word(at!(head.fingerprint = 32))) == agreed
+            && it.word(at!(head.bytes = 16)) == bytes;
+        let strange = || Error::other(format!("{name} is not a segment of this layout"));
+        same.then_some(it).ok_or_else(strange)
     }
-    fn u64(&self, at: usize) -> &AtomicU64 {
-        unsafe { &*self.0.add(at).cast() }
+    words! { u64: AtomicU64, i64: AtomicI64, u32: AtomicU32, u16: AtomicU16 }
+    /// A word that does not change while we are here.
+    fn word(&self, at: usize) -> usize {
+        self.u64(at).load(Relaxed) as usize
     }
-    fn i64(&self, at: usize) -> &AtomicI64 {
-        unsafe { &*self.0.add(at).cast() }
+    /// A ring's last position, of whose size the page has the number of bits.
+    fn mask(&self, bits: usize) -> u64 {
+        (1 << self.u32(bits).load(Relaxed)) - 1
     }
-    fn u32(&self, at: usize) -> &AtomicU32 {
-        unsafe { &*self.0.add(at).cast() }
-    }
-    fn u16(&self, at: usize) -> &AtomicU16 {
-        unsafe { &*self.0.add(at).cast() }
-    }
-    fn word(&self, at: usize) -> u64 {
-        self.u64(at).load(Relaxed)
-    }
-    fn half(&self, at: usize) -> usize {
-        self.u32(at).load(Relaxed) as usize
-    }
+}
+
+/// Ask the daemon for a line; an error if it refuses.
+fn ask(control: &UnixStream, request: &str) -> Result<String> {
+    writeln!(&*control, "{request}")?;
+    let mut line = String::new();
+    BufReader::new(control).read_line(&mut line)?;
+    line.retain(|c| !c.is_whitespace());
+    if line.starts_with("{\"ok\":true") { Ok(line) } else { Err(Error::other(line)) }
 }
 
 /// The text or number behind `"key":` of the daemon's one-line answer, as it stands there.
 fn value<'a>(json: &'a str, key: &str) -> Result<&'a str> {
-    let (_, rest) = json
-        .split_once(&format!("\"{key}\":"))
-        .ok_or_else(|| Error::other(format!("no {key:?} in the answer {json}")))?;
-    Ok(rest
-        .trim_start_matches('"')
-        .split(['"', ',', '}'])
-        .next()
-        .unwrap_or(""))
-}
-
-fn number(json: &str, key: &str) -> Result<u64> {
-    value(json, key)?
-        .parse()
-        .map_err(|_| Error::other(format!("{key:?} is no number in {json}")))
+    let found = json.split_once(&format!("\"{key}\":"));
+    let (_, rest) = found.ok_or_else(|| Error::other(format!("no {key:?} in {json}")))?;
+    Ok(rest.trim_start_matches('"').split(['"', ',', '}']).next().unwrap_or(""))
 }
 
 fn fifo(path: String) -> Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(0o4000)
-        .open(path) // O_NONBLOCK
+    let nonblocking = 0o4000;
+    OpenOptions::new().read(true).write(true).custom_flags(nonblocking).open(path)
 }
 
 struct Worker {
@@ -169,41 +106,26 @@ struct Worker {
     own: Segment,
     owner: u64,  // our OWNER word
     line: usize, // offset of our line in the wheel
-    sub_tail: u64,
-    comp_head: u64,
-    ret_head: u64,
-    wait_seq: u64,
-    free: Vec<u32>,
+    free: Vec<u64>,
 }
 
 impl Worker {
     fn connect(directory: &str, layout: &str, fingerprint: &str) -> Result<Worker> {
-        let agreed = (
-            layout.parse().map_err(Error::other)?,
-            u64::from_str_radix(fingerprint, 16).map_err(Error::other)?,
-        );
-        let mut control = UnixStream::connect(format!("{directory}/control.sock"))?;
+        let print = usize::from_str_radix(fingerprint, 16).map_err(Error::other)?;
+        let agreed = (layout.parse().map_err(Error::other)?, print);
+        let control = UnixStream::connect(format!("{directory}/control.sock"))?;
         let hello = r#"{"op":"hello","worker":"rust","layout":"#;
-        writeln!(
-            control,
-            "{hello}{layout},\"fingerprint\":\"{fingerprint}\"}}"
-        )?;
-        let json = answer(&mut control)?;
+        let json = ask(&control, &format!("{hello}{layout},\"fingerprint\":\"{fingerprint}\"}}"))?;
         let (_, names) = json.split_once("\"segments\":").unwrap_or(("", ""));
-        let map =
-            |kind, number, writable| Segment::map(value(names, kind)?, number, writable, agreed);
-        let (wheel, own) = (map("wheel", 1, false)?, map("worker", 4, true)?);
-        let (row, incarnation) = (number(&json, "row")?, number(&json, "incarnation")?);
+        let map = |name, kind, write| Segment::map(value(names, name)?, kind, write, agreed);
+        let number = |key| value(&json, key)?.parse::<u64>().map_err(Error::other);
+        let (wheel, own, row) = (map("wheel", 1, false)?, map("worker", 4, true)?, number("row")?);
         Ok(Worker {
             clock_bell: fifo(format!("{directory}/{}", value(&json, "clock_fifo")?))?,
             bell: fifo(format!("{directory}/{}", value(&json, "worker_fifo")?))?,
             slots: map("slots", 2, true)?,
-            owner: incarnation << 16 | (row + 1),
-            line: wheel.word(LINES_OFF) as usize + row as usize * LINE_BYTES,
-            sub_tail: own.word(SUB_TAIL),
-            comp_head: own.word(COMP_HEAD),
-            ret_head: own.word(RET_HEAD),
-            wait_seq: own.word(WAIT_SEQ),
+            owner: number("incarnation")? << 16 | (row + 1),
+            line: wheel.word(at!(wheel.lines_off = 192)) + row as usize * LINE,
             free: Vec::new(),
             control,
             wheel,
@@ -215,206 +137,159 @@ impl Worker {
         let _ = self.clock_bell.write(&[1]); // a full FIFO is as good
     }
 
-    fn state(&self, slot: u64) -> &AtomicU64 {
-        self.slots
-            .u64(self.slots.word(STATES_OFF) as usize + 8 * slot as usize)
+    fn state(&self, id: u64) -> &AtomicU64 {
+        let states = self.slots.word(at!(slots.states_off = 136));
+        self.slots.u64(states + 8 * (id & INDEX) as usize)
     }
 
-    fn slot(&self, slot: u64) -> usize {
-        self.slots.word(SLOTS_OFF) as usize + SLOT_BYTES * slot as usize
+    fn slot(&self, id: u64) -> usize {
+        self.slots.word(at!(slots.slots_off = 144)) + SLOT * (id & INDEX) as usize
     }
 
     /// Publish one submission, and ring the clock if it would sleep for too long.
-    fn submit(&mut self, id: u64, kind: u64, deadline: i64) {
-        let size = 1u64 << self.wheel.half(SUB_BITS);
-        while self.sub_tail - self.wheel.u64(self.line + SUB_HEAD).load(Acquire) >= size {
+    fn submit(&mut self, word: u64, deadline: i64) {
+        let mask = self.wheel.mask(at!(wheel.sub_bits = 160));
+        let head = self.line + at!(line.sub_head = 0);
+        let tail = self.own.word(at!(worker.sub_tail = 256)) as u64;
+        while tail - self.wheel.u64(head).load(Acquire) > mask {
             self.ring();
             std::thread::yield_now();
         }
-        let at = self.own.word(SUB_OFF) as usize + 8 * (self.sub_tail & (size - 1)) as usize;
-        self.own.u64(at).store(id | kind << 30, Relaxed);
-        self.sub_tail += 1;
-        self.own.u64(SUB_TAIL).store(self.sub_tail, SeqCst);
-        let used = self.sub_tail - self.wheel.u64(self.line + SUB_HEAD).load(Acquire);
-        if deadline < self.wheel.i64(SLEEP_UNTIL).load(SeqCst) || used > size / 2 {
+        let ring = self.own.word(at!(worker.sub_off = 128));
+        self.own.u64(ring + 8 * (tail & mask) as usize).store(word, Relaxed);
+        self.own.u64(at!(worker.sub_tail = 256)).store(tail + 1, SeqCst);
+        let used = tail + 1 - self.wheel.u64(head).load(Acquire);
+        let sleeps = self.wheel.i64(at!(wheel.sleep_until = 256)).load(SeqCst);
+        if deadline < sleeps || used > mask / 2 {
+            self.ring();
+        }
+    }
+
+    /// Say how far we have read one of our rings, and ring the clock if it waits for the room.
+    fn consumed(&mut self, head: usize, tail: u64) {
+        self.own.u64(head).store(tail, SeqCst);
+        if self.wheel.u64(self.line + at!(line.backlog = 24)).load(SeqCst) != 0 {
             self.ring();
         }
     }
 
     /// Slots that the clock gave back after a cancel.
     fn reclaim(&mut self) {
-        let mask = (1u64 << self.wheel.half(RET_BITS)) - 1;
-        let tail = self.wheel.u64(self.line + RET_TAIL).load(Acquire);
-        for position in self.ret_head..tail {
-            let at = self.own.word(RET_OFF) as usize + 4 * (position & mask) as usize;
-            self.free.push(self.own.u32(at).load(Relaxed));
+        let mask = self.wheel.mask(at!(wheel.ret_bits = 168));
+        let tail = self.wheel.u64(self.line + at!(line.ret_tail = 16)).load(Acquire);
+        let ring = self.own.word(at!(worker.ret_off = 144));
+        for position in self.own.word(at!(worker.ret_head = 392)) as u64..tail {
+            let slot = self.own.u32(ring + 4 * (position & mask) as usize).load(Relaxed);
+            self.free.push(slot as u64);
         }
-        self.ret_head = tail;
-        self.own.u64(RET_HEAD).store(tail, SeqCst);
-        self.make_way();
-    }
-
-    /// Ring the clock if it waits for the room that we have just made.
-    fn make_way(&mut self) {
-        if self.wheel.u64(self.line + BACKLOG).load(SeqCst) != 0 {
-            self.ring();
-        }
+        self.consumed(at!(worker.ret_head = 392), tail);
     }
 
     /// Have the slots of a slab that nobody owns. It is never parked: the clock takes none of it.
-    fn claim(&mut self) -> Result<()> {
-        let backed = self.wheel.u32(BACKED).load(Acquire) as usize;
-        let slabs = backed.min(self.wheel.half(SLABS) - self.wheel.half(HOMES));
-        for slab in 0..slabs {
-            let owner = self
-                .slots
-                .u64(self.slots.word(OWNERS_OFF) as usize + 8 * slab);
-            if owner
-                .compare_exchange(0, self.owner, AcqRel, Relaxed)
-                .is_ok()
-            {
-                self.free.extend(
-                    (slab * SLAB..(slab + 1) * SLAB)
-                        .rev()
-                        .map(|slot| slot as u32),
-                );
-                return Ok(());
-            }
-        }
-        Err(Error::other("no slab is free"))
+    fn claim(&mut self) {
+        let backed = self.wheel.u32(at!(wheel.backed = 296)).load(Acquire);
+        let count = |at| self.wheel.u32(at).load(Relaxed);
+        let slabs = count(at!(wheel.slab_count = 148)) - count(at!(wheel.homes = 184));
+        let owners = self.slots.word(at!(slots.owners_off = 128));
+        let take = |slab: &u64| {
+            let owner = self.slots.u64(owners + 8 * *slab as usize);
+            owner.compare_exchange(0, self.owner, AcqRel, Relaxed).is_ok()
+        };
+        let slab = (0..backed.min(slabs) as u64).find(take).expect("no slab is free");
+        self.free.extend((slab * SLAB..(slab + 1) * SLAB).rev());
     }
 
-    fn schedule(&mut self, delay: i64, cookie: u64) -> Result<u64> {
+    fn schedule(&mut self, delay: i64, cookie: u64) -> u64 {
         if self.free.is_empty() {
             self.reclaim();
         }
         if self.free.is_empty() {
-            self.claim()?;
+            self.claim();
         }
-        let slot = self.free.pop().unwrap() as u64;
+        let slot = self.free.pop().unwrap();
         let (at, deadline) = (self.slot(slot), now() + delay);
-        let generation = match (self.state(slot).load(Relaxed) >> 32) as u32 {
-            0 | u32::MAX => ((self.wheel.word(HEAD_TOKEN) >> 32) & 0x7ff_ffff) + 1,
-            before => before as u64 + 1,
+        let generation = match self.state(slot).load(Relaxed) >> 32 {
+            0 | 0xffff_ffff => ((self.slots.word(at!(head.token = 24)) >> 32) & 0x7ff_ffff) as u64 + 1,
+            before => before + 1,
         };
-        self.slots.i64(at + DEADLINE).store(deadline, Relaxed);
-        self.slots.i64(at + INTERVAL).store(0, Relaxed);
-        self.slots.u64(at + COOKIE).store(cookie, Relaxed);
-        self.slots.u32(at + TARGET).store(0, Relaxed);
-        self.slots.u16(at + PAYLOAD_SIZE).store(0, Relaxed);
-        self.slots.u16(at + FLAGS).store(0, Relaxed);
+        let id = generation << 32 | slot;
+        self.slots.i64(at + at!(slot.deadline = 0)).store(deadline, Relaxed);
+        self.slots.i64(at + at!(slot.interval = 8)).store(0, Relaxed);
+        self.slots.u64(at + at!(slot.cookie = 16)).store(cookie, Relaxed);
+        self.slots.u32(at + at!(slot.target = 24)).store(0, Relaxed);
+        self.slots.u16(at + at!(slot.payload_size = 28)).store(0, Relaxed);
+        self.slots.u16(at + at!(slot.flags = 30)).store(0, Relaxed);
         self.state(slot).store(generation << 32 | ARMED, Release);
-        self.submit(generation << 32 | slot, SCHEDULE, deadline);
-        Ok(generation << 32 | slot)
+        self.submit(id, deadline);
+        id
     }
 
     /// Change the state word of an armed timer; false: it has ended.
     fn change(&self, id: u64, to: impl Fn(u64) -> u64) -> bool {
-        let word = self.state(id & 0x3fff_ffff);
-        let mut state = word.load(Acquire);
-        while state >> 32 == id >> 32 && state & 0xff == ARMED {
-            match word.compare_exchange(state, to(state), AcqRel, Acquire) {
-                Ok(_) => return true,
-                Err(found) => state = found,
-            }
-        }
-        false
+        let armed = |state: u64| state >> 32 == id >> 32 && state & 0xff == ARMED;
+        let next = |state| armed(state).then(|| to(state));
+        self.state(id).fetch_update(AcqRel, Acquire, next).is_ok()
     }
 
     fn cancel(&mut self, id: u64) -> bool {
         let won = self.change(id, |state| state & !0xff | CANCELLED);
         if won {
-            self.submit(id, CANCEL, i64::MAX);
+            self.submit(id | 1 << 30, i64::MAX);
         }
         won
     }
 
     /// Only for timers of our own that we have not received yet: their slots are ours.
     fn reschedule(&mut self, id: u64, delay: i64) -> bool {
-        let deadline = now() + delay;
-        let at = self.slot(id & 0x3fff_ffff) + DEADLINE;
-        if self.state(id & 0x3fff_ffff).load(Acquire) >> 32 != id >> 32 {
+        if self.state(id).load(Acquire) >> 32 != id >> 32 {
             return false;
         }
+        let (deadline, at) = (now() + delay, self.slot(id) + at!(slot.deadline = 0));
         let before = self.slots.i64(at).swap(deadline, Relaxed);
-        let moved = self.change(id, |state| {
-            state & !0xffff_ff00 | (state + 0x100) & 0xffff_ff00
-        });
+        let moved = self.change(id, |state| state & !0xffff_ff00 | (state + 0x100) & 0xffff_ff00);
         if moved && deadline < before {
-            self.submit(id, RESCHEDULE, deadline);
+            self.submit(id | 2 << 30, deadline);
         }
         moved
     }
 
-    /// What is in the completion ring: (id, cookie, deadline, fired). Its slots are free again.
-    fn receive(&mut self) -> Vec<(u64, u64, i64, i64)> {
-        let mask = (1u64 << self.wheel.half(COMP_BITS)) - 1;
-        let tail = self.wheel.u64(self.line + COMP_TAIL).load(SeqCst);
-        let mut events = Vec::new();
-        for position in self.comp_head..tail {
-            let ring = self.own.word(COMP_OFF) as usize;
-            let at = ring + RECORD_BYTES * (position & mask) as usize;
-            let id = self.own.word(at) & !(3 << 30);
-            let times = [RECORD_DEADLINE, RECORD_FIRED].map(|o| self.own.i64(at + o).load(Relaxed));
-            events.push((id, self.own.word(at + RECORD_COOKIE), times[0], times[1]));
-            self.free.push((id & 0x3fff_ffff) as u32);
+    /// Print what is in the completion ring, and forget it: its slots are free again.
+    fn receive(&mut self, timers: &mut [Option<u64>]) -> usize {
+        let mask = self.wheel.mask(at!(wheel.comp_bits = 164));
+        let tail = self.wheel.u64(self.line + at!(line.comp_tail = 8)).load(SeqCst);
+        let (ring, seen) = (self.own.word(at!(worker.comp_off = 136)), now());
+        let head = self.own.word(at!(worker.comp_head = 384)) as u64;
+        for position in head..tail {
+            let at = ring + RECORD * (position & mask) as usize;
+            let id = self.own.u64(at).load(Relaxed) & !(3 << 30);
+            let due = self.own.word(at + at!(completion.deadline = 16));
+            let fired = self.own.word(at + at!(completion.fired = 24));
+            println!("received {id} {due} {fired} {seen}");
+            timers[self.own.word(at + at!(completion.cookie = 8))] = None;
+            self.free.push(id & INDEX);
         }
-        self.comp_head = tail;
-        self.own.u64(COMP_HEAD).store(tail, SeqCst);
-        self.make_way();
-        events
+        self.consumed(at!(worker.comp_head = 384), tail);
+        (tail - head) as usize
     }
 
-    /// Sleep until the clock rings, or for so long.
+    /// Sleep until the clock rings, or for so long: WAIT_SEQ is odd meanwhile.
     fn wait(&mut self, ms: i32) {
-        self.wait_seq += if self.wait_seq & 1 == 1 { 2 } else { 1 };
-        self.own.u64(WAIT_SEQ).store(self.wait_seq, SeqCst);
-        if self.wheel.u64(self.line + COMP_TAIL).load(SeqCst) == self.comp_head {
+        let own = &self.own;
+        let seq = (own.word(at!(worker.wait_seq = 400)) as u64 + 1) | 1;
+        own.u64(at!(worker.wait_seq = 400)).store(seq, SeqCst);
+        let tail = self.wheel.u64(self.line + at!(line.comp_tail = 8)).load(SeqCst);
+        if tail == own.word(at!(worker.comp_head = 384)) as u64 {
             unsafe { poll(&mut PollFd(self.bell.as_raw_fd(), 1, 0), 1, ms) };
         }
-        self.wait_seq += 1;
-        self.own.u64(WAIT_SEQ).store(self.wait_seq, SeqCst);
+        own.u64(at!(worker.wait_seq = 400)).store(seq + 1, SeqCst);
         let _ = self.bell.read(&mut [0; 512]); // before the next look at the ring
     }
-
-    fn leave(mut self) -> Result<String> {
-        writeln!(self.control, "{{\"op\":\"bye\"}}")?;
-        answer(&mut self.control)
-    }
-}
-
-/// One line of the daemon; an error if it refuses.
-fn answer(control: &mut UnixStream) -> Result<String> {
-    let (mut line, mut byte) = (Vec::new(), [0u8]);
-    while byte[0] != b'\n' {
-        control.read_exact(&mut byte)?;
-        line.push(byte[0]);
-    }
-    let line: String = String::from_utf8_lossy(&line).split_whitespace().collect();
-    if line.starts_with("{\"ok\":true") {
-        Ok(line)
-    } else {
-        Err(Error::other(line))
-    }
-}
-
-/// Print what was received, and forget it; returns how many there were.
-fn report(worker: &mut Worker, timers: &mut [Option<u64>]) -> usize {
-    let events = worker.receive();
-    let seen = now();
-    for (id, cookie, deadline, fired) in &events {
-        println!("received {id} {deadline} {fired} {seen}");
-        timers[*cookie as usize] = None;
-    }
-    events.len()
 }
 
 fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().collect();
     let [_, directory, layout, fingerprint, most, seed] = &words[..] else {
-        return Err(Error::other(
-            "worker DIRECTORY LAYOUT_VERSION FINGERPRINT TIMERS SEED",
-        ));
+        return Err(Error::other("worker DIRECTORY LAYOUT_VERSION FINGERPRINT TIMERS SEED"));
     };
     let most: usize = most.parse().map_err(Error::other)?;
     let mut seed: u64 = seed.parse::<u64>().map_err(Error::other)? | 1;
@@ -427,40 +302,34 @@ fn main() -> Result<()> {
     let mut worker = Worker::connect(directory, layout, fingerprint)?;
     let (mut timers, mut ended) = (Vec::new(), 0);
     while timers.len() < most {
-        let delay = draw(200_000_000) as i64;
+        let (n, delay) = (draw(timers.len() + 1), draw(200_000_000) as i64);
         let due = now() + delay;
-        let id = worker.schedule(delay, timers.len() as u64)?;
-        println!("scheduled {id} {due}");
-        timers.push(Some(id));
-        let n = draw(timers.len());
-        if let (0, Some(id)) = (draw(3), timers[n]) {
-            if worker.cancel(id) {
+        match (draw(3), timers.get(n).copied().flatten()) {
+            (0, Some(id)) if worker.cancel(id) => {
                 println!("cancelled {id}");
                 timers[n] = None;
                 ended += 1;
             }
-        }
-        let (delay, n) = (draw(200_000_000) as i64, draw(timers.len()));
-        let due = now() + delay;
-        if let (0, Some(id)) = (draw(3), timers[n]) {
-            if worker.reschedule(id, delay) {
-                println!("moved {id} {due}");
+            (1, Some(id)) if worker.reschedule(id, delay) => println!("moved {id} {due}"),
+            _ => {
+                let id = worker.schedule(delay, timers.len() as u64);
+                println!("scheduled {id} {due}");
+                timers.push(Some(id));
             }
         }
-        if timers.len() % 50 == 0 {
-            ended += report(&mut worker, &mut timers);
+        if draw(50) == 0 {
+            ended += worker.receive(&mut timers);
         }
     }
     let give_up = now() + 60_000_000_000;
     while ended < most && now() < give_up {
-        if worker.wheel.u32(DAEMON_STATE).load(Acquire) != 1 {
+        if worker.wheel.u32(at!(wheel.daemon_state = 280)).load(Acquire) != 1 {
             return Err(Error::other("the daemon has stopped"));
         }
         worker.wait(1000);
-        ended += report(&mut worker, &mut timers);
+        ended += worker.receive(&mut timers);
     }
     worker.wait(50);
-    report(&mut worker, &mut timers); // there is no more
-    worker.leave()?;
-    Ok(())
+    worker.receive(&mut timers); // there is no more
+    ask(&worker.control, r#"{"op":"bye"}"#).map(drop)
 }

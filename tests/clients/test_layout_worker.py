@@ -37,9 +37,13 @@ def stated(place: str) -> int:
 
 
 def test_its_offsets_are_those_of_the_page() -> None:
-    named = re.findall(r"const \w+: usize = (\d+); // ([\w.]+)", SOURCE.read_text())
-    assert len(named) == 39
-    for number, place in named:
+    source = SOURCE.read_text()
+    named = re.findall(r"\bat!\(([\w.]+) = (\d+)\)", source)
+    assert len({place for place, _ in named}) == 36
+    assert len(re.findall(r"\bat!\(", source)) == len(named)
+    sizes = re.findall(r"const (LINE|SLOT|RECORD): usize = (\d+);", source)
+    tables = {"LINE": "line", "SLOT": "slot", "RECORD": "completion"}
+    for place, number in [*named, *((tables[name], size) for name, size in sizes)]:
         assert int(number) == stated(place), f"{place}: the page says {stated(place)}"
 
 
