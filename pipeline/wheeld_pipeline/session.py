@@ -148,7 +148,6 @@ class SparkOptions:
         return self != SparkOptions(verbose=self.verbose)
 
     def settings(self) -> dict[str, str]:
-        """The settings that the options make."""
         found = {} if self.properties_file is None else _properties(self.properties_file)
         if self.packages:
             found["spark.jars.packages"] = self.packages

@@ -248,7 +248,6 @@ def _check_column(column: Column, got: str | None, where: str) -> None:
 
 
 def _spark_name(arrow: Any) -> str:
-    """Spark's name of an Arrow type."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(arrow):

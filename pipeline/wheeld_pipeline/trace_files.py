@@ -100,7 +100,6 @@ def share(
 def share_files(
     files: Sequence[Path], since_us: int | None = None, until_us: int | None = None
 ) -> TraceFiles:
-    """As `share`, of some files of events."""
     tasks: list[list[RowGroups]] = [[]]
     filled = rows = 0
     for group, count, low, high in chain.from_iterable(map(_groups, files)):

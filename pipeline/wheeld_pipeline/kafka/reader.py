@@ -44,8 +44,6 @@ class Piece(InputPartition):
 
 
 class _Reader:
-    """Common to batch and stream."""
-
     def __init__(self, options: KafkaOptions, schema: StructType) -> None:
         columns.check_schema(schema, SCHEMA)
         self._options, self._schema = options, schema
@@ -74,7 +72,6 @@ class _Reader:
         return max(wanted, oldest)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one piece."""
         assert isinstance(partition, Piece)
         schema = columns.arrow_schema(self._schema)
         place = TopicPartition(partition.topic, partition.partition, partition.begin)
@@ -84,8 +81,6 @@ class _Reader:
 
 
 class BatchReader(_Reader, DataSourceReader):
-    """For `spark.read`."""
-
     def partitions(self) -> list[InputPartition]:
         """From the starting to the ending offsets."""
         options = self._options

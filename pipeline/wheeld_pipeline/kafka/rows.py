@@ -32,7 +32,6 @@ _NO_TIME: Final = 0
 
 
 def batch_of(schema: pa.Schema, messages: list[Any]) -> pa.RecordBatch:
-    """Records of one partition, in order, with the columns of `schema`."""
     import pyarrow as pa
 
     count = len(messages)

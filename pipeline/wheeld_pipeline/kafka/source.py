@@ -74,11 +74,9 @@ class KafkaDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The short name of the format."""
         return "wheeld.kafka"
 
     def schema(self) -> StructType | str:
-        """The seven columns of a record."""
         KafkaOptions.parse(self.options)
         return ", ".join(f"{name} {kind}" for name, kind in SCHEMA.items())
 

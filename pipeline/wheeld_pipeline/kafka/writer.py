@@ -193,7 +193,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options, self._once = options, "generation" in schema.names
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Produced:
-        """Produce one partition of a batch."""
         context = TaskContext.get()
         query = self._options.query_name
         if query is None and context is not None:

@@ -41,8 +41,6 @@ HANDED: Final = 2
 
 
 class Rules(NamedTuple):
-    """The machine's settings; all in milliseconds."""
-
     horizon_ms: int = 30_000
     """How long before its deadline a timer is handed to a wheel."""
     grace_ms: int = 10_000
@@ -55,8 +53,6 @@ class Rules(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """The state of one key."""
-
     phase: int
     generation: int
     """Ended: the sequence number of the last command."""
@@ -148,7 +144,6 @@ def obey(entry: Entry | None, command: Command, now_ms: int, rules: Rules) -> St
 
 
 def wake(entry: Entry, now_ms: int, rules: Rules) -> Step:
-    """The entry's wake-up is due."""
     if now_ms < entry.wake_ms:
         return entry, []
     if entry.phase == ENDED:

@@ -28,8 +28,6 @@ class Daemon(NamedTuple):
 
 
 class ShardMap(NamedTuple):
-    """The daemon of each shard."""
-
     daemons: tuple[Daemon, ...]
 
     @property

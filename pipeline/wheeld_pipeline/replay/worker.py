@@ -10,7 +10,6 @@ from wheeld_pipeline.replay import source
 
 
 def feed_of(order: dict[str, Any], index: int, workers: int) -> Feed:
-    """The worker's share of the workload's files."""
     workload = source.look(Path(order["path"]))
     return Feed(source.stream(workload, index, workers), source.parse_speed(order["speed"]))
 

@@ -62,8 +62,6 @@ FIGURES: Final[tuple[tuple[str, Callable[[dict[str, Any]], float | None], Show],
 
 @dataclass
 class Comparison:
-    """Two reports and their differences."""
-
     first: Report
     second: Report
     names: tuple[str, str]
@@ -107,7 +105,6 @@ def write_comparison(found: Comparison, out: str | Path) -> Path:
 
 
 def render(found: Comparison) -> str:
-    """The whole page as HTML that needs nothing else."""
     one, two = found.names
     reports = [
         (name, page.heading(report), page.period(report))

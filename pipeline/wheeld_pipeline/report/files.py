@@ -33,8 +33,6 @@ _TIMES: Final = ("time", "scheduled_from", "scheduled_to")
 
 @dataclass(frozen=True)
 class Paths:
-    """Where a report is."""
-
     page: Path
     """One HTML page that needs nothing else."""
     json: Path
@@ -203,7 +201,6 @@ def _replace(target: Path, make: Any) -> None:
 
 
 def as_json(report: Report) -> str:
-    """A report as JSON text."""
     tables = {name: plain(table.to_dict("records")) for name, table in report.tables.items()}
     content = {
         "format": FORMAT,

@@ -15,7 +15,6 @@ def missing(value: float | None) -> bool:
 
 
 def short(value: float) -> str:
-    """Three digits, no exponent."""
     if value == 0:
         return "0"
     digits = max(0, 2 - math.floor(math.log10(abs(value)) + 1e-9))
@@ -24,7 +23,6 @@ def short(value: float) -> str:
 
 
 def duration(ns: float | None) -> str:
-    """A duration in a suitable unit."""
     if ns is None or math.isnan(ns):
         return NOTHING
     for least, size, name in (*_TIMES, (1e3, 1e3, "µs")):
@@ -34,7 +32,6 @@ def duration(ns: float | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """A count, short when it is large."""
     if value is None or math.isnan(value):
         return NOTHING
     for size, unit in _COUNTS:
@@ -57,7 +54,6 @@ def option(us: int) -> str:
 
 
 def size(count: float | None) -> str:
-    """Bytes."""
     if count is None or math.isnan(count):
         return NOTHING
     for power, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):

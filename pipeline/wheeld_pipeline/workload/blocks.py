@@ -60,7 +60,6 @@ class Timeline:
 
     @classmethod
     def of(cls, arrivals: Arrivals) -> Timeline:
-        """For such arrivals."""
         rates = np.array(arrivals.per_second, np.float64)
         if not arrivals.edges_ns:
             return cls(np.empty(0, np.int64), np.empty(0, np.int64), 1e9 / (rates * _UNIT))
@@ -95,8 +94,6 @@ class Timeline:
 
 @dataclass(frozen=True)
 class _Draw:
-    """A `Mix`, ready to be drawn from."""
-
     values: Ints
     limits: npt.NDArray[np.uint64]
 

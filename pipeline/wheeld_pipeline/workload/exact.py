@@ -107,7 +107,6 @@ _FAR_TAIL: Final = (
 
 
 def log(x: npt.ArrayLike) -> Any:
-    """Natural logarithm of positive, normal float64."""
     part, power = np.frexp(np.asarray(x, np.float64))
     small = part < _SQRT_HALF
     part = np.where(small, part * 2.0, part)
@@ -123,7 +122,6 @@ def log(x: npt.ArrayLike) -> Any:
 
 
 def exp(x: npt.ArrayLike) -> Any:
-    """e to the power of float64 between -700 and 700."""
     x = np.asarray(x, np.float64)
     k = np.rint(x * 1.44269504088896338700)
     high, low = x - k * _LN2_HIGH, k * _LN2_LOW

@@ -144,7 +144,6 @@ def _scheduled(events: DataFrame) -> DataFrame:
 
 
 def _per_second(events: DataFrame, span: _Span) -> npt.NDArray[np.float64]:
-    """Arrivals in each second from the first on."""
     from pyspark.sql import functions as f
 
     second = f.floor((f.unix_micros("scheduled") - span.first_us) / 1_000_000)
@@ -265,7 +264,6 @@ def _counted(events: DataFrame, column: str) -> dict[int, int]:
 
 
 def _fit_of_arrivals(span: _Span, counts: npt.NDArray[np.float64], bins: _Bins) -> dict[str, Any]:
-    """How well Poisson arrivals at these rates describe the trace."""
     whole = counts[: int(span.lasts_s)]
     expected = bins.rate_at(np.arange(len(whole)) + 0.5)
     known = expected > 0

@@ -36,7 +36,6 @@ class Heard(NamedTuple):
 
     @classmethod
     def nothing(cls) -> Heard:
-        """For no timers."""
         none = np.zeros(0, np.int64)
         return cls(none, none.view(np.uint64), none.view(np.uint64), none, none)
 

@@ -51,8 +51,6 @@ COUNTS = ("handed", "refused", "fired", "strange", "withdrawn", EXPIRED, REJECTE
 
 
 class Errand(NamedTuple):
-    """The parameters of a shard's task."""
-
     job: str
     secret: bytes
     batch: int
@@ -70,7 +68,6 @@ class Errand(NamedTuple):
 
     @property
     def worker(self) -> str:
-        """The shard's name as a worker."""
         return f"overflow-{self.job[:8]}-{self.shard}"
 
 
@@ -107,8 +104,6 @@ def tend(errand: Errand, batches: Sequence[pa.RecordBatch]) -> Result:
 
 
 class Attempt:
-    """The steps above."""
-
     def __init__(self, errand: Errand) -> None:
         self._errand = errand
         self._log = Place(errand.log)
@@ -120,7 +115,6 @@ class Attempt:
         self._name: Name = (errand.batch, new_token())
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Result:
-        """All of them."""
         errand = self._errand
         self._took("read")
         with opened(_folder(errand.cache, errand.job), errand.shard) as store:
@@ -168,7 +162,6 @@ class Attempt:
         return step
 
     def _give(self, timers: Timers, store: Store, step: Step) -> None:
-        """Withdraw, hand out."""
         store.forget_wheel(timers.wheel_token)
         ids = store.wheel.array[step.withdrawn]
         if ids.any():
@@ -208,7 +201,6 @@ class Attempt:
         return self._moved(store, len(changes.rows))
 
     def _stage(self, said: list[pa.RecordBatch]) -> None:
-        """Write the sink's rows, in files of their own."""
         place = Place(self._errand.staging)
         rows = (delta.expired_rows, delta.rejected_rows)
         for kind, part, made in zip((EXPIRED, REJECTED), said, rows, strict=True):
@@ -289,7 +281,6 @@ def _folder(cache: str | None, job: str) -> Path:
 
 
 def _lateness(step: Step) -> dict[str, int] | None:
-    """The lateness figures of the progress line."""
     late: Any = step.expired.fired_us - step.expired.records["deadline_us"]
     if not len(late):
         return None

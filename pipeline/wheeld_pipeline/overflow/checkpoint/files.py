@@ -44,7 +44,6 @@ class Files(Protocol):
     """Its path or URL, as tasks open it."""
 
     def at(self, name: str) -> str:
-        """The path of something below."""
         return f"{self.base}/{name}"
 
     def exists(self, name: str) -> bool:

@@ -36,7 +36,6 @@ class Place:
             self._system, self._base = fs.LocalFileSystem(), re.sub("^file:/*", "/", url)
 
     def at(self, *parts: str) -> Place:
-        """A folder below."""
         made = object.__new__(Place)
         made._system, made._base = self._system, posixpath.join(self._base, *parts)
         return made
@@ -54,7 +53,6 @@ class Place:
             return int(file.tell())
 
     def read(self, name: str) -> list[pa.RecordBatch]:
-        """Read the result of `write`."""
         import pyarrow as pa
 
         with self._system.open_input_file(posixpath.join(self._base, name)) as file:

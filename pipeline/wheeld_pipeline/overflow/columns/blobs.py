@@ -69,7 +69,6 @@ class Blobs:
         return whole.take(pa.array(elements, pa.int64(), mask=elements < 0))
 
     def sizes(self, elements: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """Bytes of each."""
         at = elements.astype(np.int64)
         ends = self._ends.array
         sizes: npt.NDArray[np.int64] = ends[at + 1] - ends[at]

@@ -44,8 +44,6 @@ UNREADABLE: Final = -1
 
 
 class Changes(NamedTuple):
-    """The new contents of rows."""
-
     rows: npt.NDArray[np.int64]
     """Each once."""
     records: npt.NDArray[Any]
@@ -76,7 +74,6 @@ class Rejects(NamedTuple):
 
 
 def schema() -> pa.Schema:
-    """The schema of a delta and of a segment."""
     import pyarrow as pa
 
     return pa.schema(
@@ -113,7 +110,6 @@ def of_expirations(expired: Expirations) -> pa.RecordBatch:
 
 
 def of_rejects(rejects: Rejects) -> pa.RecordBatch:
-    """Kind 2."""
     columns = {
         "op": rejects.ops,
         "generation": rejects.sequences,
@@ -125,7 +121,6 @@ def of_rejects(rejects: Rejects) -> pa.RecordBatch:
 
 
 def changes_in(table: pa.RecordBatch) -> Changes:
-    """The arguments of `of_changes`."""
     records = np.zeros(table.num_rows, RECORD)
     for name in RECORD.names or ():
         if name != "blob":
@@ -135,7 +130,6 @@ def changes_in(table: pa.RecordBatch) -> Changes:
 
 
 def expired_rows(table: pa.RecordBatch) -> pa.Table:
-    """The sink's rows for expirations."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -156,7 +150,6 @@ def expired_rows(table: pa.RecordBatch) -> pa.Table:
 
 
 def rejected_rows(table: pa.RecordBatch) -> pa.Table:
-    """The sink's rows for rejected commands."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -80,7 +80,6 @@ class Store:
             self.clear()
 
     def clear(self) -> None:
-        """Begin with no rows."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, mode=0o700)
         self._map()
@@ -106,7 +105,6 @@ class Store:
         return int(self.head["rows"][0])
 
     def keys(self, *phases: int) -> int:
-        """How many are in one of these phases."""
         return sum(int(self.head["keys"][0][phase]) for phase in phases)
 
     @property

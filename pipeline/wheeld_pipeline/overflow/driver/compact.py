@@ -41,8 +41,6 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
 class Compacted(NamedTuple):
-    """The result for one kind of rows."""
-
     kind: str
     folders_before: int
     folders: int
@@ -118,7 +116,6 @@ def _show(files: LocalFiles, shown: Path, draft: Path, merged: set[str]) -> None
 
 
 def _folders(shown: Path) -> list[_Folder]:
-    """By batch."""
     found = [path for path in shown.iterdir() if re.fullmatch(r"batch=\d+", path.name)]
     found.sort(key=lambda path: sinks.batch_of(path.name))
     made = []
@@ -198,7 +195,6 @@ def _swap(one: Path, other: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """It is on disk."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -25,8 +25,6 @@ SWEEP_EVERY: Final = 1000
 
 
 class Manifest(NamedTuple):
-    """One batch."""
-
     batch: int
     results: tuple[Result, ...]
     """One for each shard, in their order."""
@@ -139,7 +137,6 @@ class Ledger:
 
 
 def result_of(said: dict[str, Any]) -> Result:
-    """A result out of JSON."""
     position = said["position"]
     chain = tuple((int(b), int(t), int(rows)) for b, t, rows in position["chain"])
     segments = tuple(_pair(one) for one in position["segments"])

@@ -50,7 +50,6 @@ class Account:
         self._lock = threading.Lock()
 
     def note(self, batch: Batch) -> None:
-        """Called by the query's thread after each batch."""
         with self._lock:
             self.batches += 1
             self._last = batch

@@ -119,7 +119,6 @@ def _is_whole(sink: Files, final: str, results: list[Result]) -> bool:
 
 
 def _make(sink: Files, checkpoint: Files, result: Result, kind: str, name: str) -> None:
-    """From the delta."""
     log = Place(checkpoint.base).at(SHARDS, str(result.shard))
     parts = log.read(delta_name(result.position.at))
     number = {EXPIRED: delta.EXPIRED_ROW, REJECTED: delta.REJECTED_ROW}[kind]

@@ -43,8 +43,6 @@ class Tasks:
         return [result_of(json.loads(row[0])) for row in said]
 
     def alone(self, errands: list[Errand]) -> list[Result]:
-        """Tend some shards, without commands."""
-
         def run(number: int, _: Iterable[int]) -> Iterator[str]:
             yield _text(tend(errands[number], []))
             _freeze()

@@ -31,8 +31,6 @@ Say = Callable[[str], None]
 
 @dataclass
 class Report:
-    """The figures of a trace."""
-
     facts: dict[str, Any]
     """Single numbers; all can be written as JSON."""
     tables: dict[str, Any]
@@ -117,8 +115,6 @@ def analysed(engine: Engine, say: Say = _silent) -> Report:
 
 
 class _Analysis:
-    """The steps, in order."""
-
     def __init__(self, engine: Engine, say: Say) -> None:
         self.engine, self.say = engine, say
         self.facts: dict[str, Any] = {}
@@ -126,7 +122,6 @@ class _Analysis:
         self.notes: list[str] = []
 
     def report(self) -> Report:
-        """All of it."""
         self._read_counters()
         first, last = self._period()
         self.step = step_seconds((last - first) / 1e6)

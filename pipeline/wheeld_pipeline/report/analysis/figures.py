@@ -76,7 +76,6 @@ def lateness_of(frame: Any) -> list[float | None]:
 
 
 def _lateness(frame: Any, key: str | list[str]) -> Any:
-    """Percentiles and maximum by key, as columns."""
     groups = frame.groupby(key)
     rows = [lateness_of(part) for _, part in groups]
     index = groups.size().index
@@ -172,7 +171,6 @@ def totals(counted: Counted) -> dict[str, int]:
 
 
 def lost(counted: Counted) -> dict[str, int]:
-    """How many events of each kind the trace lost."""
     gone = counted.counts[
         (counted.counts["code"] >= LOST_CODE) & (counted.counts["event"] == "lost")
     ]

@@ -77,8 +77,6 @@ def expected_ns(facts: dict[str, Any]) -> float:
 
 
 class Cause(NamedTuple):
-    """The causes of late timers."""
-
     name: str
     seen: str
     change: str
@@ -206,7 +204,6 @@ def _when(tables: dict[str, Any], limit: float) -> list[str]:
 
 
 def _change(facts: dict[str, Any], causes: list[Cause]) -> str:
-    """The advice."""
     found, capacity = facts["advice"], facts["wheel"]["capacity"]
     said = [cause.change for cause in causes]
     if capacity and facts["pending_max"] > FULL * capacity:

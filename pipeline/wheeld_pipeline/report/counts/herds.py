@@ -32,8 +32,6 @@ _COLUMNS: Final = (
 
 
 class Sought(NamedTuple):
-    """The herds whose makers are sought."""
-
     ends_us: tuple[int, ...]
     """Ends of their ticks, in order."""
     tick_us: int

@@ -52,7 +52,6 @@ class LocalEngine:
         pass
 
     def period(self) -> tuple[int, int]:
-        """First and last microsecond of the events."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -66,14 +65,12 @@ class LocalEngine:
         return (min(found), max(found)) if found else (0, 0)
 
     def settings(self) -> Any:
-        """`counters.settings_of` of each wheel, or None."""
         if not self._wheels:
             return None
         rows = [daemon.settings_of(own, self._window).to_pandas() for own in self._wheels]
         return pd.concat(rows, ignore_index=True)
 
     def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
-        """Count all events."""
         self._tried = tried
         self._tables, self._met = scan.split(self._lines(step_seconds, tried))
         if self._wheels:

@@ -148,7 +148,6 @@ def _load(path: Path, sign: str) -> list[Any] | None:
 
 
 def _save(path: Path, sign: str, lines: list[Any]) -> None:
-    """Store lines; the file appears by rename."""
     import pyarrow as pa
 
     if not lines:

@@ -64,7 +64,6 @@ class SparkEngine:
             self._spark.conf.set(_ARROW_BATCH, self._before)
 
     def period(self) -> tuple[int, int]:
-        """First and last microsecond of the events."""
         from pyspark.sql import functions as F
 
         micros = F.unix_micros("time")
@@ -72,7 +71,6 @@ class SparkEngine:
         return (int(row["a"]), int(row["b"])) if row and row["a"] is not None else (0, 0)
 
     def settings(self) -> Any:
-        """`counters.settings_of` of each wheel, or None."""
         if self._counters is None:
             return None
         return collected(self._of_wheels(partial(daemon.settings_of, window=self._window),
@@ -114,7 +112,6 @@ class SparkEngine:
         return None if self._asked is None else self._asked.result()
 
     def counted(self) -> dict[str, Any]:
-        """The tables of the scan, by the names of tally.KINDS."""
         from pyspark.sql import functions as F
 
         assert self._lines is not None

@@ -29,8 +29,6 @@ from wheeld_pipeline.report.counts.rows import (
 
 
 class Kind(NamedTuple):
-    """One table of counts."""
-
     keys: tuple[str, ...]
     sums: tuple[str, ...]
     tops: tuple[str, ...]
@@ -61,14 +59,11 @@ def together(kind: Kind, frames: list[Any]) -> Any:
 
 
 class Tally:
-    """Counts rows, batch by batch."""
-
     def __init__(self, step_seconds: int) -> None:
         self._step_us = step_seconds * 1_000_000
         self._kept: dict[str, list[Any]] = {name: [] for name in KINDS}
 
     def add(self, rows: Rows) -> None:
-        """Count one batch."""
         for name, frame in _Counts(rows, self._step_us).tables():
             kept = self._kept[name]
             kept.append(frame)
@@ -109,7 +104,6 @@ class _Counts:
         return found
 
     def wheels(self) -> Any:
-        """The meaning of ids, flags and times."""
         rows, count = self.rows, len(self.rows.wheels)
         fresh = (rows.code % PERIODIC_CODE == _FRESH_CODE) & (rows.generation == 1)
         values = {
@@ -123,7 +117,6 @@ class _Counts:
         return pd.DataFrame({**_named(WHEEL, rows.wheels, np.arange(count)), **values})
 
     def counts(self) -> Any:
-        """Events by wheel, step and code."""
         rows = self.rows
         sizes = (len(rows.wheels), self.steps, CODES)
         (wheel, step, code), which = combined((rows.wheel, self.step, rows.code), sizes)
@@ -196,7 +189,6 @@ def _sums(which: Array, values: Array, groups: int) -> Array:
 
 
 def _tops(which: Array, values: Array, groups: int) -> Array:
-    """Maxima by group."""
     if groups == 1:  # as of one wheel: many times faster
         return np.array([values.max()])
     found = np.full(groups, np.iinfo(np.int64).min)

@@ -43,7 +43,6 @@ class Meetings:
         self._parts: dict[tuple[Any, ...], list[wheels.Counts]] = {}
 
     def add(self, rows: Rows) -> None:
-        """Count the timers that ended in one batch."""
         placed = np.stack(ended(rows.ended, self._tried))
         wheel = rows.wheel[rows.ended.row]
         for number, name in enumerate(rows.wheels):
@@ -96,7 +95,6 @@ def meets(s: Array, d: Array, e: Array) -> Array:
 
 
 def nothing() -> Any:
-    """The result of no timers."""
     return pd.DataFrame(columns=[*KEY, *NUMBERS[2:]])
 
 

@@ -42,8 +42,6 @@ Array = Any
 
 
 class Candidates(NamedTuple):
-    """The wheels that are tried."""
-
     finest_us: int
     """The finest tick."""
     ticks: tuple[int, ...]
@@ -164,7 +162,6 @@ def _sum(kind: Array, at: Array, n: Array | None) -> Counts:
 
 
 def merge(parts: Iterable[Counts]) -> Counts:
-    """Several counts as one."""
     kept = list(parts)
     if len(kept) == 1:
         return kept[0]
@@ -183,8 +180,6 @@ def blocks(counts: Counts) -> Iterator[tuple[int, Counts]]:
 
 
 class TriedWheel(NamedTuple):
-    """The work of one wheel in one block."""
-
     tick: int
     bits: int
     wakes: int

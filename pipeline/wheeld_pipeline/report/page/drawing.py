@@ -105,8 +105,6 @@ class Series(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """The x axis of lines."""
-
     scale: Scale
     marks: Marks
     title: str
@@ -123,7 +121,6 @@ def clock(places: Sequence[float]) -> Axis:
 
 
 def since_start(places: Sequence[float]) -> Axis:
-    """Seconds since a start."""
     last = max(places)
     round_ = range(0, int(last) + 1, _step(last))
     marks = [(place, duration(place * 1e9) if place else "0") for place in round_]
@@ -131,13 +128,11 @@ def since_start(places: Sequence[float]) -> Axis:
 
 
 def lateness(places: Sequence[float]) -> Axis:
-    """Nanoseconds, logarithmic."""
     scale = logarithmic(places, LEFT, END - 6)
     return Axis(scale, scale.named(duration), "lateness")
 
 
 def choices(names: Sequence[str], title: str) -> Callable[[Sequence[float]], Axis]:
-    """A few choices side by side."""
     scale = Scale(-0.3, len(names) - 0.7, LEFT, END)
     return lambda _: Axis(scale, list(enumerate(names)), title)
 
@@ -149,8 +144,6 @@ def _step(span: float) -> int:
 
 @dataclass
 class Plot:
-    """A plot being drawn."""
-
     label: str
     """The text for readers who cannot see the plot."""
     height: float = HEIGHT
@@ -176,12 +169,10 @@ class Plot:
         self.parts.append(f'<rect class="bar {colour}" {place}/>')
 
     def text(self, x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> None:
-        """Text at a position."""
         place = f'x="{x:.1f}" y="{y:.1f}" class="{kind}" text-anchor="{anchor}"'
         self.parts.append(f"<text {place}>{escape(text)}</text>")
 
     def y_axis(self, scale: Scale, show: Show, title: str) -> None:
-        """Ticks on the left with lines across."""
         for mark in scale.marks():
             y = scale(mark)
             self.path("grid", f"M{self.left} {y:.1f}H{END}")
@@ -189,7 +180,6 @@ class Plot:
         self.text(4, 16, title, "axis")
 
     def x_axis(self, scale: Scale, marks: Marks, title: str) -> None:
-        """Ticks along the bottom."""
         self.path("base", f"M{self.left} {self.bottom:.1f}H{END}")
         for value, name in marks:
             x = scale(value)

@@ -11,74 +11,62 @@ TERMS: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "lateness",
         "lateness",
-        "How long after its deadline the clock handed a timer to its worker; never negative. What "
-        "the worker "
-        "took to wake up is not in it. p99 = 4 ms: 99 of 100 were at most 4 ms late (nearest "
-        "rank). "
-        f"Counted in buckets, so a percentile is right to {bins.LATENESS_ERROR:.1%}; below 1 µs "
-        f"all is one "
-        "bucket. The maximum is exact.",
+        "How long after its deadline the clock handed a timer to its worker; never negative. "
+        "What the worker took to wake up is not in it. p99 = 4 ms: 99 of 100 were at most 4 ms "
+        "late (nearest rank). Counted in buckets, so a percentile is right to "
+        f"{bins.LATENESS_ERROR:.1%}; below 1 µs all is one bucket. The maximum is exact.",
     ),
     (
         "delay",
         "delay class",
-        "The delay of a timer is from when the clock first saw it to its deadline at that event. "
-        "Classes are "
-        "powers of ten.",
+        "The delay of a timer is from when the clock first saw it to its deadline at that "
+        "event. Classes are powers of ten.",
     ),
     (
         "timeout-rate",
         "timeout rate, cancel rate",
         "Of the one-shot timers that ended in a step of time: the share that expired, and the "
-        "share that was "
-        "cancelled. Ticks of periodic timers and timers dropped with a dead worker count in "
-        "neither.",
+        "share that was cancelled. Ticks of periodic timers and timers dropped with a dead "
+        "worker count in neither.",
     ),
     (
         "pending",
         "pending",
-        "Armed timers that the clock knew of, after each event; per step of time the most and the "
-        "fewest. "
-        "With several daemons, their sum. Where nothing happened it stays as it was.",
+        "Armed timers that the clock knew of, after each event; per step of time the most and "
+        "the fewest. With several daemons, their sum. Where nothing happened it stays as it was.",
     ),
     (
         "herd",
         "herd",
-        "Many timers due in one tick of the wheel. The clock hands them over one after the other, "
-        "so the last of a "
-        "large herd are late, and what they wake starts at once. Made by: the worker that "
-        "scheduled them.",
+        "Many timers due in one tick of the wheel. The clock hands them over one after the "
+        "other, so the last of a large herd are late, and what they wake starts at once. Made "
+        "by: the worker that scheduled them.",
     ),
     (
         "wake",
         "wake-up",
         "The clock slept and woke, because a bucket began or a worker rang. From the daemon's "
-        "counters. "
-        "Timers per wake-up: expirations handed out, divided by wake-ups.",
+        "counters. Timers per wake-up: expirations handed out, divided by wake-ups.",
     ),
     (
         "reuse",
         "reuse of slots",
         "A timer lives in a slot and the slot's generation counts its tenants. A first use is a "
-        "timer of "
-        "generation 1. Reused: scheduled timers that were no first use. Timers per slot: "
-        "scheduled timers divided by first uses "
-        "(meaningful when the trace began with the daemon). Most used: the largest generation "
-        "seen.",
+        "timer of generation 1. Reused: scheduled timers that were no first use. Timers per "
+        "slot: scheduled timers divided by first uses (meaningful when the trace began with the "
+        "daemon). Most used: the largest generation seen.",
     ),
     (
         "pool",
         "pool depletion",
-        "The share of a step of time for which a memory pool could not serve a request, from the "
-        "daemon's "
-        "counters.",
+        "The share of a step of time for which a memory pool could not serve a request, from "
+        "the daemon's counters.",
     ),
     (
         "lost",
         "lost records",
         "Events that found the trace's ring full. The clock counted them and did not wait; they "
-        "are missing "
-        "from all other figures.",
+        "are missing from all other figures.",
     ),
     (
         "rescheduled",
@@ -88,40 +76,34 @@ TERMS: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "replay",
         "replay on other wheels",
-        "Every timer that ended is put through the wheel's arithmetic with other ticks and sizes: "
-        "in which bucket it "
-        "would have been placed, which buckets it would have moved through until it ended, and "
-        "when it "
-        "would have been due, its deadline rounded up to a tick. Wake-ups there are the ticks at "
-        "which a bucket "
-        "that holds a timer begins or timers are due; a worker's doorbells come on top. A cascade "
-        "is one timer moved down one level. "
-        "A timer that was extended is replayed as if it had its last deadline from the start. "
-        "Where ticks "
-        "begin on the daemon's own clock is not in a trace: they are taken to begin at whole "
-        "multiples of the tick.",
+        "Every timer that ended is put through the wheel's arithmetic with other ticks and "
+        "sizes: in which bucket it would have been placed, which buckets it would have moved "
+        "through until it ended, and when it would have been due, its deadline rounded up to a "
+        "tick. Wake-ups there are the ticks at which a bucket that holds a timer begins or "
+        "timers are due; a worker's doorbells come on top. A cascade is one timer moved down "
+        "one level. A timer that was extended is replayed as if it had its last deadline from "
+        "the start. Where ticks begin on the daemon's own clock is not in a trace: they are "
+        "taken to begin at whole multiples of the tick.",
     ),
     (
         "rounding",
         "rounding",
         "How much later than its deadline the tick that a timer is due in begins: on average "
-        "about half a tick. Part of "
-        "its lateness.",
+        "about half a tick. Part of its lateness.",
     ),
     (
         "work",
         "work",
         f"An estimate to weigh wake-ups against cascades: {advice.WAKE_NS / 1000:g} µs of CPU "
-        f"time for a wake-up, "
-        f"{advice.CASCADE_NS / 1000:g} µs for a cascade, as a share of one core.",
+        f"time for a wake-up, {advice.CASCADE_NS / 1000:g} µs for a cascade, as a share of one "
+        "core.",
     ),
     (
         "advice",
         "how the advice is found",
         f"Tick: the longest candidate of which at least {advice.TICKS_PER_DELAY} fit into the "
-        f"delay of "
-        f"{1 - advice.SHORT_SHARE:.0%} of the timers. Wheel size: the smallest whose work is "
-        f"within 5 % of the least "
-        f"with that tick. Capacity: {advice.HEADROOM:g} times the most that was pending.",
+        f"delay of {1 - advice.SHORT_SHARE:.0%} of the timers. Wheel size: the smallest whose "
+        f"work is within 5 % of the least with that tick. Capacity: {advice.HEADROOM:g} times "
+        "the most that was pending.",
     ),
 )

@@ -27,7 +27,6 @@ def piece(name: str, *values: Any) -> str:
 
 
 def page(title: str, body: str) -> str:
-    """A whole page that needs nothing else."""
     return piece("page", title, body)
 
 
@@ -55,5 +54,4 @@ def folded(title: str, content: str) -> str:
 
 
 def term(anchor: str, text: str) -> str:
-    """A term with a link to the glossary."""
     return piece("term", anchor, text)

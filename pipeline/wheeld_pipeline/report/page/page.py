@@ -22,7 +22,6 @@ _SECTIONS: Final = (
 
 
 def render(report: Report) -> str:
-    """The whole page as HTML that needs nothing else."""
     body = html.piece(
         "report",
         heading(report),
@@ -38,12 +37,10 @@ def render(report: Report) -> str:
 
 
 def heading(report: Report) -> str:
-    """The subject of the report."""
     return f"Timers of {_some(report.facts['daemons'])} on {_some(report.facts['hosts'])}"
 
 
 def period(report: Report) -> str:
-    """The period, and the number of the daemon's runs."""
     facts = report.facts
     begin, end = (datetime.fromisoformat(facts[key]) for key in ("from", "to"))
     runs = "1 run" if len(facts["runs"]) == 1 else f"{len(facts['runs'])} runs"

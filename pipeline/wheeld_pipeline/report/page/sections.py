@@ -59,7 +59,6 @@ def _top(frame: Any, column: str, what: str) -> tuple[Any, Any, str]:
 
 
 def lateness(report: Report) -> str:
-    """Percentiles by time, worker and delay class."""
     facts, minutes, shown = report.facts["lateness_ns"], report.tables["minutes"], texts.duration
     if facts["p50"] is None:
         finding = "No timer expired: there is no lateness."
@@ -139,7 +138,6 @@ def _by_delay(report: Report) -> str:
 
 
 def rates(report: Report) -> str:
-    """Timeouts and cancels, by time and worker."""
     minutes, facts = report.tables["minutes"], report.facts
     if facts["timeout_rate"] is None:
         return html.section("rates", "Timeouts and cancels", "No one-shot timer ended.")
@@ -177,7 +175,6 @@ def _rates_by_worker(report: Report) -> str:
 
 
 def load(report: Report) -> str:
-    """Events per second and pending timers."""
     minutes, facts = report.tables["minutes"], report.facts
     events, step = facts["events"], facts["step_seconds"]
     kinds = ("scheduled", "cancelled", "expired", "rescheduled", "ticks", "dropped")
@@ -229,7 +226,6 @@ def _pending(report: Report) -> str:
 
 
 def herds(report: Report) -> str:
-    """The fullest ticks, and who filled them."""
     found, makers = report.tables["herds"], report.tables["herd_makers"]
     makers = makers.assign(worker=names.of_workers(makers, report.tables["workers"]))
     if not len(found):
@@ -311,7 +307,6 @@ def _herd_sizes(report: Report) -> str:
 
 
 def wakes(report: Report) -> str:
-    """How often the clock woke, and what for."""
     found = report.tables.get("wakes")
     if found is None or not len(found):
         finding = "The trace has no counters, which hold the wake-ups."
@@ -346,7 +341,6 @@ def wakes(report: Report) -> str:
 
 
 def slots_and_losses(report: Report) -> str:
-    """Single numbers that need no plot."""
     facts = report.facts
     slots, events = facts["slots"], facts["events"]
     items = [
@@ -368,7 +362,6 @@ def slots_and_losses(report: Report) -> str:
 
 
 def pools(report: Report) -> str:
-    """Memory pools over time; nothing where there are none."""
     found = report.tables.get("pools")
     if found is None or not len(found):
         finding = "The daemon had no memory pool, or the trace has no counters."
@@ -404,7 +397,6 @@ def pools(report: Report) -> str:
 
 
 def advice(report: Report) -> str:
-    """The results of other wheels, and the one to take."""
     found = report.facts["advice"]
     chosen, current = found["chosen"], found["current"]
     wakes = (
