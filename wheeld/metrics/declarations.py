@@ -1,6 +1,6 @@
 """Each metric, declared once: its name, kind, meaning, and where it is in a daemon's status.
 
-docs/metrics.md is made from this list. Names and units follow the conventions of Prometheus: base
+The table in docs/metrics.md repeats this list; a test compares them. Names and units follow the conventions of Prometheus: base
 units, counters end with `_total`.
 """
 
