@@ -1,7 +1,7 @@
 """Each metric, declared once: its name, kind, meaning, and where it is in a daemon's status.
 
-The table in docs/metrics.md repeats this list; a test compares them. Names and units follow the conventions of Prometheus: base
-units, counters end with `_total`.
+The table in docs/metrics.md repeats this list; a test compares them. Names and units follow the
+conventions of Prometheus: base units, counters end with `_total`.
 """
 
 from __future__ import annotations
