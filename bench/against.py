@@ -80,7 +80,6 @@ def session(
 
 
 def rows_of(case: str, pairs: list[tuple[Sample, Sample]]) -> list[Row]:
-    """A row for each thing that a case measures."""
     rows: list[Row] = []
     for what in pairs[0][0]:
         ours, theirs = ([pair[side][what] for pair in pairs] for side in (0, 1))
@@ -103,7 +102,6 @@ def rows_of(case: str, pairs: list[tuple[Sample, Sample]]) -> list[Row]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """1 if something is slower than `LIMIT` allows."""
     parser = argparse.ArgumentParser(prog="python -m bench.against", description=__doc__)
     parser.add_argument("commit", help="or the path of a built checkout")
     parser.add_argument("--only", metavar="NAME[,NAME]", help=", ".join(CASES))

@@ -33,7 +33,6 @@ LONG = milliseconds(60_000)
 
 
 def batch(value: bytes) -> bytes:
-    """The size of one record."""
     out, names = io.BytesIO(), {"producer_id": -1, "producer_epoch": 0, "base_sequence": -1}
     when: Any = datetime(2026, 1, 1, tzinfo=UTC)
     record = Record(attributes=0, timestamp=when, offset=0, key=None, value=value, headers=())

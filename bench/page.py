@@ -58,7 +58,6 @@ def machine(content: dict[str, Any]) -> str:
 
 
 def numbers(content: dict[str, Any]) -> str:
-    """The text between the marks of docs/benchmark.md."""
     rows = [row for row in content["rows"] if row["name"] != PENDING.name]
     (pending,) = (row for row in content["rows"] if row["name"] == PENDING.name)
     curve = [
@@ -80,7 +79,6 @@ def numbers(content: dict[str, Any]) -> str:
 
 
 def summary(content: dict[str, Any]) -> str:
-    """The text between the marks of the README."""
     shown = [
         {
             "`make bench`": f"{row['title']}: {line['line']}",
@@ -136,7 +134,6 @@ NS = {"ns": 1.0, "us": 1e3}
 
 
 def _groups(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
-    """The title of each group of bars, and ns of each contender."""
     lines = {(row["name"], line["line"]): line for row in content["rows"] for line in row["lines"]}
     for name, text, title in BARS:
         if line := lines.get((name, text)):

@@ -45,7 +45,6 @@ class Background:
         theirs.close()
 
     def go(self) -> None:
-        """Make its call of `ready` return."""
         self.pipe.send(True)
 
     def receive(self) -> Any:
@@ -87,7 +86,6 @@ def exact_sleeps() -> None:
 
 
 def cpu_ns(pid: int) -> int:
-    """CPU time that a process has used."""
     return time.clock_gettime_ns((~pid << 3) | 2)  # as clock_getcpuclockid(3) makes it
 
 
@@ -161,13 +159,11 @@ class Spent:
 
 
 def pids(name: str) -> tuple[int, int]:
-    """Process ids of the clock and of the supervisor."""
     facts = json.loads((Path(name) / "daemon.json").read_text())
     return facts["clock_pid"], facts["pid"]
 
 
 def status(name: str) -> dict[str, Any]:
-    """The status as `wheeld status --json` prints it."""
     from wheeld_core import control, runtime
     from wheeld_core.control.messages import Request
 

@@ -68,7 +68,6 @@ def _on_both(text: str, what: str, reach: float | None, where: str) -> tuple[Lin
 
 
 def _adders(text: str, what: str, reach: float | None) -> Line:
-    """Timers per second of all adders together."""
     return Line(
         text,
         f"{what}, ns",
@@ -82,7 +81,6 @@ def _adders(text: str, what: str, reach: float | None) -> Line:
 
 
 def _one_call(what: str, reach: float) -> tuple[Line, Line]:
-    """In fresh slots, and in scattered ones."""
     metric = f"{what}, ns"
     return (
         Line(f"{what}, scattered slots", metric, reach, ours="wheeld, scattered", where=ONE_CALL),

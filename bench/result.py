@@ -56,7 +56,6 @@ class Result:
 
 
 def machine() -> dict[str, Any]:
-    """The machine and the versions, for the head of a report."""
     models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
     try:
         version = metadata.version("wheeld")
@@ -75,7 +74,6 @@ def machine() -> dict[str, Any]:
 
 
 def as_text(value: Any) -> str:
-    """A value as a table shows it."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -103,7 +101,6 @@ def table(rows: Sequence[Row], markdown: bool = False) -> str:
 
 
 def show(result: Result) -> str:
-    """One measurement as text."""
     parts = [f"\n== {result.title} ({result.seconds:.0f} s)", table(result.rows)]
     parts += [f"   {note}" for note in result.notes]
     parts += [target.line() for target in result.targets]

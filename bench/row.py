@@ -90,7 +90,6 @@ class Row:
 
 
 def medians(samples: Samples, middle: Callable[[Any], float] = median) -> dict[str, Sample]:
-    """For each contender, and each of its numbers."""
     return {
         name: {what: middle([one[what] for one in rounds]) for what in rounds[0]}
         for name, rounds in samples.items()

@@ -51,7 +51,6 @@ class Side:
         return json.loads(line)
 
     def measure(self) -> Sample | str:
-        """One round; or why this machine cannot measure it."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()

@@ -23,7 +23,6 @@ KEPT_SECONDS = 7 * 24 * 3600
 
 @functools.cache
 def version(compiler: str) -> bytes:
-    """Its own description."""
     return _run([*shlex.split(compiler), "--version"])
 
 

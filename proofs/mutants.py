@@ -83,7 +83,6 @@ class Mutation:
 
     @property
     def is_python(self) -> bool:
-        """Does it leave compiled code unchanged?"""
         return self.file.endswith(".py")
 
 
@@ -108,7 +107,6 @@ HEAD = re.compile(r"(?P<name>[\w-]+) \[(?P<by>.+?)\] (?P<breaks>.+)")
 
 
 def load(path: Path = LIST) -> list[Mutation]:
-    """All mutations, in the order of the list, whose head explains its form."""
     found: list[Mutation] = []
     file, old, new = "", list[str](), list[str]()
 
@@ -145,7 +143,6 @@ class Copy:
 
 
 def copy_checkout(directory: Path) -> Path:
-    """A private copy of what the tests need."""
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
@@ -234,7 +231,6 @@ def first_report(output: str) -> str:
 
 
 def judge(returncode: int, output: str, seconds: float) -> Verdict:
-    """The verdict on an exit status and an output."""
     if returncode == 0:
         return Verdict("passed", seconds, "")
     report = first_report(output)
@@ -267,7 +263,6 @@ def run_test(by: str, copy: Copy) -> Verdict:
 
 
 def try_in(root: Path, by: str, mutation: Mutation | None) -> Verdict:
-    """Run a test in the private copy `root`, with or without a mutation."""
     if mutation is None:
         return run_test(by, Copy(root, None))
     places = mutation.places(root)
@@ -327,7 +322,6 @@ class MutationRun:
         return Result(mutation, Verdict("broken", verdict.seconds, report))
 
     def results(self, mutations: list[Mutation]) -> list[Result]:
-        """Make each mutation and run its test; in the order of the list."""
         done = {}
         with self._copies, ThreadPoolExecutor(self._jobs, initializer=self._begin) as pool:
             running = [pool.submit(self._try, mutation) for mutation in mutations]
@@ -340,7 +334,6 @@ class MutationRun:
 
 
 def print_table(results: list[Result]) -> None:
-    """A line per mutation."""
     wide = max(len(result.mutation.name) for result in results)
     by_wide = max(len(result.mutation.by) for result in results)
     for result in results:
@@ -360,7 +353,6 @@ def part(text: str) -> slice:
 
 
 def parse() -> argparse.Namespace:
-    """The parsed command line."""
     parser = argparse.ArgumentParser(
         description="Break the core on purpose and check that a test catches each break."
     )
@@ -373,7 +365,6 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Make the mutations, print the table."""
     arguments = parse()
     mutations = load()
     if arguments.only:

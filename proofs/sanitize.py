@@ -124,7 +124,6 @@ def report(program: str, kind: str, arguments: argparse.Namespace) -> bool:
 
 
 def parse() -> argparse.Namespace:
-    """The options of the command line."""
     parser = argparse.ArgumentParser(description="Run the C harness under the sanitizers.")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
     parser.add_argument("--scale", type=int, help="how many repetitions (default 2; plain: 20)")
@@ -152,7 +151,6 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Build and run what the command line asks for."""
     arguments = parse()
     kinds = ["plain"] if arguments.plain or arguments.arm64 else ["thread", "address"]
     passed = [report(program, kind, arguments) for program in arguments.programs for kind in kinds]

@@ -105,7 +105,6 @@ class Tally:
 
 
 def paths(binary: Path) -> list[str]:
-    """The paths that a program knows."""
     command = [str(binary), "--list", "1"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
@@ -169,7 +168,6 @@ class Sweep:
                         yield Job(program, path, seed)
 
     def work(self, jobs: Iterator[Job]) -> None:
-        """Take one job after the other; several threads do."""
         while True:
             with self.lock:
                 job = next(jobs, None)
@@ -187,7 +185,6 @@ class Sweep:
                 self.note(outcome)
 
     def note(self, outcome: Outcome) -> None:
-        """Count a job; a path that failed is not tried again."""
         tally = self.tallies[outcome.job.program]
         tally.jobs += 1
         tally.stops += outcome.stops
@@ -240,7 +237,6 @@ def sweep(
 
 
 def table(tallies: dict[str, Tally], seconds: float) -> Iterator[str]:
-    """The lines of the report."""
     yield f"{'program':<15} {'':>12} {'count':>12} {'jobs':>6} {'per s':>9} {'failed':>7}"
     for program, tally in tallies.items():
         rate = tally.stops / tally.seconds if tally.seconds else 0.0
@@ -254,7 +250,6 @@ def table(tallies: dict[str, Tally], seconds: float) -> Iterator[str]:
 
 
 def parse() -> argparse.Namespace:
-    """The options of the command line."""
     parser = argparse.ArgumentParser(description="Kill a process at every instruction.")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
     parser.add_argument("--seconds", type=float, default=300.0, help="0: one seed of each path")
@@ -276,7 +271,6 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Build and run what the command line asks for."""
     arguments = parse()
     print(f"seed {arguments.seed}, {arguments.jobs} jobs, {arguments.seconds:.0f} s", flush=True)
     begun = time.monotonic()

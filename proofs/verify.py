@@ -52,7 +52,6 @@ class Run:
 
     @property
     def should_pass(self) -> bool:
-        """Whether no error may be found."""
         return self.mutant == 0
 
 
@@ -70,7 +69,6 @@ class Outcome:
 
 
 def header(model: str, directory: Path = MODELS) -> str:
-    """The first comment of a model."""
     return (directory / f"{model}.pml").read_text(encoding="utf-8").split("*/", 1)[0]
 
 
@@ -143,7 +141,6 @@ def search(run: Run, directory: Path) -> Outcome:
 
 
 def missing() -> str | None:
-    """The programs to install first, as a message, or None."""
     if shutil.which("spin") is None:
         return "spin is not installed: apt-get install spin"
     if compiler() is None:
@@ -152,7 +149,6 @@ def missing() -> str | None:
 
 
 def line(outcome: Outcome) -> str:
-    """One row of the table."""
     mark = "ok" if outcome.expected else "WRONG"
     number = str(outcome.mutant) if outcome.mutant else "-"
     row = f"{outcome.model:16} {number:>3} {outcome.states:>9} {outcome.seconds:>6.1f}  {mark:5} "
@@ -160,7 +156,6 @@ def line(outcome: Outcome) -> str:
 
 
 def parse() -> argparse.Namespace:
-    """The options of the command line."""
     parser = argparse.ArgumentParser(description="Check the models, and that their mutants fail.")
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(NAMES))
     parser.add_argument("--quick", action="store_true", help="each model and one mutant of it")
@@ -175,7 +170,6 @@ def parse() -> argparse.Namespace:
 
 
 def verify(arguments: argparse.Namespace, base: Path) -> list[Outcome]:
-    """Make all the searches that were asked for, below `base`."""
     outcomes = []
     if not arguments.json:
         print(f"{'model':16} {'mut':>3} {'states':>9} {'s':>6}")
@@ -190,7 +184,6 @@ def verify(arguments: argparse.Namespace, base: Path) -> list[Outcome]:
 
 
 def main() -> int:
-    """Check what the command line asks for."""
     arguments = parse()
     try:
         with tempfile.TemporaryDirectory(prefix="wheeld-verify-") as temporary:

@@ -42,7 +42,6 @@ _REQUIREMENT = re.compile(r"([\w-]+)\s*(.*)")
 
 
 def requirements(extras: Iterable[str] = ()) -> list[str]:
-    """The requirements of pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: list[str] = list(project["dependencies"])
     for extra in ("daemon", *extras):
@@ -51,7 +50,6 @@ def requirements(extras: Iterable[str] = ()) -> list[str]:
 
 
 def lowest(requirement: str) -> str:
-    """The same, with the lowest version alone."""
     requirement, _, marker = requirement.partition(";")
     match = _REQUIREMENT.fullmatch(requirement)
     bounds = match[2].split(",") if match else []
@@ -76,7 +74,6 @@ def _version(requirement: str) -> list[int]:
 
 
 def run_tests(which: str, extras: list[str], place: Path) -> bool:
-    """Make the environment, install, run."""
     wanted = requirements(extras)
     if which == "lowest":
         wanted = all_lowest(wanted)
@@ -100,7 +97,6 @@ def run_tests(which: str, extras: list[str], place: Path) -> bool:
 
 
 def main() -> int:
-    """Entry point."""
     parser = argparse.ArgumentParser(description="Test the bounds of the dependencies.")
     parser.add_argument("which", nargs="*", choices=["lowest", "highest"], help="default: both")
     parser.add_argument("--extra", action="append", choices=[name for name in TESTS if name])

@@ -50,7 +50,6 @@ def columns(source: Source) -> Iterator[Violation]:
 
 
 def function_length(source: Source) -> Iterator[Violation]:
-    """A function fits on a screen."""
     lengths = ()
     if source.is_python():
         lengths = _python_functions(source)
@@ -283,7 +282,6 @@ def constants(found: list[Source]) -> Iterator[Violation]:
 
 
 def check(root: Path) -> list[Violation]:
-    """All violations in a checkout, sorted."""
     found = sources(root)
     code = (layers, shared_memory, descriptors, safe_path, locks, loops)
     per_file = (columns, function_length, *code, unwanted_text, beginnings)
@@ -298,7 +296,6 @@ def check(root: Path) -> list[Violation]:
 
 
 def main() -> int:
-    """Check the checkout given, else the one this file is in."""
     root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
     violations = check(root)
     for violation in violations:

@@ -66,7 +66,6 @@ def _printed() -> tuple[list[str], list[str]]:
 
 @functools.cache
 def fields_in_words() -> dict[tuple[str, str], Words]:
-    """By struct and field, in the order of layout.h."""
     found = {}
     struct = ""
     for line in _printed()[0]:
@@ -85,7 +84,6 @@ def parts_in_words() -> dict[tuple[str, str], str]:
 
 
 def table(struct: str) -> str:
-    """The table of one struct, in Markdown."""
     size, fields = layout()[struct]
     lines = [
         f"`{struct}`, {size} bytes",
@@ -110,7 +108,6 @@ def constants() -> str:
 
 
 def words() -> str:
-    """The parts of packed words."""
     lines = ["| word | bits | part | meaning |", "| --- | ---: | --- | --- |"]
     for (word, part), (at, bits) in PARTS.items():
         meaning = parts_in_words()[word, part]
@@ -120,8 +117,6 @@ def words() -> str:
 
 
 def render(document: str) -> str:
-    """The document with every block made anew."""
-
     def block(match: re.Match[str]) -> str:
         makers = {"constants": constants, "words": words}
         body = table(match["name"]) if match["kind"] == "table" else makers[match["kind"]]()
@@ -131,7 +126,6 @@ def render(document: str) -> str:
 
 
 def main() -> int:
-    """Entry point."""
     document = DOCUMENT.read_text()
     missing = [name for name in layout() if f"<!-- table {name} -->" not in document]
     if missing:

@@ -56,7 +56,6 @@ def option(parameter: Any, context: Any) -> str:
 
 
 def sections(command: Any, context: Any) -> Iterator[str]:
-    """A command and those below it."""
     if command.hidden:
         return
     children = getattr(command, "commands", {})
@@ -71,7 +70,6 @@ def sections(command: Any, context: Any) -> Iterator[str]:
 
 
 def page() -> str:
-    """The manual page wheeld(1)."""
     command = typer.main.get_command(app)
     with typer.Context(command, info_name="wheeld") as context:
         body = "".join(sections(command, context))

@@ -156,7 +156,6 @@ class Heap(Contender):
 
 
 def made(kind: str, capacity: int) -> Contender:
-    """A contender by its name."""
     if kind == "wheeld":
         return Wheel(capacity)
     return Heap() if kind == "heapq" else OnLoop(kind)
@@ -237,7 +236,6 @@ def scattered(contender: Contender, rng: Any, pending: int) -> list[Any]:
 
 
 def single(kind: str, old: bool, quick: bool) -> Iterator[Sample]:
-    """One call, among 100,000 pending timers."""
     pending, count = (1_000, 200) if quick else (PENDING, 20_000)
     rng = np.random.default_rng(1)
     contender = made(kind, 2 * (pending * AGE + 3 * count) + 4096)
@@ -256,7 +254,6 @@ def single(kind: str, old: bool, quick: bool) -> Iterator[Sample]:
 
 
 def several(quick: bool) -> Iterator[Sample]:
-    """Batches of 100,000, among a million pending timers."""
     pending, count = (1_000, 500) if quick else (BATCH_PENDING, 100_000)
     rng, watch = np.random.default_rng(1), Watch()
     wheel = Wheel(2 * (pending + 3 * count) + 4096)

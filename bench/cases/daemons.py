@@ -92,7 +92,6 @@ def adders(quick: bool) -> Iterator[Sample]:
 
 
 def pool(quick: bool) -> Iterator[Sample]:
-    """1,000 bytes of a lenient pool."""
     count, watch = 1_000 if quick else 50_000, Watch()
     with processes.worker(pools=["bench=64M"]) as (timers, _):
         memory = wheeld_client.MemoryPool(timers, "bench")

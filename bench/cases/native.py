@@ -20,7 +20,6 @@ FLAGS = ["-std=c11", "-O3", "-D_GNU_SOURCE", "-pthread", f"-I{INCLUDE}"]
 
 
 def program(name: str, quick_amount: int, amount: int, quick: bool) -> Iterator[Sample]:
-    """A program; its argument is how much a round measures."""
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if shutil.which(compiler[0]) is None:
         raise Missing(f"{name}: there is no C compiler {compiler[0]}")

@@ -437,7 +437,6 @@ def run(plan: Plan, base: Any, purgatory: Any) -> tuple[float, float, int, int]:
 
 
 def _size(field: str) -> int:
-    """A size of this process, in bytes."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024

@@ -59,7 +59,6 @@ def started(*command: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
 
 
 def await_socket(family: int, address: Any, process: subprocess.Popen[str]) -> socket.socket:
-    """A connection, as soon as somebody listens."""
     give_up = time.monotonic() + START_SECONDS
     while True:
         peer = socket.socket(family)

@@ -108,7 +108,6 @@ def sample_of(late: Any, spent: Spent) -> Sample:
 
 
 def sparse(tick: str, rate: int, quick: bool) -> Iterator[Sample]:
-    """`poll`; a timer counts as received when its worker has it in hand."""
     exact_sleeps()
     with worker(capacity=1 << 17, tick=tick) as (timers, spent):
         while True:
@@ -128,7 +127,6 @@ def sparse(tick: str, rate: int, quick: bool) -> Iterator[Sample]:
 
 
 def sparse_heap(rate: int, quick: bool) -> Iterator[Sample]:
-    """`heapq` and `time.sleep`."""
     exact_sleeps()
     spent, now = Spent(), time.monotonic_ns
     while True:
@@ -201,7 +199,6 @@ class Calls:
 
 
 def callbacks(quick: bool) -> Iterator[Sample]:
-    """`Timers.call_later` and `dispatch`."""
     calls = Calls(quick)
     with worker(capacity=1 << 18) as (timers, spent):
         call_later, dispatch = timers.call_later, timers.dispatch
@@ -215,7 +212,6 @@ def callbacks(quick: bool) -> Iterator[Sample]:
 
 
 def callbacks_heap(quick: bool) -> Iterator[Sample]:
-    """A loop around `heapq`."""
     calls, spent, number = Calls(quick), Spent(), numbers()
     entries: list[tuple[float, int, Callable[[], None]]] = []
     push, pop, now = heapq.heappush, heapq.heappop, time.monotonic
@@ -234,7 +230,6 @@ def callbacks_heap(quick: bool) -> Iterator[Sample]:
 
 
 def callbacks_loop(name: str, quick: bool) -> Iterator[Sample]:
-    """`loop.call_later`."""
     calls, spent = Calls(quick), Spent()
     with asyncio.Runner(loop_factory=lambda: new_loop(name)) as runner:
         call_later = runner.get_loop().call_later
@@ -292,7 +287,6 @@ async def _waits(api: Any, spent: Spent, quick: bool) -> Sample:
 
 
 def loop_own(name: str, quick: bool) -> Iterator[Sample]:
-    """asyncio's own waits."""
     spent = Spent()
     with asyncio.Runner(loop_factory=lambda: new_loop(name)) as runner:
         while True:
@@ -300,7 +294,6 @@ def loop_own(name: str, quick: bool) -> Iterator[Sample]:
 
 
 def loop_shared(name: str, quick: bool) -> Iterator[Sample]:
-    """`AsyncTimers`."""
     with ExitStack() as stack:
         daemon = stack.enter_context(wheeld.embedded(capacity=1 << 16))
         runner = stack.enter_context(asyncio.Runner(loop_factory=lambda: new_loop(name)))

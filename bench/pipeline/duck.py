@@ -81,7 +81,6 @@ class Duck:
         return found
 
     def _candidates(self) -> list[tuple[int, int, int, int]]:
-        """Tick, bits, wake-ups and cascades of each candidate."""
         f = self.tried.finest_us
         self.base.execute(
             f"""CREATE TEMP TABLE ended AS SELECT s, d, CASE WHEN fired THEN {1 << 62}
@@ -123,7 +122,6 @@ class Duck:
         return k, b, int(wakes), int(cascades)
 
     def _herds(self) -> list[int]:
-        """Sizes of the fullest ticks, and of each the largest maker's share."""
         k = self.tried.current_tick
         top = self.ask(
             f"""SELECT (begun + {(1 << k) - 1}) >> {k} AS t, sum(n) AS n FROM due

@@ -55,7 +55,6 @@ COUNTER_SCHEMA = schema_of(COUNTER_COLUMNS)
 
 
 def write_part(table: pa.Table, folder: Path, at_ns: int, name: str) -> Path:
-    """Write rows of one hour where a recorder puts them."""
     moment = datetime.fromtimestamp(at_ns // SECOND, UTC)
     path = folder / f"date={moment:%Y-%m-%d}" / f"hour={moment:%H}" / f"{name}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -116,7 +116,6 @@ class Bench:
             (self.base / "draft").rename(into / f"{name}-{begin:09d}.parquet")
 
     def look(self) -> None:
-        """Keep what Spark tells of its batches. Each look costs it work: not too often."""
         if time.monotonic() < self._looked + LOOK_SECONDS:
             return
         self._looked = time.monotonic()

@@ -89,7 +89,6 @@ def late_by(table: Any, keys: Any) -> dict[str, list[float | None]]:
 
 
 def candidates(report: Any) -> list[tuple[int, int, int, int]]:
-    """Exponents of tick and size, wake-ups and cascades."""
     table = report.tables["candidates"]
     finest = int(table["tick_us"].min())
     columns = (table[name].astype(int) for name in ("tick_us", "wheel_size", "wakes", "cascades"))
@@ -100,7 +99,6 @@ def candidates(report: Any) -> list[tuple[int, int, int, int]]:
 
 
 def duck_run(trace: Path, cores: int, step: int) -> dict[str, Any]:
-    """In a process of its own: the same answers from DuckDB."""
     from bench.pipeline.duck import Duck
     from wheeld_pipeline.report.counts import wheels
 
@@ -148,7 +146,6 @@ def resident(pid: int, cpu: dict[int, float]) -> dict[str, int]:
 
 
 def compare(rows: int, trace: Path | None, cores: int, rounds: int, where: Path) -> dict[str, Any]:
-    """One size: make the trace, or take it, and measure both."""
     with tempfile.TemporaryDirectory(prefix="wheeld-bench-", dir=where.resolve()) as scratch:
         if trace is None:
             shared_say(f"making a trace of {rows:,} rows")

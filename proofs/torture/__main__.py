@@ -27,7 +27,6 @@ FAILED, INTERRUPTED = 1, 130
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """The options, checked."""
     names = [fault.name for fault in FAULTS]
     parser = argparse.ArgumentParser(prog="python -m proofs.torture", description=__doc__)
     parser.add_argument("--seed", type=int, help="default: a new one each time, which is printed")
@@ -73,7 +72,6 @@ class Torture:
         self._lives = 1
 
     def row(self, number: int, fault: Fault) -> Row:
-        """One fault, on a daemon of its own."""
         row = Row(fault.name, fault.title)
         begin = time.monotonic()
         total = max(1, round(fault.count * self._scale))
@@ -136,7 +134,6 @@ def run(options: argparse.Namespace, logs: Path, tick: Callable[[], None]) -> in
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Entry point."""
     options = parse(arguments)
     logs = options.logs or Path(tempfile.mkdtemp(prefix="wheeld-torture-"))
     logs.mkdir(parents=True, exist_ok=True)

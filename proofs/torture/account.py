@@ -118,15 +118,12 @@ class Verdict:
     def add(
         self, counter: str, reason: str, cookies: Iterable[int] = (0,), detail: str = ""
     ) -> None:
-        """Count one offence per cookie."""
         self.offences += [Offence(counter, reason, int(cookie), detail) for cookie in cookies]
 
     def count(self, counter: str) -> int:
-        """The number of offences of a kind."""
         return sum(offence.counter == counter for offence in self.offences)
 
     def merge(self, other: Verdict) -> None:
-        """Add another one's counts to these."""
         for name in ("timers", "received", "cancelled", "dropped", "to_the_dead", "undecided"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.offences += other.offences
@@ -180,7 +177,6 @@ def _half_way(timers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def judge(history: History, outages: Sequence[Outage]) -> Verdict:
-    """The verdict on a round that is over: all timers have fired or were cancelled."""
     verdict = Verdict()
     timers = history.timers
     known = fates(history)
@@ -208,7 +204,6 @@ def judge(history: History, outages: Sequence[Outage]) -> Verdict:
 
 
 def _judge_ends(history: History, verdict: Verdict) -> None:
-    """Timers with two ends, where there may be only one."""
     timers = history.timers
     once = timers["interval"] == 0
     cookies = timers["cookie"]
@@ -263,7 +258,6 @@ def _judge_events(history: History, verdict: Verdict) -> None:
 
 
 def _judge_calls(history: History, outages: Sequence[Outage], verdict: Verdict) -> None:
-    """Calls that took too long, and unexpected errors."""
     records = history.records
     answers = np.isin(records["kind"], [Kind.ARMED, Kind.CANCELLED, Kind.MOVED, Kind.POLLED])
     long = answers & (records["began"] > 0) & (records["time"] - records["began"] > HUNG_NS)
@@ -280,7 +274,6 @@ def _judge_calls(history: History, outages: Sequence[Outage], verdict: Verdict) 
 
 
 def _place(record: Any) -> str:
-    """Where to find a call in the workers' messages."""
     began, ended = int(record["began"]) / 1e9, int(record["time"]) / 1e9
     return f"life {record['life']}, from {began:.6f} to {ended:.6f} of CLOCK_MONOTONIC"
 
@@ -372,7 +365,6 @@ def _there(death: Death) -> float:
 
 
 def _ended(history: History) -> dict[int, int]:
-    """When the cancel that won began, by cookie."""
     answers = history.of(Kind.CANCELLED)
     answers = answers[answers["a"] == 1]
     return dict(zip(answers["cookie"].tolist(), answers["began"].tolist(), strict=True))
@@ -475,7 +467,6 @@ class Fate(IntEnum):
 
 
 def fates(history: History) -> dict[int, Fate]:
-    """The fate of each life that ended in this round."""
     found: dict[int, Fate] = {}
     for death in sorted(history.deaths, key=lambda death: -death.life):
         policy = SEATING[death.seat].policy
@@ -519,5 +510,4 @@ def _end(deaths: Sequence[Death], life: int) -> int:
 
 
 def lives_of(found: dict[int, Fate], fate: Fate) -> npt.NDArray[np.uint32]:
-    """The lives of one fate."""
     return np.array([life for life, its in found.items() if its == fate], np.uint32)

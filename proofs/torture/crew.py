@@ -43,11 +43,9 @@ class Life:
 
     @property
     def gone(self) -> bool:
-        """Has it ended?"""
         return self.status is not None
 
     def send(self, number: int) -> None:
-        """Send it a signal; nothing if it has ended."""
         if not self.gone:
             os.kill(self.pid, number)
 
@@ -93,7 +91,6 @@ class Crew:
         life.pid, life.moved = pid, time.monotonic()
 
     def _live(self, life: Life, driver: int) -> NoReturn:
-        """In the child."""
         code = 1
         try:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -147,12 +144,10 @@ class Crew:
         return [life for life in self.lives.values() if life.pid and not life.gone]
 
     def working(self) -> int:
-        """How many workers obey the last command."""
         stages = self.memory.board["stage"][:SEATS]
         return int((stages == self.memory.board["command"]).sum())
 
     def coming(self) -> bool:
-        """Is there a life that is to begin?"""
         return any(not life.pid for life in self.lives.values())
 
     def in_seat(self, seat: int) -> Life | None:
@@ -161,7 +156,6 @@ class Crew:
         return there[-1] if there else None
 
     def kill(self, life: Life) -> None:
-        """SIGKILL."""
         if not life.gone and not life.killed:
             self.memory.board["stage"][life.seat] = 0
             life.killed = time.monotonic_ns()
@@ -169,20 +163,17 @@ class Crew:
             life.stopped = False
 
     def stop(self, life: Life) -> None:
-        """SIGSTOP."""
         if not life.killed:
             life.stopped = True
             life.send(signal.SIGSTOP)
 
     def resume(self, life: Life) -> None:
-        """SIGCONT."""
         life.stopped = False
         life.send(signal.SIGCONT)
 
     # -- commands -------------------------------------------------------------------------------
 
     def command(self, command: Command) -> None:
-        """Tell all workers."""
         self.memory.board["command"] = int(command)
 
     def obeyed(self, command: Command) -> bool:
@@ -195,7 +186,6 @@ class Crew:
         self.lives = {number: life for number, life in self.lives.items() if not life.gone}
 
     def close(self) -> None:
-        """End all workers."""
         for life in self.living():
             life.send(signal.SIGKILL)
             os.waitpid(life.pid, 0)

@@ -93,7 +93,6 @@ class Daemon(daemons.Daemon):
         return None
 
     def signal_clock(self, number: int) -> int:
-        """Send the clock a signal. 0: there is no clock now."""
         pidfd = self.clock_pidfd()
         if pidfd is None:
             return 0
@@ -113,7 +112,6 @@ class Daemon(daemons.Daemon):
         return int(self._wheel.header[field])
 
     def armed(self) -> npt.NDArray[np.uint64]:
-        """Cookies of all armed timers, read from the slots."""
         slots = self._slots()
         return np.array(slots.slots["cookie"][slots.armed()])
 
@@ -131,11 +129,9 @@ class Daemon(daemons.Daemon):
         return SlotsView(memory, self.header("capacity"), self.header("payload_bytes"))
 
     def descriptors(self) -> int:
-        """Open descriptors of the supervisor."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def fifos(self) -> list[str]:
-        """The workers' doorbells that exist now."""
         return [path.name for path in self.directory.glob("worker-*.fifo")]
 
     # -- its end --------------------------------------------------------------------------------

@@ -129,7 +129,6 @@ class Drive:
         return True
 
     def pause(self, seconds: float) -> None:
-        """Let it run for a while."""
         self.wait(lambda: False, seconds)
 
     def aim(self) -> None:
@@ -153,7 +152,6 @@ class Drive:
     # -- faults ---------------------------------------------------------------------------------
 
     def victims(self, most: int) -> list[Life]:
-        """Up to `most` living workers, at random."""
         living = [life for life in self.crew.living() if not life.killed and not life.stopped]
         return self.random.sample(living, min(len(living), self.random.randint(1, most)))
 
@@ -163,7 +161,6 @@ class Drive:
             self.wait(lambda: self.crew.working() >= SEATS - 3, LOAD_SECONDS)
 
     def kill_workers(self, lives: list[Life]) -> int:
-        """SIGKILL; returns how many."""
         for life in lives:
             self.crew.kill(life)
         return len(lives)
@@ -178,7 +175,6 @@ class Drive:
         return True
 
     def await_clock(self, epoch: int) -> None:
-        """Wait until a clock of a later epoch than `epoch` drives the wheel."""
         back = self.wait(lambda: self.daemon.header("epoch") > epoch and self.clock_drives())
         if self.daemon.outages:
             self.daemon.outages[-1].until = time.monotonic_ns()
@@ -195,7 +191,6 @@ class Drive:
         return self.daemon.find_clock() is not None and self.daemon.header("daemon_state") == 1
 
     def kill_supervisor(self) -> None:
-        """SIGKILL, then `wheeld start` again."""
         process = self.daemon.process
         assert process is not None
         outage = Outage("supervisor", time.monotonic_ns())
@@ -226,19 +221,16 @@ class Drive:
         self._paused.append((time.monotonic() + seconds, what, resume))
 
     def freeze_worker(self, life: Life, seconds: float) -> None:
-        """SIGSTOP a worker for a while."""
         self.crew.stop(life)
         resume = functools.partial(self.crew.resume, life)
         self._paused.append((time.monotonic() + seconds, "worker", resume))
 
     def resume_all(self, what: str) -> None:
-        """Resume stopped processes of one kind early."""
         for entry in [entry for entry in self._paused if entry[1] == what]:
             self._paused.remove(entry)
             entry[2]()
 
     def is_frozen(self, what: str) -> bool:
-        """Is the clock, or the supervisor, stopped now?"""
         return any(paused == what for _, paused, _ in self._paused)
 
     def supervisor_pidfd(self) -> int:
@@ -246,5 +238,4 @@ class Drive:
         return os.pidfd_open(self.daemon.pid)
 
     def all_resumed(self) -> bool:
-        """Is nobody stopped?"""
         return not self._paused

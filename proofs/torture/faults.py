@@ -203,7 +203,6 @@ def _no_processes(daemon: Daemon) -> Iterator[None]:
 
 
 def _pids_group(daemon: Daemon) -> Path | None:
-    """A new control group below that of the daemon, if it can limit processes."""
     for line in Path(f"/proc/{daemon.pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers in ("", "pids"):
@@ -217,7 +216,6 @@ def _pids_group(daemon: Daemon) -> Path | None:
 
 
 def kill_starts(drive: Drive) -> int:
-    """Kill clock after clock while it starts."""
     drive.aim()
     epoch = drive.daemon.header("epoch")
     done = int(drive.kill_clock())

@@ -92,12 +92,10 @@ class History:
     births: list[Birth] = field(default_factory=list)
 
     def of(self, kind: int) -> npt.NDArray[Any]:
-        """The records of one kind."""
         found: npt.NDArray[Any] = self.records[self.records["kind"] == kind]
         return found
 
     def seats_of(self, kind: int) -> npt.NDArray[np.int32]:
-        """The seats of `of(kind)`."""
         found: npt.NDArray[np.int32] = self.seats[self.records["kind"] == kind]
         return found
 
@@ -110,7 +108,6 @@ class History:
         return at, known[at] == cookies
 
     def story(self, cookie: int, origin: int = 0) -> list[str]:
-        """Everything that the ledgers have about one timer, as text."""
         mine = self.records["cookie"] == cookie
         lines = self._lines(mine, origin)
         if len(lines) > 2 * STORY_LINES:
@@ -144,7 +141,6 @@ def _when(row: tuple[Any, Any]) -> int:
 
 
 def read(memory: Memory) -> History:
-    """Copy the ledgers and put them together."""
     parts = [memory.records(seat).copy() for seat in range(SEATS)]
     records = np.concatenate([np.empty(0, RECORD), *parts])
     seats = np.repeat(np.arange(SEATS, dtype=np.int32), [len(part) for part in parts])
@@ -224,7 +220,6 @@ def _add_moves(history: History) -> None:
 
 
 def _key(cookies: npt.NDArray[Any], times: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """One number for a call about a timer."""
     keys: npt.NDArray[np.uint64] = cookies ^ (times.astype(np.uint64) * np.uint64(HASH))
     return keys
 

@@ -164,7 +164,6 @@ class Memory:
         return head, np.frombuffer(self._map, RECORD, ROOM, at + _HEAD)
 
     def records(self, seat: int) -> npt.NDArray[Any]:
-        """The records in a seat's ledger now; a view."""
         head, records = self.part(seat)
         return records[: int(head[0])]
 
@@ -183,7 +182,6 @@ class Ledger:
 
     @property
     def room(self) -> int:
-        """Records that fit yet."""
         return ROOM - int(self._head[0])
 
     def note(
@@ -234,7 +232,6 @@ class Seat:
 
     @property
     def name(self) -> str:
-        """The name of its workers, if they have one."""
         return f"seat-{self.number}"
 
 
@@ -253,5 +250,4 @@ SEATING: Final = (
 
 
 def members(group: int) -> list[int]:
-    """Seats of a group."""
     return [seat.number for seat in SEATING if seat.group == group]

@@ -82,7 +82,6 @@ class OverflowUnderTest:
         return self.stack.enter_context(made)
 
     def plan(self, rules: Rules = RULES) -> Plan:
-        """For the driver."""
         spread = ShardMap.uniform(SHARDS, Daemon(self.daemon))
         folders = (str(self.base / name) for name in ("commands", "sink", "checkpoint"))
         return Plan(*folders, spread, rules, cache=str(self.base / "cache"))
@@ -119,7 +118,6 @@ class OverflowUnderTest:
     # -- one batch ------------------------------------------------------------------------------
 
     def batch(self, number: int, orders: list[Command], calm: bool = False) -> None:
-        """Until it is over, as Spark repeats it."""
         tries = 0
         manifest = self.base / "checkpoint" / "manifests" / f"{number:09d}.json"
         while True:
@@ -160,7 +158,6 @@ class OverflowUnderTest:
     # -- other deaths ---------------------------------------------------------------------------
 
     def kill_daemon(self) -> None:
-        """And start another one, with an empty wheel."""
         pid = json.loads((Path(self.daemon) / "daemon.json").read_text())["pid"]
         os.kill(pid, signal.SIGKILL)
         self.stack.close()
@@ -168,7 +165,6 @@ class OverflowUnderTest:
         self.kills["the daemon"] += 1
 
     def lose_columns(self) -> None:
-        """Lose the columns of one shard, or of all."""
         folders = sorted((self.base / "cache").glob("*/[0-9]*"))
         folders = [folder for folder in folders if folder.is_dir()]
         for folder in folders if self.chance.random() < 0.5 else folders[:1]:
@@ -179,7 +175,6 @@ class OverflowUnderTest:
 def _child(
     plan: Plan, number: int, orders: list[Command], line: tuple[str, int], said: int
 ) -> None:
-    """One batch; ends this process."""
     status = 1
     try:
         store.SEGMENT, log.MOST_DELTAS = 256, 4  # snapshots often, of many segments
@@ -227,7 +222,6 @@ class _Lines:
         self._last, self._said = last, said
 
     def enter(self, frame: FrameType, event: str, argument: object) -> Any:
-        """Python's trace function."""
         return self._line if frame.f_code.co_filename.startswith(PACKAGE) else None
 
     def _line(self, frame: FrameType, event: str, argument: object) -> Any:

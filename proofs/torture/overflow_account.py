@@ -48,7 +48,6 @@ def offences(commands: Sequence[Command], sink: Path) -> dict[str, list[Any]]:
 
 
 def rows(sink: Path, kind: str) -> list[dict[str, Any]]:
-    """The rows of the sink."""
     import pyarrow.parquet as pq
 
     files = sorted((sink / kind).glob("batch=*/*.parquet"))
@@ -56,7 +55,6 @@ def rows(sink: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def count(sink: Path) -> int:
-    """How many expirations."""
     return len(rows(sink, "expired"))
 
 

@@ -38,7 +38,6 @@ PACKAGE: Final = "wheeld_pipeline.overflow"
 
 
 def site_folder(base: Path) -> dict[str, str]:
-    """Make it; returns what the environment needs."""
     site = base / "site"
     site.mkdir()
     (base / "points").mkdir()
@@ -47,7 +46,6 @@ def site_folder(base: Path) -> dict[str, str]:
 
 
 def install() -> None:
-    """Patch the modules below when they are imported."""
     patches = {
         "columns.store": _of_store,
         "checkpoint.log": _of_log,
@@ -66,7 +64,6 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Any, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The loader of a module that is to be patched."""
         patch = self._patches.pop(name, None)
         spec = importlib.util.find_spec(name) if patch else None
         if spec is None or patch is None:

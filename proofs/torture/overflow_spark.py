@@ -121,7 +121,6 @@ class Trial:
 
     @contextmanager
     def driver(self) -> Iterator[subprocess.Popen[bytes]]:
-        """An overflow by its command, in a session of its own."""
         folders = ("commands", "sink", "checkpoint", "cache")
         options = [f"--{name}={self.base / name}" for name in folders]
         options += ["--shards=2", f"--daemon={self.daemon}", f"--master={self.master}"]
@@ -139,14 +138,12 @@ class Trial:
             end_session(process)
 
     def rows(self) -> int:
-        """In the sink."""
         for path in self.base.glob("sink/expired/batch=*/*.parquet"):
             if path not in self._counted:
                 self._counted[path] = pq.read_metadata(path).num_rows
         return sum(self._counted.values())
 
     def kill(self, kind: str, driver: subprocess.Popen[bytes]) -> None:
-        """One of this kind; waits until there is one."""
         if kind == "columns":
             self._lose_columns()
         elif kind in points.POINTS:
@@ -164,7 +161,6 @@ class Trial:
         self.kills[kind] += 1
 
     def _die_at(self, kind: str, driver: subprocess.Popen[bytes]) -> None:
-        """The next task that comes there."""
         point = self.base / "points" / kind
         point.touch()
         lose = 0.0
@@ -179,7 +175,6 @@ class Trial:
         shutil.rmtree(self.base / "cache", ignore_errors=True)
 
     def _feed(self) -> None:
-        """Keep something pending."""
         if self.rows() > len({one[1] for one in self.sent}) - KEYS // 2:
             self.send()
 
@@ -211,7 +206,6 @@ class Trial:
                     return
 
     def finish(self) -> dict[str, list[Any]]:
-        """A driver that is left alone, until each key is there."""
         with self.driver() as driver:
             while self.rows() < len({one[1] for one in self.sent}):
                 self._check(driver)

@@ -30,16 +30,13 @@ class Row:
 
     @property
     def clean(self) -> bool:
-        """Is every counter zero?"""
         return not self.verdict.offences
 
     def lateness_ms(self) -> dict[str, float]:
-        """How late one-shot timers were received, ms."""
         found = self.verdict.lateness.percentiles_ms() or {}
         return {name: round(ms, 3) for name, ms in found.items()}
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON-able values."""
         verdict = self.verdict
         return {
             "fault": self.name,

@@ -52,7 +52,6 @@ def run(drive: Drive, fault: Fault, count: int, tell: Callable[[int], None]) -> 
 
 
 def count_ends(drive: Drive) -> None:
-    """Workers that ended by themselves, or did not go on."""
     for what in drive.crew.crashed:
         drive.verdict.add("crashed", what)
     for what in drive.crew.hung:
@@ -62,7 +61,6 @@ def count_ends(drive: Drive) -> None:
 
 
 def rest(drive: Drive) -> None:
-    """End the round, and account for it."""
     drive.wait(drive.all_resumed)
     drive.command(Command.DRAIN)
     since = time.monotonic_ns()
@@ -101,7 +99,6 @@ def rest(drive: Drive) -> None:
 def _compare(
     drive: Drive, must: npt.NDArray[np.uint64], may: npt.NDArray[np.uint64], verdict: Verdict
 ) -> None:
-    """Check that the armed timers in the wheel are those of the ledgers."""
     armed = drive.daemon.armed()
     verdict.add("lost", "armed by the ledgers, but not in the wheel", must[~np.isin(must, armed)])
     known = np.concatenate([must, may, drive.stale])
@@ -198,7 +195,6 @@ def _orders(found: History, which: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
 
 
 def _history(drive: Drive) -> History:
-    """The ledgers as they stand, and the deaths of the round."""
     found = history.read(drive.memory)
     births, seats = found.of(Kind.BORN), found.seats_of(Kind.BORN)
     found.births = drive.births + [

@@ -95,7 +95,6 @@ class Calls:
         self._mix = [call for _, call in mix]
 
     def some_calls(self) -> None:
-        """A burst of calls, drawn from the mix."""
         for call in self._random.choices(self._mix, self._weights, k=self._random.randint(1, 10)):
             call()
 
@@ -346,7 +345,6 @@ class Worker(Calls):
         self._stage = 0
 
     def run(self) -> None:
-        """Live until LEAVE."""
         self._connect()
         while True:
             self._board["beat"][self._seat.number] += 1

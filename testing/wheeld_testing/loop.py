@@ -183,23 +183,18 @@ class _Selector(selectors.BaseSelector):
                 )
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """As usual."""
         return self._real.register(fileobj, events, data)
 
     def unregister(self, fileobj: Any) -> selectors.SelectorKey:
-        """As usual."""
         return self._real.unregister(fileobj)
 
     def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
-        """As usual."""
         return self._real.modify(fileobj, events, data)
 
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
-        """As usual."""
         return self._real.get_map()
 
     def close(self) -> None:
-        """As usual."""
         self._real.close()
 
 

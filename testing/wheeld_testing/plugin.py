@@ -36,7 +36,6 @@ def wheel_server() -> Iterator[ForkServer]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker."""
     config.addinivalue_line(
         "markers",
         "wheel(leaks=False, **options): options of the daemon behind the fixture `wheel`, as of "

@@ -58,7 +58,6 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
-    """Turn the repository's links into the site's."""
     pages, repository = files.src_uris, config.extra["repository"]
 
     def link(match: re.Match[str]) -> str:

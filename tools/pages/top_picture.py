@@ -41,7 +41,6 @@ def work(workers: dict[str, Timers], reader: str) -> None:
 
 
 def main() -> int:
-    """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("picture", type=Path)
     picture = parser.parse_args().picture

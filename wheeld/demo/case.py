@@ -53,7 +53,6 @@ class CaseRun:
     shared_bytes: int
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         found = self.outcome.as_json()
         return {
             **found,
@@ -77,7 +76,6 @@ class CaseRun:
         }
 
     def text(self) -> str:
-        """For people."""
         found = self.outcome
         early = found.early + found.deadline_wrong
         lines = [
@@ -189,7 +187,6 @@ def run(
 def _watch(
     crew: Crew, title: str, count: int, tick: Callable[[], None], pending: list[tuple[float, int]]
 ) -> None:
-    """Let the workers run."""
     with show_progress(title, count, "requests") as tell:
         start_ns = time.monotonic_ns() + HEAD_START_NS
         crew.go(start_ns)

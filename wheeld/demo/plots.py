@@ -95,7 +95,6 @@ def _lateness(axes: Any, case: CaseRun) -> None:
 
 
 def _pending(axes: Any, case: CaseRun) -> None:
-    """How many timers waited, over the run."""
     found = case.outcome
     axes.set_title(f"{case.name} case: pending timers")
     seconds, counts = np.array(case.pending or [(0.0, 0)]).T

@@ -251,7 +251,6 @@ def timer_slack(v: Vitals) -> Finding:
 
 
 def swapped(v: Vitals) -> Finding:
-    """Is the wheel in memory?"""
     if v.clock.swapped_kib is None:
         return ok("swap", "not readable")
     locked = f", {mebibytes((v.clock.locked_kib or 0) * KIB)} locked"

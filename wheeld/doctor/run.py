@@ -214,7 +214,6 @@ def answers(directory: Path) -> bool:
 
 
 def live(patient: _Patient, host: Host) -> Iterator[Finding]:
-    """The checks on a daemon."""
     daemon = patient.daemon
     if daemon.status is None:
         yield Finding(

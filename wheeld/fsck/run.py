@@ -250,7 +250,6 @@ def _count(result: CheckResult, damage: Damage, snapshot: WheelImage | None) -> 
 
 
 def _looked_at(name: str, s: WheelImage | None) -> int:
-    """How many items a check has covered."""
     if s is None:
         return 0
     return {

@@ -143,7 +143,6 @@ def _being_returned(view: PoolsView, pool: int) -> tuple[int, int, bool]:
 
 
 def _of_rows(s: WheelImage, pool: int) -> Iterator[str]:
-    """Faults in the ledgers of a pool."""
     view, fields, ledgers = s.pools, s.pools.pools[pool], s.pools.ledgers[pool]
     out, waiting = view.out()[pool, :-1], view.waiting()[pool]
     most = int(fields["size"]) + int(fields["largest"])

@@ -159,7 +159,6 @@ class _Server:
 
 
 def _parsed(request: bytes) -> tuple[str, tuple[str, bool]]:
-    """Method, and which answer is wanted."""
     lines = io.BytesIO(request)
     method = lines.readline().decode("latin-1").partition(" ")[0]
     if method not in ("GET", "HEAD"):

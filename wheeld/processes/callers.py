@@ -62,7 +62,6 @@ class Callers:
         return True
 
     async def turn(self, uid: int) -> None:
-        """Wait for this user's turn."""
         if not self._lines:
             asyncio.get_running_loop().call_soon(self._next_round)
         turn = asyncio.get_running_loop().create_future()

@@ -120,7 +120,6 @@ class Converter(threading.Thread):
         """Grows with each step that is done."""
 
     def add(self, spool: Path) -> None:
-        """Convert a complete spool."""
         with self._change:
             if spool not in self._known:
                 self._known.add(spool)
@@ -138,7 +137,6 @@ class Converter(threading.Thread):
             self._change.notify()
 
     def run(self) -> None:
-        """The thread."""
         failures = 0
         while not self._ending:
             with self._change:

@@ -94,7 +94,6 @@ class Counters:
         return int(self._wheel.header["virtual_now"]) if self.virtual else time.time_ns()
 
     def row(self, last: bool = False) -> dict[str, Any]:
-        """The counters of now."""
         header, counts = self._wheel.header, self._trace.counts()
         return {
             "time": self.now_ns() // 1000,

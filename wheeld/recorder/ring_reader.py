@@ -138,7 +138,6 @@ class RingReader:
         return self._spool
 
     def close(self) -> None:
-        """Close the spool, if there is one."""
         if self._spool is not None:
             spool, self._spool = self._spool, None
             spool.close()

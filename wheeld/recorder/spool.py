@@ -121,7 +121,6 @@ class RecordSpool:
 
     @property
     def end(self) -> int:
-        """Position after its last record."""
         return self.position + self.rows
 
     def append(self, records: memoryview) -> None:
@@ -144,7 +143,6 @@ class RecordSpool:
         append_whole(self._facts, line)
 
     def close(self) -> None:
-        """Let go of the files."""
         os.close(self._records)
         os.close(self._facts)
 

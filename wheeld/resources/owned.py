@@ -140,7 +140,6 @@ class Resources:
         self._watch_memory()
 
     def _watch_memory(self) -> None:
-        """Remember what `damage` and `mend` compare."""
         for kind in SHARED:
             memory = self.memories[kind]
             self._wholes[kind] = _native.Whole(
@@ -162,7 +161,6 @@ class Resources:
         self._worker_head = WorkerHead(self.memories["wheel"], self.worker_bytes)
 
     def _own(self, inherited: Sequence[int]) -> None:
-        """Take the locks of the snapshot and of the trace."""
         config, locks = self.config, dict[str, Path]()
         if config.state_dir is not None:
             at = snapshot_file.make_directory(config.state_dir)
@@ -229,7 +227,6 @@ class Resources:
         self._make_shared(token)
 
     def _make_shared(self, token: int) -> None:
-        """The segments that all workers write."""
         workers, pools = self.config.max_workers, self.config.memory_pools
         for kind, size in sharing.sizes(workers, len(pools)).items():
             self.memories[kind] = self.make_segment(kind, size)

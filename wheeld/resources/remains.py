@@ -263,7 +263,6 @@ def workers_use(registry: mmap.mmap, own: int) -> Use:
 
 
 def _taken(view: RegistryView) -> Any:
-    """Rows whose workers have not departed."""
     return ~np.isin(view.rows["state"], (RowState.FREE, RowState.KEPT))
 
 

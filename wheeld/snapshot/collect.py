@@ -110,7 +110,6 @@ class _Records:
     payloads: npt.NDArray[np.uint8]
 
     def only(self, mask: npt.NDArray[np.bool_]) -> _Records:
-        """The slots that `mask` selects."""
         return self if mask.all() else self.taken(np.flatnonzero(mask))
 
     def taken(self, order: npt.NDArray[np.intp]) -> _Records:
@@ -140,7 +139,6 @@ class _Collection:
         self.left_out = self.unsettled = 0
 
     def run(self, now: Clocks, name: str) -> Snapshot:
-        """All blocks, put together."""
         timers, payloads, slabs, generations = [], [], [], []
         for first, end in self._blocks():
             states = gathered(self.slots.states, np.arange(first, end))
@@ -262,7 +260,6 @@ class _Collection:
         return taken  # the target is gone: the owner gets the timer, as always
 
     def _rows(self) -> npt.NDArray[Any]:
-        """The worker table, without half-written rows."""
         every = np.arange(len(self.registry.rows))
         rows = gathered(self.registry.rows, every)
         for _ in range(LOOKS):

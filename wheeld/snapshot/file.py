@@ -93,7 +93,6 @@ def _write_fresh(fresh: Path, snapshot: Snapshot) -> int:
 
 
 def _parts(snapshot: Snapshot) -> Iterator[memoryview]:
-    """All bytes of the file except the digest."""
     header = json.dumps(_header(snapshot)).encode()
     arrays = (snapshot.timers, snapshot.payloads, snapshot.slabs, snapshot.generations)
     body = [memoryview(np.ascontiguousarray(part)).cast("B") for part in arrays if part.size]

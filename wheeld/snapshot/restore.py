@@ -138,7 +138,6 @@ def _check_fit(snapshot: Snapshot, now: Clocks, capacity: int, payload_bytes: in
 
 
 def _offsets(then: Clocks, now: Clocks, restore: str) -> tuple[int, int, int]:
-    """The offset to add to the deadlines of each clock."""
     shift = now.monotonic - then.monotonic, 0, now.boottime - then.boottime
     if restore == "remaining":
         return shift
@@ -223,7 +222,6 @@ def _write_owners(
 def _target_words(
     plan: Restoration, rows: Mapping[str, tuple[int, int]], groups: Mapping[str, int]
 ) -> npt.NDArray[np.uint32]:
-    """slot.target of each timer, see layout.h."""
     workers = np.zeros(len(plan.snapshot.names) + 1, np.uint32)
     for i, name in enumerate(plan.snapshot.names):
         if name in rows:

@@ -96,7 +96,6 @@ def caller_of(peer: socket.socket) -> Caller:
 
 
 def _peer_groups(peer: socket.socket) -> tuple[int, ...]:
-    """The supplementary groups of the other end."""
     with contextlib.suppress(OSError):
         found = peer.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_BYTES)
         return struct.unpack(f"{len(found) // 4}I", found)

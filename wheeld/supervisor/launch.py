@@ -110,7 +110,6 @@ def parser() -> argparse.ArgumentParser:
 
 
 def start(words: Sequence[str]) -> None:
-    """Run the daemon of `wheeld start WORDS`."""
     found = vars(parser().parse_args(words))
     given = {key: found.pop(key) for key in configuration.OPTIONS}
     if found.pop("quiet"):

@@ -164,7 +164,6 @@ class _StderrRelay(threading.Thread):
         return self._copying.locked() or bool(waiting.poll(0))
 
     def run(self) -> None:
-        """Wait until the pipe has no writer left."""
         ready = select.poll()
         ready.register(self._pipe, select.POLLIN)
         while ready.poll():

@@ -305,7 +305,6 @@ class Supervisor:
         raise ValueError(f"unknown request {op!r}; allowed: {', '.join(Request)}")
 
     def _leave(self, mode: StopMode) -> Leaving:
-        """Begin to end; returns the answer to the request."""
         asyncio.get_running_loop().call_soon(self.stop, mode)
         return {
             "ok": True,
@@ -357,7 +356,6 @@ class Supervisor:
     # -- the end --------------------------------------------------------------------------------
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Clean up, and set `successor`."""
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -34,7 +34,6 @@ def collect(
     trace: dict[str, Any] | None,
     metrics: dict[str, Any] | None,
 ) -> dict[str, Any]:
-    """The status of a daemon, as JSON-able values."""
     config = resources.config
     wheel = resources.wheel
     shared_bytes, most_bytes = resources.shared_bytes()
@@ -95,7 +94,6 @@ def _clock_trouble(clock: ClockGuard) -> str | None:
 
 
 def _workers(resources: Resources, workers: Workers, counts: Census) -> list[dict[str, Any]]:
-    """One dict per worker."""
     registry, wheel, sharing = workers.registry, resources.wheel, resources.sharing
     groups = registry.group_names().items()
     watched, out, pools = sharing.watch.watched(), sharing.pools.out(), sharing.pools.names()
@@ -125,7 +123,6 @@ def _workers(resources: Resources, workers: Workers, counts: Census) -> list[dic
 
 
 def _figures(resources: Resources, row: int) -> dict[str, Any]:
-    """A worker's own counters, and the lateness of its expirations."""
     wheel, name = resources.wheel, resources.names.get(worker_segment(row))
     figures = read_figures(name, os.getuid()) or no_figures()
     late = histograms.lateness_of(wheel.histograms, row)
@@ -142,7 +139,6 @@ def _figures(resources: Resources, row: int) -> dict[str, Any]:
 
 
 def _purgatories(sharing: Sharing, workers: Workers) -> list[dict[str, Any]]:
-    """One dict per name, of all workers together."""
     sizes, sums = sharing.sizes, dict[str, list[int]]()
     for row in list(workers.registry.tenants):
         for name, (delayed, watched) in sizes.of(row).items():
@@ -161,7 +157,6 @@ def _state(workers: Workers, tenant: Tenant) -> str:
 
 
 def _pools(sharing: Sharing) -> list[dict[str, Any]]:
-    """One dict per memory pool."""
     view = sharing.pools
     used, waiters = view.used(), view.waiting().sum(axis=1)
     depleted = view.depleted_percent(_native.read_clock())
@@ -211,7 +206,6 @@ def read_figures(name: str | None, owner_uid: int | None = None) -> Figures | No
 
 
 def no_figures() -> Figures:
-    """The figures of a worker without a segment: zeros."""
     head, count = dtype_of("worker").itemsize, _native.COUNTS_OF_WORKER
     return _parsed(bytes(head + count * dtype_of("histogram").itemsize), head)
 

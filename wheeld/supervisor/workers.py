@@ -379,7 +379,6 @@ class Workers:
         self._depart(self.registry.retire(kept, OnDeath.DROP), why)
 
     async def close(self) -> None:
-        """Let go of all processes."""
         for task in self._departures.values():
             task.cancel()
         await asyncio.gather(*self._departures.values(), return_exceptions=True)
@@ -407,7 +406,6 @@ class FencedWorkers:
         self._fenced: dict[int, tuple[Tenant, asyncio.Event]] = {}
 
     def add(self, tenant: Tenant) -> None:
-        """Fence a worker."""
         self.remove(tenant.row)
         removed = asyncio.Event()
         self._fenced[tenant.row] = tenant, removed
@@ -429,7 +427,6 @@ class FencedWorkers:
         return [tenant for tenant, _ in self._fenced.values() if self.said_goodbye(tenant)]
 
     def close(self) -> None:
-        """Forget all of them."""
         for row in list(self._fenced):
             self.remove(row)
 
@@ -499,7 +496,6 @@ class KeptWorkers:
                 timer.cancel()
 
     def close(self) -> None:
-        """Forget all of them."""
         for row in {*self._expiries, *self._offers}:
             self.remove(row)
 
@@ -595,7 +591,6 @@ def with_number(name: str, number: int) -> str:
 
 
 def welcome_of(tenant: Tenant, adopted: bool, resources: Resources, token: int) -> Welcome:
-    """The answer to its hello."""
     names = resources.names
     return {
         **back_of(tenant),

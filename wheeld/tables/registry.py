@@ -283,7 +283,6 @@ class Registry:
         return self.view.group_names()
 
     def members(self, groups: int) -> list[Tenant]:
-        """Active workers in any of `groups`."""
         return [
             tenant
             for tenant in self.tenants.values()

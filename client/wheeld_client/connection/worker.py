@@ -66,7 +66,6 @@ class ConnectedWorker(_native.Worker):
         _workers.add(self)
 
     def _enter(self, options: ConnectOptions) -> None:
-        """Become a worker of the daemon."""
         self._current = options
         self._changing = set()
         self._settle_in(*options.say_hello(self.directory))

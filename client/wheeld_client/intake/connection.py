@@ -477,7 +477,6 @@ class Connection(asyncio.BufferedProtocol):
         self._watch()
 
     def _begin(self, buffer: Buffer) -> None:
-        """Memory was granted."""
         self._buffer = buffer
         self._view = memoryview(buffer)
         self._have = 0
@@ -517,7 +516,6 @@ class Connection(asyncio.BufferedProtocol):
     # -- handling -------------------------------------------------------------------------------
 
     def _handle(self) -> None:
-        """The request is complete."""
         assert self._buffer is not None
         buffer, view, self._buffer = self._buffer, self._view, None
         self._view = self._prefix_view
@@ -557,7 +555,6 @@ class Connection(asyncio.BufferedProtocol):
             log.error("intake: a handler failed; %s is closed", self.peer, exc_info=error)
 
     def _failed(self, request: Request, *, cancelled: bool) -> None:
-        """The handler has failed or was cancelled."""
         if not self._is_over(request) or self._state is CLOSED:
             return
         if cancelled and self._peer_gone:
@@ -623,7 +620,6 @@ class Connection(asyncio.BufferedProtocol):
             self._unsent = NOTHING  # an empty part of the answer keeps all of it
 
     def _flush(self) -> None:
-        """Send pending TLS data."""
         if self._tls is not None and not self._gone and not self._transport.is_closing():
             data = self._tls.outgoing()
             if data and not self._lingering:

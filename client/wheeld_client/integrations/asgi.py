@@ -74,7 +74,6 @@ class DeadlineMiddleware:
         weakref.finalize(self, _close, self._timers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or the application's life."""
         if scope["type"] == "lifespan":
             try:
                 await self.app(scope, receive, self._connected_first(send))

@@ -58,7 +58,6 @@ class TimeoutMiddleware:
         _timeout()  # a wrong one is an error now, not of the first request
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Respond, in time."""
         seconds = _timeout()
         connected = _process().find() if seconds is not None else None
         if connected is None or seconds is None:

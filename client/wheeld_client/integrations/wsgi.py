@@ -59,7 +59,6 @@ class TimeoutMiddleware:
         self.process = daemon
 
     def __call__(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
-        """Serve one request."""
         seconds = self._seconds(environ)
         timers = self.process.find() if seconds is not None else None
         if timers is None or seconds is None:

@@ -169,7 +169,6 @@ class Connection:
         return line
 
     def _receive(self) -> None:
-        """One more part of an answer."""
         part, descriptors, _, _ = socket.recv_fds(
             self._socket, 65536, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
         )
