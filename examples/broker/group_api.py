@@ -211,23 +211,19 @@ class GroupApi:
         return {"members": answers} if hasattr(body, "members") else answers[0]
 
     async def offset_commit(self, call: Call) -> Answer:
-        """Note how far a group has come. An offset is of a topic's id: one that is created again
-        under its name begins without.
-        """
-        body, ids = call.body, {topic.id for topic in self.topics.all().values()}
+        """Note how far a group has come."""
+        body = call.body
 
         def note(key: Key, part: Any) -> Answer:
-            topic, _ = self.topics.partition(*key).id
+            self.topics.partition(*key)
             metadata = part.committed_metadata or ""
             if len(metadata) > LONGEST_METADATA:
                 raise RequestRefused(ErrorCode.offset_metadata_too_large)
             group.check_commit(body.member_id, getattr(body, "generation_id_or_member_epoch", -1))
-            group.offsets[f"{key[1]}/{topic}"] = [part.committed_offset, metadata]
+            group.offsets[f"{key[1]}/{key[0]}"] = [part.committed_offset, metadata]
             return {}
 
         with self.groups.changing(body.group_id) as group:
-            for place in [place for place in group.offsets if place.split("/")[1] not in ids]:
-                del group.offsets[place]
             return {"topics": by_partition(partitions_of(body.topics), note)}
 
     async def offset_fetch(self, call: Call) -> Answer:
@@ -241,18 +237,15 @@ class GroupApi:
         return {"topics": self._committed(call.body.group_id, call.body.topics)}
 
     def _committed(self, group: str, asked: Any) -> list[Answer]:
-        offsets, topics = self.groups.load(group).offsets, self.topics.all()
+        offsets = self.groups.load(group).offsets
+        every = [(topic, int(n)) for n, _, topic in (place.partition("/") for place in offsets)]
 
         def find(key: Key, part: Any) -> Answer:
-            topic = topics.get(key[0])
-            offset, metadata = offsets.get(f"{key[1]}/{topic and topic.id}", (-1, ""))
+            offset, metadata = offsets.get(f"{key[1]}/{key[0]}", (-1, ""))
             return {"committed_offset": offset, "metadata": metadata}
 
-        if asked is not None:
-            return by_partition(partitions_of(asked), find)
-        every = [(name, n) for name, topic in topics.items() for n in range(topic.partitions)]
-        known = [(key, None) for key in every if f"{key[1]}/{topics[key[0]].id}" in offsets]
-        return by_partition(known, find)
+        keys = [(key, None) for key in every] if asked is None else partitions_of(asked)
+        return by_partition(keys, find)
 
     async def find_coordinator(self, call: Call) -> Answer:
         """All workers are one coordinator, of groups only."""

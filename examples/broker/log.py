@@ -16,7 +16,7 @@ Invariants, after a kill at any instruction:
 3. A batch of an idempotent producer is there once: what its producer sent before is looked up under
    the lock, in the headers of the log itself. A separate table could be ahead of the log or
    behind it when its writer dies between the two. A producer that the log does not know begins
-   with any sequence, as in Kafka: its topic may have been deleted and created again.
+   with any sequence, as in Kafka.
 4. The high watermark is the least end among the leader and the followers in sync. It never goes
    back: a follower is back in sync only when it has passed it. Without followers it is `end`.
 
@@ -45,8 +45,6 @@ from wheeld_client import AsyncWatermarks, Watermarks
 
 KEPT_SEQUENCES: Final = 5
 """Batches of a producer that are known again: as many as a client has in flight."""
-DELETED: Final = 2**64 - 1
-"""In place of a high watermark: its waiters must end."""
 
 
 class OwnWords(dict[Any, int]):
@@ -77,7 +75,7 @@ class Sent(NamedTuple):
 class Partition:
     """One partition, opened by one process.
 
-    `id`, a topic's and its number, is in the keys of its words. Followers are the nodes from 1 on;
+    `id`, topic and number, is in the keys of its words. Followers are the nodes from 1 on;
     one that has not been up to date for `lag_ns` no longer counts, and those of a new
     partition are in sync. Times are of the monotonic clock, which all processes share.
     """
@@ -136,14 +134,6 @@ class Partition:
     def watermark(self) -> int:
         """Everybody in sync has all below it: consumers may read it."""
         return self._words.value(self.high_key)
-
-    @property
-    def deleted(self) -> bool:
-        return self.watermark == DELETED
-
-    def delete(self) -> None:
-        """Its files are gone: wake its waiters."""
-        self._words.advance(self.high_key, DELETED)
 
     def in_sync(self, now_ns: int) -> list[int]:
         """The followers that count."""
@@ -211,7 +201,7 @@ class Partition:
 
     def _find_sent(self, batch: RecordBatch) -> int | None:
         """Where the batch is, if it came before; else it must be its producer's next."""
-        if batch.producer not in self._sent:  # or the log was made since: as in Kafka any may come
+        if batch.producer not in self._sent:
             return None
         epoch, sent = self._sent[batch.producer]
         if batch.epoch < epoch:
@@ -256,7 +246,7 @@ class Partition:
     def _read_on(self) -> None:
         """Read what was committed since, here or elsewhere."""
         committed = self._words.value(self.end_key)
-        while (self._ends[-1] if self._ends else 0) < committed != DELETED:
+        while (self._ends[-1] if self._ends else 0) < committed:
             at = self._start(len(self._stops))
             batch = batches.header(os.pread(self._log, batches.HEADER.size, at))
             self._stops.append(at + batch.size)

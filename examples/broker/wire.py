@@ -12,7 +12,6 @@ import datetime
 import functools
 import io
 import struct
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import MISSING
@@ -30,8 +29,8 @@ MOST_BUT_PRODUCE: Final = 1 << 19
 """Bytes of a request: small fields become large objects."""
 
 Answer = dict[str, Any]
-Key = tuple[Any, int]
-"""Topic, by its name or its id, and partition."""
+Key = tuple[str, int]
+"""Topic and partition."""
 Reader = Callable[[Any, int], tuple[Any, int]]
 """Reads from a buffer at an offset: the value, and its size. All of kio's readers are like this."""
 
@@ -59,9 +58,6 @@ class Call(NamedTuple):
     correlation: int
     client: str
     body: Any
-
-
-# -- requests -----------------------------------------------------------------------------------
 
 
 def decode(data: memoryview, served: dict[int, tuple[int, int]]) -> Call:
@@ -183,14 +179,11 @@ def partitions_of(topics: Any) -> Iterator[tuple[Key, Any]]:
     for topic in topics:
         for part in _first(topic, "partition_data", "partitions", "partition_indexes"):
             number = _first(part, "index", "partition", "partition_index", otherwise=part)
-            yield (_first(topic, "topic", "name", "topic_id"), number), part
+            yield (_first(topic, "topic", "name"), number), part
 
 
 def _first(one: Any, *names: str, otherwise: Any = None) -> Any:
     return next((getattr(one, name) for name in names if hasattr(one, name)), otherwise)
-
-
-# -- answers ------------------------------------------------------------------------------------
 
 
 def by_partition(
@@ -208,8 +201,7 @@ def by_partition(
         answer |= {"index": key[1], "partition_index": key[1]}
         answers.setdefault(key[0], []).append(answer)
     return [
-        {"name": name, "topic": name, "topic_id": name}
-        | {"partitions": parts, "partition_responses": parts}
+        {"name": name, "topic": name, "partitions": parts, "partition_responses": parts}
         for name, parts in answers.items()
     ]
 
@@ -218,13 +210,11 @@ def by_name(wanted: Any, serve: Callable[[Any], Answer]) -> list[Answer]:
     """The answers of `serve` for each topic of a request, or its error."""
     answers = []
     for one in wanted:
-        name = getattr(one, "name", one)
-        about = {"topic_id": name} if isinstance(name, uuid.UUID) else {"name": name}
         try:
-            answer = about | serve(one)
+            answer = serve(one)
         except RequestRefused as refused:
-            answer = about | refused.answer | {"error_message": str(refused)}
-        answers.append({key: value for key, value in answer.items() if value is not None})
+            answer = refused.answer | {"error_message": str(refused)}
+        answers.append({"name": getattr(one, "name", one)} | answer)
     return answers
 
 
@@ -250,7 +240,7 @@ def _written(schema: Any, head: dict[str, Any], fields: dict[str, Any]) -> bytes
 def build(schema: Any, fields: dict[str, Any]) -> Any:
     """An entity of a schema: nested entities are dicts, arrays lists."""
     values = {}
-    for name, nested, zero in _plan(schema):
+    for name, (nested, zero) in _plan(schema).items():
         value = fields.get(name, zero)
         if isinstance(value, list):
             value = tuple(build(nested, one) if nested else one for one in value)
@@ -262,27 +252,20 @@ def build(schema: Any, fields: dict[str, Any]) -> Any:
 
 
 @functools.cache
-def _plan(schema: Any) -> list[tuple[str, Any, Any]]:
-    """Name, nested schema or None, and default of each field."""
-    found = []
+def _plan(schema: Any) -> dict[str, tuple[Any, Any]]:
+    """Of each field its nested schema, or None, and its default: what zeros on the wire are."""
+    found = {}
     for field in dataclasses.fields(schema):
         is_array, nullable, kind = _shape(field)
         nested = kind if dataclasses.is_dataclass(kind) else None
         if field.default is not MISSING or field.default_factory is not MISSING:
             zero: Any = MISSING
-        elif nullable:
-            zero = None
-        elif is_array:
-            zero = ()
-        elif nested:
-            zero = {}
-        else:  # what zeros on the wire are
+        elif nullable or is_array or nested:
+            zero = None if nullable else () if is_array else {}
+        else:
             zero = _reader_of(field.metadata["kafka_type"], False, False)(bytes(16), 0)[0]
-        found.append((field.name, nested, zero))
+        found[field.name] = nested, zero
     return found
-
-
-# -- the asking side ----------------------------------------------------------------------------
 
 
 class BrokerClient:
@@ -292,7 +275,7 @@ class BrokerClient:
     """
 
     def __init__(self, host: str, port: int, client: str) -> None:
-        self._address, self._client, self._correlation = (host, port), client, 0
+        self._address, self._client = (host, port), client
 
     async def __aenter__(self) -> BrokerClient:
         self._reader, self._writer = await asyncio.open_connection(*self._address)
@@ -305,8 +288,7 @@ class BrokerClient:
         """Send a request and wait for its answer. `ConnectionError`: it broke, and whether the
         request was handled is not known.
         """
-        self._correlation += 1
-        frame = request(api, version, self._correlation, self._client, **fields)
+        frame = request(api, version, 0, self._client, **fields)
         try:
             self._writer.write(len(frame).to_bytes(4, "big") + frame)
             size = int.from_bytes(await self._reader.readexactly(4), "big")
@@ -314,9 +296,7 @@ class BrokerClient:
         except asyncio.IncompleteReadError:
             raise ConnectionError("the broker closed the connection") from None
         schema = load_response_schema(api, version)
-        header, at = entity_reader(schema.__header_schema__)(answer, 0)
-        if header.correlation_id != self._correlation:
-            raise ConnectionError("the response belongs to another request")
+        _, at = entity_reader(schema.__header_schema__)(answer, 0)
         return entity_reader(schema)(answer, at)[0]
 
 
@@ -325,6 +305,5 @@ def seconds(span: datetime.timedelta) -> float:
     return max(0.0, span.total_seconds())
 
 
-def milliseconds(count: int) -> datetime.timedelta:
-    """kio's array of so many."""
-    return datetime.timedelta(milliseconds=count)
+def milliseconds(count: float) -> datetime.timedelta:
+    return datetime.timedelta(milliseconds=int(count))

@@ -66,25 +66,6 @@ def test_a_newcomer_makes_all_join_again() -> None:
     assert all(not one.joined and one.assignment == "" for one in group.members.values())
 
 
-def test_who_does_not_join_in_time_is_out() -> None:
-    group = stable("a", "b")
-    joined(group, "c", now_ns=100 * SECOND)
-    group.finish(160 * SECOND - 1)
-    assert group.state == "Preparing"
-    group.finish(160 * SECOND)
-    assert list(group.members) == ["c"]
-    assert group.leader == "c"
-
-
-def test_the_last_one_leaves() -> None:
-    group = stable("a")
-    group.remove("a", 0)
-    assert (group.state, group.members) == ("Empty", {})
-    group.remove("a", 0)
-    joined(group, "b")
-    assert group.state == "Completing"
-
-
 def test_a_member_whose_answer_was_lost_gets_it_again() -> None:
     group = stable("a", "b")
     generation = group.generation
