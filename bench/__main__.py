@@ -1,4 +1,5 @@
-"""`python -m bench`: the costs that users meet, beside those of rivals in the same run.
+"""`python -m bench`: measures the costs that users see, and those of competing libraries in the
+same run.
 
 Prints a table with the targets, and writes all of it as JSON, from which `bench.page` makes
 docs/benchmark.md. `--only NAME` measures single rows, or one of the details.

@@ -1,4 +1,4 @@
-"""The registry: what is measured against whom, and the targets; in the order of the table."""
+"""The registry of cases, contenders and targets, in the order of the table."""
 
 from __future__ import annotations
 

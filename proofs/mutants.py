@@ -209,7 +209,7 @@ COMMANDS: dict[str, Callable[[Copy, list[str]], list[str]]] = {
 
 
 def environment(copy: Copy) -> dict[str, str]:
-    """For a test in a private copy: its own packages, its own sanitizer options.
+    """The environment of a test in a private copy: its packages and sanitizer options.
 
     Bytecode of a mutation is not for others."""
     paths = os.pathsep.join(

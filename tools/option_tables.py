@@ -53,7 +53,7 @@ def render(document: str) -> str:
 
 
 def example() -> str:
-    """A TOML file with all defaults, and with examples of what has none."""
+    """A TOML file with all defaults, and with an example for each option without one."""
     parts = ["# /etc/wheeld/NAME.toml: options of the daemon NAME. Every key may be left out.\n"]
     for option in OPTIONS.values():
         if option.key not in NOT_OF_A_SERVICE:

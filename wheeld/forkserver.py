@@ -71,7 +71,7 @@ class ForkServer:
     def start(self, *words: str, output: int = 2) -> DaemonProcess:
         """Run `wheeld start WORDS`, with the environment and the directory of the caller.
 
-        Unlike an embedded daemon it does not end with the caller, who waits for it to serve.
+        Unlike an embedded daemon, it outlives the caller, which waits only until it serves.
 
         Parameters
         ----------

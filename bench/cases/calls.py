@@ -1,7 +1,7 @@
 """One call, and batches: schedule, move, cancel, among 100,000 pending timers and a million.
 
 Slots are fresh, or those of a process that has lived long: ten times as many timers were scheduled,
-and all but the pending ones cancelled in random order, so that what is free lies anywhere.
+and all but the pending ones cancelled in random order, so that the free slots are scattered.
 """
 
 from __future__ import annotations

@@ -280,7 +280,8 @@ def _sink(name: str, pipe: Connection) -> None:
 
 
 def neighbour(case: str, quick: bool) -> Iterator[Sample]:
-    """The ladder beside a crowd, or beside none; a daemon for each round."""
+    """Measure the ladder with and without a crowd of other workers; each round has its own
+    daemon."""
     count, length = (10_000, LADDER_NS // 10) if quick else (1_000_000, LADDER_NS)
     while True:
         with ExitStack() as stack:

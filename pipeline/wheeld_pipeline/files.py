@@ -34,7 +34,8 @@ def on_disk(option: str, given: str | Path) -> Path:
 
 
 def writable(option: str, given: str | Path) -> Path:
-    """A directory for what a command will write, made or not yet: to be asked before the work.
+    """A directory that a command will write to, whether or not it exists; commands check it before
+    they start work.
 
     Raises
     ------

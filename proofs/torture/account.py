@@ -374,8 +374,8 @@ def _unread(history: History, seats: npt.NDArray[np.bool_], since: int, until: i
     """May a tick that was there at `since` have waited in somebody's ring until its timer was
     cancelled, at `until`, and then been passed over?
 
-    Not if there is only one reader, who had a later tick; nor in the ring of a worker who meanwhile
-    got clearly fewer events than it asked for, and so emptied it.
+    It is not there if the only reader already had a later tick, or if the worker has since received
+    fewer events than it asked for, and so has emptied its ring.
     """
     if seats.sum() < 2:
         return False

@@ -44,7 +44,7 @@ class Outage:
 
 
 class Daemon(daemons.Daemon):
-    """One daemon, in a directory of its own; a context manager that removes all of it.
+    """A context manager for one daemon in its own directory; it removes both at the end.
 
     Parameters
     ----------

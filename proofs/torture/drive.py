@@ -99,7 +99,7 @@ class Drive:
     # -- keeping it going -----------------------------------------------------------------------
 
     def mind(self) -> None:
-        """Do what is due: births, resumes; record who died of what."""
+        """Start and resume the workers that are due, and record the cause of each death."""
         self.tick()
         self.crew.mind()
         now = time.monotonic()

@@ -45,8 +45,8 @@ MOST_PERIODIC: Final = 20
 PERIODIC: Final = 1 << 31
 """This bit of a cookie says that its timer is periodic: whoever gets a tick of it knows."""
 END_OF_FOREIGN: Final = 0.05
-"""The chance that a worker cancels a timer of another life when it ticks. Else those of dead
-members of a group, of which nobody knows the ids, would become more and more."""
+"""The chance that a worker cancels a timer of another life when it ticks. Otherwise timers of dead
+group members, whose ids nobody knows, would accumulate."""
 SHORT_SECONDS: Final = 0.8
 """Longest delay of a timer that shall fire."""
 LONG_SECONDS: Final = 3600.0

@@ -164,7 +164,7 @@ class _Selector(selectors.BaseSelector):
         return ready
 
     def _check_progress(self) -> None:
-        """The loop is not idle: that ends, or whoever waits for it is told."""
+        """Fail the wait for an idle loop if the loop has been busy for too long."""
         if not self._loop.idle or not self._turns:
             self._turns, self._since = 1, time.monotonic()
             return

@@ -63,9 +63,9 @@ class Wheel(wheeld.EmbeddedDaemon):
         """Move the time; what falls due on the way can be polled without waiting.
 
         On the wheel's own loop (`run`, or an `async def` test) it is to be awaited: `await
-        wheel.advance(30)` goes from one due time to the next, of timers on the wheel and of
-        asyncio's, and lets run what each of them wakes before it goes on. Elsewhere the time has
-        moved when it returns; awaited, it lets the loop turn then.
+        wheel.advance(30)` visits each due time of the wheel's and asyncio's timers in order, and
+        runs everything that they wake before it continues. Elsewhere the time has moved when it
+        returns; awaited, it lets the loop turn then.
 
         Parameters
         ----------

@@ -55,7 +55,7 @@ class PlannedFile:
 class Installation:
     files: tuple[PlannedFile, ...]
     commands: tuple[str, ...]
-    """For the user to run after the files were written."""
+    """Commands that the user runs after the files are written."""
     notes: tuple[str, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""`wheeld top`: what a daemon did between two readings of its status, and the screen for it."""
+"""`wheeld top`: compares two readings of a daemon's status, and draws the screen."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The pipeline's report of the run: what the demo's daemons recorded is read afterwards.
 
-The report is an extra: without what it needs the demo says so in one line, and succeeds.
+The report is optional: if its packages are missing, the demo says so in one line and still
+succeeds.
 """
 
 from __future__ import annotations

@@ -406,8 +406,8 @@ LATE_NS = 300_000_000
 def unheard(s: WheelImage, row: int, now_ns: int) -> int:
     """Timers that were submitted, are overdue, and have not been seen by the sleeping clock.
 
-    A clock may sleep beside submissions: those of cancels, and of timers that are due after its
-    sleep. For every other submission it was rung.
+    A clock may sleep although its rings hold submissions: cancels, and timers that are due after it
+    wakes. For every other submission it was rung.
     """
     ring = s.subs.get(row)
     if ring is None or not s.quiet:

@@ -187,7 +187,7 @@ def _wrong_tenants(s: WheelImage, tenants: Array, where: str) -> list[str]:
 
 
 def repair(watch: mmap.mmap, pools: mmap.mmap, rows: Array, alone: bool) -> None:
-    """Do what the next supervisor would do; and if no worker lives, repair what is left.
+    """Repair what the next supervisor would; if no worker lives, repair the rest, too.
 
     Parameters
     ----------

@@ -44,7 +44,7 @@ def claim(max_workers: int) -> None:
 
 
 def most_connections(workers: int) -> int:
-    """How many may be open besides the pidfds of so many workers and what the daemon itself needs.
+    """How many connections may be open, besides the pidfds of `workers` and the daemon's own files.
 
     The limit may have been lowered since the start.
     """

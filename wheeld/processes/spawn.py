@@ -86,8 +86,8 @@ def fork_ahead(module: str, main: Callable[[], None]) -> None:
     """Fork one ahead, for the next `take` of this module; `main` is its loaded entry point.
 
     Call it before there are threads, and after `gc.freeze`: collections would write to memory that
-    both share. It has a session of its own and, besides its standard ones, no descriptor but its
-    end of the channel.
+    both share. It runs in its own session; its only descriptors are the standard ones and its end
+    of the channel.
     """
     try:
         ours, theirs = socket.socketpair()

@@ -1,4 +1,4 @@
-"""Trace records as columns: from what the clock wrote to what a reader of Parquet gets.
+"""Trace records as columns: converts the clock's records into the columns of the Parquet files.
 
 A chunk of records becomes one table with the columns of `wheeld_core.trace_schema.EVENT_COLUMNS`,
 without a loop over its rows. Times in records are of the daemon's clocks; here they become Unix

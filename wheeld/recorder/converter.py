@@ -29,7 +29,8 @@ LAST_TRIES: Final = 3
 """Tries at the end; what cannot be converted then is left for the next recorder."""
 RETAIN_SECONDS: Final = 30.0
 MOST_WAITING: Final = 16
-"""Spools that may wait for a quieter time; with more of them, conversion goes on regardless."""
+"""How many spools may wait for a quieter time; beyond that, conversion continues regardless of
+load."""
 BUSY_PAUSE: Final = 0.25
 """Seconds between two checks of the load."""
 

@@ -1,7 +1,7 @@
 """Removes old files of a trace, by age and by total size.
 
 Only files that a recorder has named are considered, oldest first, and never the newest one of a
-dataset. Age is that of the file, as the times in it may be those of a virtual clock.
+dataset. The age is that of the file, because its contents may be in virtual time.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class RecordSpool:
         return self.position + self.rows
 
     def append(self, records: memoryview) -> None:
-        """Append whole records; all of them, or none.
+        """Append whole records, either all of them or none.
 
         Raises
         ------

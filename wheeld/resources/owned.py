@@ -546,8 +546,8 @@ class Resources:
 
 
 def remove(path: Path, directory: int | None = None) -> None:
-    """Remove a file if it is there. `directory` is a descriptor of the directory that is meant, as
-    the path may lead to another one by now."""
+    """Remove a file if it is there. `directory` is a descriptor of the directory, because the path
+    may already lead to another one."""
     try:
         os.unlink(path if directory is None else path.name, dir_fd=directory)
     except FileNotFoundError:

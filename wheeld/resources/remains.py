@@ -269,9 +269,9 @@ def _taken(view: RegistryView) -> Any:
 def workers_apart(prefix: str, registry: mmap.mmap) -> list[str]:
     """Names of the workers that live in a PID namespace that cannot be seen from here.
 
-    Their process ids stand for other processes here, or none. The kernel knows whether they live:
-    it grants a write lease of a worker's segment only if no other process has it open or mapped, in
-    any namespace.
+    In this PID namespace their process ids name other processes, or no process. The kernel knows
+    whether they live: it grants a write lease of a worker's segment only if no other process has it
+    open or mapped, in any namespace.
     """
     view = RegistryView(registry)
     if int(view.header["pid_ns"]) in (0, own_pid_namespace()):

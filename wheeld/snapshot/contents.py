@@ -110,7 +110,7 @@ class Snapshot:
     """Slots that held another timer at every reading: such timers live for microseconds."""
 
     def check(self) -> None:
-        """Raise ValueError unless all of it can be restored as it stands."""
+        """Raise ValueError unless all of it can be restored unchanged."""
         timers, slab_count = self.timers, self.capacity // _native.SLAB_SLOTS
         slabs = timers["slot"] // _native.SLAB_SLOTS
         targets = np.array([1, len(self.names), len(self.groups)])

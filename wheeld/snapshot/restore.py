@@ -45,7 +45,7 @@ class Restoration:
     skipped: int
     """One-shot timers that fell due meanwhile and are dropped."""
     moved_on: int
-    """Periodic ones that fell due meanwhile and go on at their next tick."""
+    """Periodic timers that fell due meanwhile and continue with their next tick."""
 
     @property
     def workers(self) -> list[str]:

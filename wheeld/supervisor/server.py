@@ -40,7 +40,7 @@ log = logging.getLogger("wheeld")
 STOP_SECONDS, TRACE_STOP_SECONDS = 15.0, 600.0
 """Seconds that a client that asked for a stop should wait for it: a trace is completed first."""
 SETTLE_SECONDS = 0.5
-"""Somebody who removes files of the runtime directory may take so long to remove all of them."""
+"""How long another program may take to remove all files of the runtime directory."""
 
 
 class StopMode(enum.Enum):

@@ -73,8 +73,8 @@ class ConnectOptions:
             )
 
     def for_child(self) -> ConnectOptions:
-        """The same for a forked child, whose name must be its own; where it is to have a successor,
-        one that the next child can have."""
+        """Options for a forked child, which needs a name of its own; if it may have a successor,
+        the next child can use that name."""
         if self.worker is None:
             return self
         if self.on_death == "keep":

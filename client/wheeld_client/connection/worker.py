@@ -79,8 +79,8 @@ class ConnectedWorker(_native.Worker):
             self._renews()
 
     def _make_sure(self) -> None:
-        """A daemon that was restarted just now may believe that this client has left: ask, and if
-        so, connect anew. This cannot happen while the connection is up."""
+        """A daemon that has just been restarted may believe that this client has left: ask it, and
+        connect again if it does. This cannot happen while the connection is up."""
         while _has_hung_up(self._connection):
             assert self._reconnector is not None
             try:
@@ -310,7 +310,7 @@ class ConnectedWorker(_native.Worker):
         """Attach to the new wheel what was attached to the old one."""
 
     def _refork(self) -> None:
-        """Connect a forked child as a worker of its own, before its first call goes on."""
+        """Connect a forked child as a separate worker, before its first call continues."""
         pid = os.getpid()  # a lock that the parent held at the fork is held for ever
         with self._fork_locks.setdefault(pid, threading.RLock()):
             if self._reforking == pid:

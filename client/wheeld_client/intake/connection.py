@@ -598,7 +598,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- bytes out ---------------------------------------------------------------------------------
 
     def _send(self, data: bytes) -> bool:
-        """Write an answer. True: the kernel has all of it; else `_drained` goes on."""
+        """Write an answer. True: the kernel has taken all of it; otherwise `_drained` continues."""
         self._answering = True
         if self._tls is None:
             self._transport.write(data)

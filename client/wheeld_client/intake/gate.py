@@ -2,9 +2,9 @@
 
 Rules (after KIP-72)
  1. Two bounds apply together: requests in memory (read, or in a handler), and the pool's bytes.
-    A request that was released and whose handler goes on is waiting: it counts as waiting, or keeps
-    its slot if there is no place for it. No request starts while more than `max_unsent` bytes of
-    answers wait for their readers.
+    A request that was released while its handler still runs counts as waiting, or keeps its slot if
+    the queue is full. No request starts while more than `max_unsent` bytes of answers wait for
+    their readers.
  2. A connection that gets nothing waits, with nothing allocated. When memory or a slot returns, in
     this process or another, all waiting ones are tried again, in one turn.
  3. A turn is in random order when less than a tenth of the memory is available or something was
@@ -493,7 +493,7 @@ class _Mark:
 
 
 class Pace:
-    """Ends connections that hold what others want, and make no progress.
+    """Ends connections that make no progress while they hold memory that others wait for.
 
     It counts its own ticks, not seconds: a loop that was blocked for long has not read its
     sockets either.

@@ -392,8 +392,8 @@ class Intake:
 
         Listening ends, and connections without a request in a handler close as soon as their peers
         have all answers. Handlers get `grace` seconds (None: as long as they need) to end and
-        have their answers taken; then they are cancelled. One that ignores this for 5 more seconds
-        is abandoned, and its memory taken back; the log says so.
+        have their answers taken; then they are cancelled. A handler that ignores this for 5 more
+        seconds is abandoned, its memory is reclaimed, and the log reports it.
         """
         self._closing = True
         for server in self._servers:

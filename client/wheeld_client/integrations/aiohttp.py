@@ -41,8 +41,9 @@ def setup(
     """Connect an application to a daemon for as long as it runs, and limit its requests.
 
     A request that takes longer is cancelled and answered with 504, or cut off if the handler has
-    begun to send its response. `request[DEADLINE]` is its `Timeout`, which can be moved. WebSockets
-    have no limit, nor what a handler does behind `write_eof`, nor the sending of what it returns.
+    begun to send its response. `request[DEADLINE]` is its `Timeout`, which can be moved. No limit
+    applies to WebSockets, to work that a handler does after `write_eof`, or to sending the returned
+    response.
 
     Parameters
     ----------

@@ -115,7 +115,7 @@ class AnyioTimers:
             await self._arrived.wait()
 
     async def _receive(self) -> None:
-        """Dispatch for as long as the block lasts; an error ends it, and those who wait."""
+        """Dispatch while the block runs; an error ends the dispatching and all waits."""
         while True:
             turn(self.timers, 0.0)
             for events, ticks in self.timers._callbacks.take_others():

@@ -37,12 +37,12 @@ class DeadlineMiddleware:
     It connects when the server starts (the ASGI lifespan), or else with the first request: in each
     worker process of the server, and in each event loop, by itself. The deadline is a `Timeout`:
     `when()` says how long the request may take, `reschedule(when)` moves it, and None lifts it.
-    It is for the response: what the application had begun to send by then is cut off, and what it
-    does behind a complete answer, such as background tasks, has no limit. WebSockets have none.
+    The limit applies to the response: a response that is not complete by then is cut off, and work
+    after a complete response, such as background tasks, has no limit. WebSockets have none.
     Functions that the framework runs in threads go on there.
 
-    While the daemon cannot be reached, deadlines are asyncio's own, also those of requests that
-    began before it stopped; a warning in the log says so.
+    While the daemon cannot be reached, asyncio keeps all deadlines, including those of requests
+    that began earlier; a warning in the log says so.
 
     Parameters
     ----------

@@ -180,7 +180,7 @@ def _say(name: str, error: Exception) -> None:
 
 
 class _Keeper:
-    """Stands in for a producer: what it is to publish first is put on the wheel."""
+    """Replaces a producer: it puts each message on the wheel instead of publishing it."""
 
     def __init__(self, app: Any, timers: Timers, producer: Any, delay: float) -> None:
         self._app, self._timers, self._producer, self._delay = app, timers, producer, delay

@@ -44,7 +44,7 @@ def another_name(worker: str | None) -> str:
 class ProcessTimers:
     """A worker of a daemon for each process that uses this object, with a thread that dispatches.
 
-    It connects when `get` is first called in a process, and so in each fork of it anew. When the
+    It connects when `get` is first called in a process, and again in each forked child. When the
     daemon is stopped, it goes on with the next one. Any thread may call.
 
     Parameters
@@ -94,7 +94,8 @@ class ProcessTimers:
             return self._timers
 
     def find(self) -> Timers | None:
-        """The same, or None while it cannot be had, which is logged; does not wait for it."""
+        """Like `get`, but without waiting: None, and a log message, while the daemon cannot be
+        reached."""
         if self._timers is not None:
             return self._timers
         if time.monotonic() - self._tried < RETRY_SECONDS:

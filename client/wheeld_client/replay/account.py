@@ -355,7 +355,7 @@ def add_up(reports: Sequence[dict[str, Any]], requests: int, asked_per_s: float 
 
 
 def verdict_lines(faults: Mapping[str, int]) -> list[str]:
-    """One line for each fault, or one that says that there is none."""
+    """One line for each fault, or a single line that reports no faults."""
     if not faults:
         return ["OK: every request ended exactly once, none early, every payload intact"]
     return [f"FAILED: {count:,} {WORDS[name]} ({name})" for name, count in faults.items()]

@@ -49,7 +49,7 @@ _SPARK: Final = {
     ],
     "verbose": Annotated[bool, _option("--verbose", help="Show the output of Spark's JVM.")],
 }
-"""The options of every command that runs on Spark, beside its own."""
+"""The options that all commands on Spark share."""
 
 
 def with_spark(

@@ -107,8 +107,8 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(journal, begin, next_visit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """For a trigger that ends: everything that has expired by now, on other hosts as of a
-        visit."""
+        """For a trigger that ends: all timers that have expired so far; on other hosts, up to the
+        last visit."""
         self._empty(self._journal())
         self._ends_here = True
 

@@ -3,8 +3,8 @@
  * The timers of a bucket are due at different times of its tick, and fire together when the tick is
  * over: half a tick late at the median. Where they are few, reading their deadlines costs less than
  * the wake-up that they need in any case. So the clock sleeps until the last of them is due, not
- * until the tick is over, and then fires them all. Many stand close together, the last of them near
- * the end of the tick: nothing could be gained, so they are not looked at.
+ * until the tick is over, and then fires them all. Many timers stand close together, the last of
+ * them near the end of the tick: firing them exactly would gain nothing.
  *
  * Invariants
  *  1. The timers of a tick that are armed before it begins cost one wake-up, however many there
@@ -19,8 +19,8 @@
 
 #define WH_FEW 4 /* the last of so many is due after 4/5 of the tick, on average */
 
-/* When that bucket can be emptied: its timers are few and all due then; or its tick is over. On the
- * base clock, ns. *few: how many they are. */
+/* When that bucket can be emptied: when its few timers are all due, or when its tick is over. On
+ * the base clock, ns. *few: how many they are. */
 static inline int64_t wh_ripe_ns(wh_clock *c, wh_next next, uint32_t *few)
 {
     int64_t end = wh_tick_time(&c->wheel, next.tick), ripe = end - c->wheel.tick_ns;

@@ -204,7 +204,7 @@ static inline void wh_inherit_slab(wh_clock *c, uint32_t slab, wh_peer *from, wh
     }
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
         wh_inherit(c, slab << WH_SLAB_BITS | i, from, heir);
-    if (heir == from) { /* none of it is in hand: who is short of slots may have the idle ones */
+    if (heir == from) { /* a worker that is short of slots may take the idle ones */
         uint64_t word = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
         (void)wh_cas_acq_rel(&c->owners[slab], &word, word | WH_PARKED); /* pairs: slab */
         wh_stock_ended(c, slab << WH_SLAB_BITS);

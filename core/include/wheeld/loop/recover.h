@@ -373,7 +373,7 @@ static inline wh_cold bool wh_clock_recover(wh_clock *c)
     wh_store_seq(&c->seg->offered, c->offered = 0); /* pairs: offered */
     wh_recover_lists(&r);
     wh_recover_undo(c);
-    wh_step(); /* the scan rewrites the words that say which undo counts */
+    wh_step(); /* the scan rewrites the words that decide which undo entries count */
     for (uint32_t slab = 0; slab < c->wheel.capacity >> WH_SLAB_BITS; slab++) {
         if (!wh_slab_there(c, slab))
             continue;

@@ -9,7 +9,7 @@
  *     by now (a tick's) can copy it, look at the state again, and know: copied words of a later
  *     tenant make that look see the end of this one.
  *  4. An offer is taken by whoever sets FIRED to TAKEN, which names him; nobody else but the clock,
- *     when he is gone, ends that. So a record of it may stand in any number of rings.
+ *     when he is gone, ends that. So any number of rings may hold a record of it.
  *  5. The version goes up with every change of an armed timer; who read the fields between two
  *     equal states read one consistent set. It wraps after 2**23 changes within one such read.
  *  6. A move of a periodic timer begins a new grid. A tick is of the present grid if its record has

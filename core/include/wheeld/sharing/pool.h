@@ -17,7 +17,7 @@
  *
  * Invariants
  *  1. Every change of a living worker up to `change` - 1 was made; `change` itself was made or it
- *     is making it. A change that is refused is taken back: the next one has its number.
+ *     is making it. A refused change is undone, and the next change reuses its number.
  *  2. A ledger's numbers go on over its tenants, so a name in `used` is never taken for a later
  *     one's.
  *  3. `made` never goes back. While `used` names n it is n, or n - 1 if the worker is or was in

@@ -1,4 +1,4 @@
-/* Rows: for whom a name stands, asked by any process while the supervisor writes the table.
+/* Rows: any process may look up a worker by name while the supervisor writes the table.
  *
  * A row gets a new tenant in this order: state free, incarnation, name, state active. So the
  * reader's order is: an incarnation, a state that says that its tenant's name is written, the name,

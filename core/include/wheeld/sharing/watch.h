@@ -271,9 +271,9 @@ static inline void wh_watch_mark_all(wh_watch *w, uint32_t bucket, uint64_t mark
             wh_watch_mark_word(w, 64 * i + (uint32_t)__builtin_ctzll(rows), bucket / 16, mark);
 }
 
-/* The worker of the row is gone: mark what it was changing for all who watch it. True: there was
- * something; a worker that sleeps with a mark (wh_watch_owed) has to be rung for before the row is
- * cleared. */
+/* The worker of the row has died: mark the key that it was changing for all watchers. True: there
+ * was something; a worker that sleeps with a mark (wh_watch_owed) has to be rung for before the row
+ * is cleared. */
 static inline bool wh_watch_finish(void *memory, uint32_t rows, uint32_t row)
 {
     wh_watch w;
@@ -302,9 +302,8 @@ static inline bool wh_watch_owed(void *memory, uint32_t rows, uint32_t row)
     return wh_load_seq(&w.mine->wait_seq) & 1 && wh_watch_ready(&w);
 }
 
-/* This row has no tenant, no longer or not yet: no bit of it stays in the directory, no mark in it.
- * A checker that was stopped may mark it later: one extra check of the next tenant. `rows`:
- * wh_watch_rows. */
+/* This row has no tenant now: remove its bits from the directory, and its marks. A checker that was
+ * stopped may mark it later: one extra check of the next tenant. `rows`: wh_watch_rows. */
 static inline void wh_watch_clear(void *memory, uint32_t rows, uint32_t row, uint64_t tenant)
 {
     wh_watch w;

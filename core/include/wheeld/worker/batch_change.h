@@ -62,8 +62,8 @@ static inline bool wh_batch_has_foreign(const wh_client *c, wh_batch *b)
     return false;
 }
 
-/* Move all to `delays` from now or to `deadlines`, or none if one of them is another worker's.
- * moved[i]: 0, it has ended. */
+/* Move all timers to `delays` from now or to `deadlines`, or none if one belongs to another worker.
+ * moved[i] is 0 if the timer has ended. */
 static inline enum wh_call wh_call_reschedule_batch(wh_client *c, wh_batch *b, uint8_t *moved,
                                                     bool wait)
 {

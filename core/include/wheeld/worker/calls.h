@@ -177,8 +177,8 @@ static inline enum wh_call wh_call_reschedule_at(wh_client *c, uint64_t id, int6
 /* Is there, or may there be, a byte in this worker's FIFO? */
 static inline bool wh_client_may_be_rung(const wh_client *c) { return c->wait_seq & 1; }
 
-/* We are awake, and the byte was for what we are about to see; then take up what came back.
- * Returns how many completions there are. */
+/* Begin a poll. A byte in the FIFO was for what this poll sees, so it is read first. Returned slots
+ * are reclaimed. Returns how many completions there are. */
 static inline uint64_t wh_poll_begin(wh_client *c, bool rung, int bell)
 {
     wh_client_begin_to_receive(c);

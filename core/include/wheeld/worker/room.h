@@ -171,8 +171,8 @@ static inline uint64_t wh_client_ask_size(wh_client *c)
 }
 
 /* There is no slot at all: ask the clock, for all that a batch needs, or, if that is 0, for some of
- * which one will do. It looks at what all workers submitted first, and then at what lies idle in
- * their hands. A call that may not wait leaves it at that: what the clock finds is there for the
+ * which one will do. The clock first handles all workers' submissions, and then looks for their
+ * idle slots. A call that may not wait leaves it at that: what the clock finds is there for the
  * next try. */
 static inline void wh_client_ask_for(wh_client *c, uint64_t batch)
 {

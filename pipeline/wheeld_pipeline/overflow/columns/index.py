@@ -22,8 +22,8 @@ Digests = npt.NDArray[np.uint64]
 
 
 def slots_for(keys: int) -> int:
-    """The number of slots for so many keys: a third of them is in use at first, at most two thirds
-    later."""
+    """The number of slots for so many keys: at first a third is in use, later at most two
+    thirds."""
     return int(1 << max(LEAST_BITS, int(keys * 3 - 1).bit_length() - 1))
 
 

@@ -6,8 +6,8 @@
 
 The draft has hard links to what stays, and for each run of small folders one folder with one file.
 That one is named after the last of them, with a leading zero more: `batch=012` has rows of batches
-up to 12. So a name never stands for other rows than before: a reader that has listed the old folder
-finds what it listed, or that it is gone, and no row twice.
+up to 12. So a name always stands for the same rows: a reader that has listed the old folder finds
+those rows or a missing file, and never a row twice.
 
 Invariants
  1. The newest folder of each kind stays: after a death the driver looks for it.

@@ -3,8 +3,8 @@
     CHECKPOINT/manifests/000000012.json
 
 It appears whole or not at all, and never twice. Until it is there, batch 12 was not: whatever tasks
-wrote are attempts. From then on batch 12 is what it says, and a driver that runs the batch again
-makes the sink from it and nothing else.
+wrote are attempts. From then on the manifest defines batch 12, and a driver that runs the batch
+again makes the sink from it alone.
 """
 
 from __future__ import annotations

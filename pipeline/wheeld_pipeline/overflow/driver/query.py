@@ -61,7 +61,7 @@ class Batch(NamedTuple):
     troubles: list[str]
     """One line for each shard whose daemon could not be reached."""
     late_us: dict[str, int] | None
-    """For the rows that went into the sink: p50 (the largest of the shards') and max."""
+    """The lateness of rows that reached the sink: the largest p50 of any shard, and the maximum."""
     shards: tuple[Result, ...]
 
 
@@ -135,7 +135,7 @@ class Driver:
         attempt: Callable[[list[Errand]], list[Result]],
         commands: bool = True,
     ) -> Batch:
-        """Run one batch, or what is left of it.
+        """Run one batch, or the rest of one that was interrupted.
 
         Parameters
         ----------

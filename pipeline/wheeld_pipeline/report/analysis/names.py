@@ -1,4 +1,4 @@
-"""Names of workers: those of different daemons or runs are told apart."""
+"""Names of workers, made distinct between daemons and between runs."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Counters are read wheel by wheel, a row a second; the functions here take the rows of one wheel as
 Arrow and return a few lines, which the engines combine.
 
-A wheel's counts are the growth from one row to the next. Before the first row of a run the
+A wheel's counts are the differences between consecutive rows. Before the first row of a run the
 counters are taken as 0: all of its values were counted in that run. Only if the trace no longer has
 the run's beginning (`Window.cut`) the first row says nothing of when that was, and grows by
 nothing.

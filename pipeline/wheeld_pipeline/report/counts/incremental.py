@@ -2,10 +2,10 @@
 
     STATE/2026-03-01T12.arrow     the lines of `scan.count` over that hour's files
 
-Lines of hours are combined like those of tasks, so the report is that of the whole trace. An
-hour is counted anew when its files changed (the hour that is being recorded does), or the wheel
-whose candidates were tried, or the step of time that the whole trace needs. An hour that retention
-has removed from the trace goes from the state, too.
+Hourly lines are combined like the lines of tasks, so the report covers the whole trace. An hour is
+counted anew when its files changed (the hour that is being recorded does), or the wheel whose
+candidates were tried, or the step of time that the whole trace needs. An hour that retention has
+removed from the trace goes from the state, too.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ those of lateness, of timers when they are scheduled. `first_low`, `pending_low`
 negated."""
 _FRESH_CODE: Final = EVENT_CODES[SCHEDULED]
 _KEPT: Final = 64
-"""Batches whose counts are kept apart before they are put together."""
+"""The number of batches whose counts are kept separately before they are merged."""
 
 
 def together(kind: Kind, frames: list[Any]) -> Any:
