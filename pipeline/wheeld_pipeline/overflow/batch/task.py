@@ -259,8 +259,8 @@ def opened(folder: Path, shard: int) -> Iterator[Store]:
 
 
 def _store(folder: Path) -> Store:
-    """The shard's store. Reuse the one that this process opened in an earlier batch, if it still matches the files:
-    its pages are already mapped, and a batch touches nearly all of them."""
+    """The shard's store: the one that this process opened in an earlier batch, if it still matches
+    the files, since its pages are mapped and a batch touches nearly all of them."""
     kept = _kept.pop(folder, None)
     return kept if kept is not None and kept.is_current else Store(folder)
 
