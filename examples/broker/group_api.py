@@ -12,19 +12,12 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from examples.broker import wire
 from examples.broker.groups import Group, Groups, Member
 from examples.broker.log_api import LEADER
 from examples.broker.settings import Settings
 from examples.broker.topics import Topics
-from examples.broker.wire import (
-    Answer,
-    Call,
-    Key,
-    RequestRefused,
-    by_partition,
-    partitions_of,
-    seconds,
-)
+from examples.broker.wire import Answer, Call, Key, RequestRefused
 from wheeld_client import AsyncPurgatory, AsyncTimers, Deadlines, DelayedOperation
 
 LONGEST_NAME: Final = 32
@@ -121,8 +114,10 @@ class GroupApi:
 
     def _member(self, call: Call) -> Member:
         body, own = call.body, self.own
-        session = seconds(body.session_timeout)
-        rebalance = seconds(getattr(body, "rebalance_timeout", body.session_timeout)) or session
+        session = wire.seconds(body.session_timeout)
+        rebalance = (
+            wire.seconds(getattr(body, "rebalance_timeout", body.session_timeout)) or session
+        )
         if not body.group_id:
             raise RequestRefused(ErrorCode.invalid_group_id)
         if not own.shortest_session <= session <= own.longest_session:
@@ -224,7 +219,7 @@ class GroupApi:
             return {}
 
         with self.groups.changing(body.group_id) as group:
-            return {"topics": by_partition(partitions_of(body.topics), note)}
+            return {"topics": wire.by_partition(wire.partitions_of(body.topics), note)}
 
     async def offset_fetch(self, call: Call) -> Answer:
         """How far a group has come, since version 8 several; -1: nothing was committed."""
@@ -244,8 +239,8 @@ class GroupApi:
             offset, metadata = offsets.get(f"{key[1]}/{key[0]}", (-1, ""))
             return {"committed_offset": offset, "metadata": metadata}
 
-        keys = [(key, None) for key in every] if asked is None else partitions_of(asked)
-        return by_partition(keys, find)
+        keys = [(key, None) for key in every] if asked is None else wire.partitions_of(asked)
+        return wire.by_partition(keys, find)
 
     async def find_coordinator(self, call: Call) -> Answer:
         """All workers are one coordinator, of groups only."""

@@ -34,7 +34,7 @@ from bisect import bisect_right
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
@@ -64,12 +64,8 @@ class OwnWords(dict[Any, int]):
 
 Words = Watermarks | AsyncWatermarks | OwnWords
 """Words that only grow, shared or not."""
-
-
-class Sent(NamedTuple):
-    sequence: int
-    next_sequence: int
-    base: int
+Sent = tuple[int, int, int]
+"""A batch of a producer: its sequence, the next one, and its offset."""
 
 
 class Partition:
@@ -102,7 +98,7 @@ class Partition:
                 words.advance(sync, max(now_ns, 1))  # 0: nobody has opened it yet
         self._asked: dict[int, tuple[int, int]] = {}  # node -> our end at its last fetch, and when
         self._ends, self._stops = array("q"), array("q")  # of each batch: offset, byte behind it
-        self._sent: dict[int, tuple[int, deque[Sent]]] = {}  # producer -> epoch, last batches
+        self._sent: dict[int, tuple[int, deque[Sent]]] = {}  # producer -> epoch, last ones
 
     def recover(self) -> None:
         """Cut off an incomplete batch; called at the start of a broker, before the log is opened.
@@ -209,10 +205,10 @@ class Partition:
             raise RequestRefused(ErrorCode.invalid_producer_epoch, reason)
         expected = 0
         if batch.epoch == epoch:
-            for one in sent:
-                if (one.sequence, one.next_sequence) == (batch.sequence, batch.next_sequence):
-                    return one.base
-            expected = sent[-1].next_sequence
+            for first, after, base in sent:
+                if (first, after) == (batch.sequence, batch.next_sequence):
+                    return base
+            expected = sent[-1][1]
         if batch.sequence != expected:
             reason = f"sequence {batch.sequence} of producer {batch.producer}: want {expected}"
             raise RequestRefused(ErrorCode.out_of_order_sequence_number, reason)
@@ -255,5 +251,5 @@ class Partition:
                 epoch, sent = self._sent.get(batch.producer, (-1, deque[Sent]()))
                 if batch.epoch != epoch:
                     sent = deque(maxlen=KEPT_SEQUENCES)
-                sent.append(Sent(batch.sequence, batch.next_sequence, batch.base))
+                sent.append((batch.sequence, batch.next_sequence, batch.base))
                 self._sent[batch.producer] = batch.epoch, sent

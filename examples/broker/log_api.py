@@ -10,21 +10,11 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from examples.broker import batches
+from examples.broker import batches, wire
 from examples.broker.log import Partition
 from examples.broker.settings import Settings
 from examples.broker.topics import Topics
-from examples.broker.wire import (
-    Answer,
-    BadRequest,
-    Call,
-    Key,
-    RequestRefused,
-    by_name,
-    by_partition,
-    partitions_of,
-    seconds,
-)
+from examples.broker.wire import Answer, BadRequest, Call, Key, RequestRefused
 from wheeld_client import AsyncTimers, AsyncWatermarks, DelayedOperation
 
 LEADER: Final = 0
@@ -77,7 +67,7 @@ class LogApi:
         With acks=0 there is no answer: an error closes the connection, as in Kafka.
         """
         acks, appended, failed = call.body.acks, [], []
-        deadline_ns = self._now_ns + int(min(seconds(call.body.timeout), LONGEST_WAIT) * 1e9)
+        deadline_ns = self._now_ns + int(min(wire.seconds(call.body.timeout), LONGEST_WAIT) * 1e9)
 
         def append(key: Key, part: Any) -> Answer:
             try:
@@ -90,7 +80,9 @@ class LogApi:
             appended.append((partition, end, answer))
             return answer
 
-        responses = by_partition(partitions_of(call.body.topic_data), append, base_offset=-1)
+        responses = wire.by_partition(
+            wire.partitions_of(call.body.topic_data), append, base_offset=-1
+        )
         for one in appended if acks == _ALL else ():
             await self._replicated(*one, deadline_ns)
         if failed and not acks:
@@ -136,7 +128,7 @@ class LogApi:
 
     async def fetch(self, call: Call) -> Answer:
         body, wanted = call.body, []
-        asked = list(partitions_of(body.topics))
+        asked = list(wire.partitions_of(body.topics))
         if getattr(body, "session_id", 0):  # none was given: each answer says so
             raise RequestRefused(ErrorCode.fetch_session_id_not_found)
         of_follower = 1 <= body.replica_id <= self.own.followers
@@ -147,7 +139,7 @@ class LogApi:
                     partition.follow(body.replica_id, part.fetch_offset, self._now_ns)
                 wanted.append((partition, part.fetch_offset))
         if wanted and len(wanted) == len(asked):  # else the error is answered at once
-            timeout = min(seconds(body.max_wait), LONGEST_WAIT)
+            timeout = min(wire.seconds(body.max_wait), LONGEST_WAIT)
             waiting = DelayedFetch(wanted, of_follower, body.min_bytes, timeout)
             await self.words.purgatory.wait(waiting, waiting.keys)
         return {"responses": self._read(body, of_follower)}
@@ -174,7 +166,9 @@ class LogApi:
             answer = {"high_watermark": watermark, "last_stable_offset": watermark}
             return answer | {"log_start_offset": 0, "records": records}
 
-        return by_partition(partitions_of(body.topics), read_one, high_watermark=-1, records=b"")
+        return wire.by_partition(
+            wire.partitions_of(body.topics), read_one, high_watermark=-1, records=b""
+        )
 
     async def list_offsets(self, call: Call) -> Answer:
         """Where a log begins, or how far it may be read. A place by time is refused."""
@@ -185,7 +179,9 @@ class LogApi:
                 raise RequestRefused(ErrorCode.unsupported_version)
             return {"offset": partition.watermark if part.timestamp == LATEST else 0}
 
-        parts = by_partition(partitions_of(call.body.topics), find, offset=-1, timestamp=-1)
+        parts = wire.by_partition(
+            wire.partitions_of(call.body.topics), find, offset=-1, timestamp=-1
+        )
         return {"topics": parts}
 
     async def metadata(self, call: Call) -> Answer:
@@ -215,7 +211,7 @@ class LogApi:
             "brokers": [{"node_id": LEADER, "host": own.host, "port": own.port}],
             "cluster_id": "wheeld",
             "controller_id": LEADER,
-            "topics": by_name(names, describe),
+            "topics": wire.by_name(names, describe),
         }
 
     async def create_topics(self, call: Call) -> Answer:
@@ -236,4 +232,4 @@ class LogApi:
             )
             return {"num_partitions": count, "replication_factor": nodes}
 
-        return {"topics": by_name(call.body.topics, create)}
+        return {"topics": wire.by_name(call.body.topics, create)}

@@ -12,11 +12,11 @@ import os
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from examples.broker.groups import Groups
 from examples.broker.settings import READY, Settings
@@ -41,35 +41,39 @@ class Child:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     process: Process | None = None
 
-    async def live(self, directory: str) -> bool:
-        """One life; whether it got ready."""
-        self.lives += 1
-        name = f"worker-{self.index}.{self.lives}" if self.role == "worker" else str(self.index)
-        command = [sys.executable, "-m", f"examples.broker.{self.role}", directory, name]
-        options = {"stdin": PIPE, "stdout": PIPE, "process_group": 0}  # the parent handles Ctrl-C
-        self.process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, **options)
-        assert self.process.stdout is not None
-        was_ready = (await self.process.stdout.readline()).decode().strip() == READY
-        if was_ready:
-            self.ready.set()
-        await self.process.wait()
-        self.ready.clear()
-        return was_ready
+    async def keep(self, directory: str, died: Callable[[], None]) -> None:
+        """Live again and again; raises when it does not get ready."""
+        failures = 0
+        while failures < MOST_FAILURES:
+            self.lives += 1
+            name = f"worker-{self.index}.{self.lives}" if self.role == "worker" else str(self.index)
+            command = [sys.executable, "-m", f"examples.broker.{self.role}", directory, name]
+            # in a group of its own: the parent handles Ctrl-C
+            self.process = await asyncio.create_subprocess_exec(
+                *command, cwd=ROOT, stdin=PIPE, stdout=PIPE, process_group=0
+            )
+            assert self.process.stdout is not None
+            failures += 1
+            if (await self.process.stdout.readline()).decode().strip() == READY:
+                self.ready.set()
+                failures = 0
+            await self.process.wait()
+            self.ready.clear()
+            died()
+        raise BrokerFailed(f"{self.role} {self.index} ended {failures} times before it was ready")
 
     def kill(self) -> None:
         self.ready.clear()
-        if self.process is not None:
-            with suppress(ProcessLookupError):
-                self.process.kill()
+        if self.process is not None and self.process.returncode is None:
+            self.process.kill()
 
     async def stop(self) -> None:
-        if self.process is None:
-            return
-        with suppress(ProcessLookupError, TimeoutError):
+        if self.process is not None and self.process.returncode is None:
             self.process.terminate()
-            await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
-        self.kill()
-        await self.process.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
+            self.kill()
+            await self.process.wait()
 
 
 class Broker:
@@ -94,9 +98,12 @@ class Broker:
             self.settings.save()
             stack.enter_context(self._logs())
             stack.push_async_callback(self._stop)
-            self._tasks = [asyncio.create_task(self._keep(one)) for one in self.children]
-            ready = asyncio.create_task(self.all_ready())
-            await asyncio.wait({ready, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+            for child in self.children:
+                keeping = child.keep(self.settings.directory, self._died)
+                self._tasks.append(asyncio.create_task(keeping))
+            ready = asyncio.gather(*(child.ready.wait() for child in self.children))
+            first: set[asyncio.Future[Any]] = {ready, *self._tasks}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             if not ready.done():
                 ready.cancel()
                 await self.failed()
@@ -155,22 +162,14 @@ class Broker:
         with connect(self.settings.daemon) as timers:
             yield Watermarks(timers, self.settings.name)
 
-    async def all_ready(self) -> None:
-        for child in self.children:
-            await child.ready.wait()
+    def _died(self) -> None:
+        self.deaths += 1
 
     async def failed(self) -> None:
         """Wait until a child fails for good, which raises; else forever."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
-
-    async def _keep(self, child: Child) -> None:
-        failures = 0
-        while failures < MOST_FAILURES:
-            failures = 0 if await child.live(self.settings.directory) else failures + 1
-            self.deaths += 1
-        raise BrokerFailed(f"{child.role} {child.index} ended {failures} times before it was ready")
 
     async def _stop(self) -> None:
         for task in self._tasks:
