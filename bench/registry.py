@@ -52,7 +52,7 @@ START = "{start, CPU s:.2f} s of CPU: Python, numpy and asyncio are loaded, then
 
 
 def _on_both(text: str, what: str, reach: float | None, where: str) -> tuple[Line, ...]:
-    """On both loops; without a number to be reached, no more than what the loop's own needs."""
+    """Compares both loops; without a target number, the loop's own timers are the limit."""
     worker, clock = (f"{{{what}, CPU of the {who}, us:.1f}} us" for who in ("worker", "clock"))
     return tuple(
         Line(

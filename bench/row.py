@@ -97,7 +97,7 @@ def medians(samples: Samples, middle: Callable[[Any], float] = median) -> dict[s
 
 
 def judge(row: Row, line: Line, samples: Samples) -> dict[str, Any]:
-    """A line as it came out, for table, page and JSON."""
+    """A measured line, for the table, the page and the JSON file."""
     middle = medians(samples, row.middle)
     having = {who: values[line.metric] for who, values in middle.items() if line.metric in values}
     rivals = {who: value for who, value in having.items()

@@ -84,7 +84,7 @@ def take(
     busy: bool = False,
     say: Callable[[str], object] = lambda who: None,
 ) -> tuple[dict[str, list[Sample]], dict[str, str]]:
-    """So many rounds of each contender, and one before that does not count if `warm`.
+    """Run `rounds` rounds of each contender, after one that does not count if `warm`.
 
     Returns
     -------

@@ -213,7 +213,7 @@ BOUNDS = {"give_up", "tries", "until"}
 
 
 BEGINNING = re.compile(r"(?:^|(?<=[.:] ))((?:What|Those|That of) [^.?!]*)(?=([.?!])|$)")
-"""Of a sentence without an actor; a question may begin with What."""
+"""A sentence without an actor; a question may begin with What."""
 
 
 def beginnings(source: Source) -> Iterator[Violation]:

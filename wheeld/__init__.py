@@ -19,8 +19,8 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Load what programs use on first use: the processes of a daemon are modules of this package,
-    load it first, and need none of that."""
+    """Load public names on first use: the processes of a daemon are modules of this package, and
+    need none of these names."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

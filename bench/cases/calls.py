@@ -30,7 +30,7 @@ HOUR = 3600.0
 PENDING = 100_000
 BATCH_PENDING = 1_000_000
 AGE = 10
-"""So many times the pending ones were scheduled."""
+"""How many timers were scheduled for each pending one."""
 ONE_CALL = ("schedule", "later", "earlier", "cancel")
 SIZES = tuple(10**power for power in range(3, 8))
 

@@ -148,7 +148,7 @@ def compiled() -> Iterator[dict[str, str]]:
 def _beyond(what: str, base: str, environment: dict[str, str]) -> Sample:
     """Seconds of an import in a program that has imported something else already.
 
-    Where no bytecode is found, that of Python's own modules is missing as well.
+    Without cached bytecode, Python's own modules have none either.
     """
     sample: Sample = {}
     with tempfile.TemporaryDirectory(prefix="bench-nothing-") as nothing:

@@ -40,7 +40,8 @@ from bench.processes import Background, Sample, Watch, cpu_ns, exact_sleeps, pid
 from wheeld_client import DelayedOperation, Purgatory
 
 SETTLE_SECONDS = 0.01
-"""Before each measurement, for what the clock, a reaper or a dispatcher has still to do."""
+"""A pause before each measurement, for the remaining work of the clock, a reaper or a
+dispatcher."""
 
 
 class NullOperation:
@@ -210,7 +211,7 @@ def _waiting(who: str, size: int, count: int, stack: ExitStack) -> Sample:
 
 
 class Plain:
-    """As large as an operation, and nobody waits for it."""
+    """An object as large as an operation, for which nobody waits."""
 
     def __init__(self, number: int) -> None:
         self.timeout, self.data = HOUR, [number]
@@ -309,7 +310,7 @@ SWITCH_SECONDS = 0.0005
 CAP = 200 << 20
 """Bytes that a run may take beyond those of its start; the size of the original's JVM heap."""
 EXCESS = 0.01
-"""By so much the share of expired requests may differ from the one drawn in a run that counts."""
+"""How much the share of expired requests may differ from the drawn share in a valid run."""
 ACHIEVED, STEP = 0.95, 1.06
 SECONDS, ROUGH_RATE = 2.0, 150_000
 

@@ -24,7 +24,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Missing(Exception):
-    """A rival that cannot be measured on this machine, and what it would need."""
+    """Reports a rival that this machine cannot measure, and its missing requirements."""
 
 
 def program(*names: str, of: str) -> str:
@@ -40,7 +40,7 @@ def _dies_with_us() -> None:
 
 @contextmanager
 def started(*command: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
-    """A program, for as long as the block lasts; it dies with this process."""
+    """Run a program during the block; it dies with this process."""
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **more}
     process = subprocess.Popen(
         command,

@@ -1,4 +1,4 @@
-"""Traces of any size, made in bulk: what a day of a busy service looks like, without the day.
+"""Traces of any size, made in bulk: a day of a busy service, in minutes.
 
 Requests with a timeout that are mostly completed in time, sessions, timers that are extended,
 periodic ones, and herds: jobs that all want the full minute. The rows are those of a recorded

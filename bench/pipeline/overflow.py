@@ -136,7 +136,8 @@ class Bench:
         self.look()
 
     def seen(self) -> int:
-        """Commands of the batches that are over; the row that keeps the query awake is none."""
+        """How many commands the finished batches had, without the row that keeps the query
+        awake."""
         self.look()
         return sum(told["sources"][0]["numInputRows"] for told in self.progress.values())
 

@@ -25,7 +25,7 @@ def segment_stem(directory: Path, name: str) -> str:
 
 def is_left(directory: Path) -> bool:
     """Is there a wheel of this runtime directory's daemon that was not stopped? Its supervisor was
-    killed, or is being restarted, and workers go on in it."""
+    killed or is being restarted, and workers still use it."""
     stem = segment_stem(directory, directory.name)
     for name in os.listdir(segments.SHM_DIRECTORY):
         if name.startswith(stem) and name.endswith("-wheel"):

@@ -38,7 +38,7 @@ class DaemonDirectory(NamedTuple):
     """A runtime directory that passed the checks."""
 
     fd: int
-    """A descriptor of it, to open the files in it."""
+    """A descriptor of the directory, to open its files."""
     owner: int
     """The user whose daemon runs there."""
 

@@ -78,7 +78,7 @@ class Crew:
     # -- births and deaths ----------------------------------------------------------------------
 
     def bear(self, seat: int, after: float = 0.0) -> None:
-        """A new life in a seat, after so many seconds."""
+        """Begin a new life in a seat, after so many seconds."""
         number, self.next_life = self.next_life, self.next_life + 1
         self.lives[number] = Life(number, seat, time.monotonic() + after)
 

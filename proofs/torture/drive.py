@@ -67,7 +67,7 @@ class Drive:
         self.epochs = 0
         """How often a clock may have begun because of what was done."""
         self.stale = np.zeros(0, np.uint64)
-        """Timers that may be armed yet because who armed them died before it noted their ids."""
+        """Timers that may still be armed, because their worker died before it noted their ids."""
         self.births: list[Birth] = []
         """For the workers that live since earlier rounds."""
         self.stories: list[str] = []
@@ -142,7 +142,7 @@ class Drive:
         time.sleep(max((target - time.monotonic_ns()) / 1e9, 0.0))
 
     def command(self, command: Command, seconds: float = BACK_SECONDS) -> None:
-        """Make all workers obey a command; one that does not counts as hung."""
+        """Make all workers obey a command; a worker that does not counts as hung."""
         self._respawning = command != Command.LEAVE
         self.crew.command(command)
         if not self.wait(lambda: self.crew.obeyed(command), seconds):

@@ -36,7 +36,8 @@ from proofs.torture.overflow_account import Command
 KEYS: Final = 100
 SPREAD_SECONDS: Final = 4.0
 PATIENCE_SECONDS: Final = 240.0
-"""Without any sign of progress: a slow machine is given as long as it takes."""
+"""How long a run may show no progress; with progress, a slow machine may take as long as it
+needs."""
 LOSE_SECONDS: Final = 4.0
 MARKS: Final = {
     "Python worker": "pyspark.daemon",

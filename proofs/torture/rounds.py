@@ -26,7 +26,7 @@ from proofs.torture.ledger import ORDERS, PROBE, Command, Kind
 SHORT_NS: Final = 900_000_000
 """Seconds after which nothing falls due for the first time; see calls.SHORT_SECONDS."""
 STILL_SECONDS: Final = 1.5
-"""Seconds without any change after which what is missing will not come."""
+"""Seconds without any change after which missing events count as lost."""
 REST_SECONDS: Final = 20.0
 MOST_STORIES: Final = 3
 """Histories shown per reason and round."""

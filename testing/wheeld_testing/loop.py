@@ -29,7 +29,7 @@ BUSY_TURNS: Final = 100_000
 NEVER: Final = 2**63
 """Seconds; the wheel's time ends long before."""
 TURNS: Final = 10
-"""Turns given to another kind of loop, of which it cannot be seen whether it has anything to do."""
+"""How many turns another kind of loop gets, since nobody can see whether it has work."""
 
 
 class VirtualTime(Protocol):
@@ -87,7 +87,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """As usual; until it ends, time stands still."""
+        """As in asyncio; time stands still until it ends."""
         future = super().run_in_executor(executor, func, *args)
         self.in_threads += 1
         future.add_done_callback(self._left_thread)

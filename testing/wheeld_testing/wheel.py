@@ -203,7 +203,7 @@ def running(
 
 
 def _left_on(wheel: Wheel) -> str:
-    """A message about what is still there; empty if nothing is."""
+    """A message about remaining timers and operations; empty if nothing is left."""
     if not wheel._observer.workers() and not len(wheel._observer.pending(payloads=False).timers):
         return ""
     give_up = time.monotonic() + GRACE_SECONDS

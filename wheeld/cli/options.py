@@ -59,15 +59,16 @@ def duration_ns(text: str, what: str = "duration") -> int:
 
 
 def status_of(name: str, runtime_dir: Path | None, seconds: float = 5.0) -> dict[str, Any]:
-    """Ask a daemon for its status, for at most so many seconds: a scrape waits 10 s for all."""
+    """Ask a daemon for its status and wait at most so many seconds: Prometheus waits 10 s for a
+    whole scrape."""
     directory = runtime.find(name, runtime_dir)
     found: dict[str, Any] = ask(directory, Request.STATUS, seconds)["status"]
     return found
 
 
 def with_bare(bare: Mapping[str, str]) -> type[TyperCommand]:
-    """A class of commands in which these options may stand without a value, and have this one
-    then. Typer has no such options."""
+    """A class of commands whose options may come without a value, and then have the given one.
+    Typer has no such options."""
 
     class Command(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -185,7 +185,7 @@ def wait(
 ) -> None:
     """Wait for a delay, never less: like `sleep`, but on the daemon's wheel.
 
-    With `wheeld start --virtual-clock` it waits for `wheeld advance`. It goes on waiting while the
+    With `wheeld start --virtual-clock` it waits for `wheeld advance`. It keeps waiting while the
     daemon restarts. Exit code 0: the delay has passed. 1: the daemon ended first. 130: Ctrl-C.
 
     Example: wheeld wait 1.5s && echo now

@@ -219,7 +219,7 @@ class ClockGuard(ChildGuard):
                 answered.set_result(message)
 
     async def _run(self) -> None:
-        """One clock; one that fails, in whatever way, leaves nothing behind."""
+        """Start one clock; a clock that fails leaves nothing behind."""
         self._drove = False
         if (damage := self._resources.damage()) is not None:
             raise DamagedMemory(damage)

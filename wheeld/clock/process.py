@@ -4,7 +4,7 @@ It is started by the supervisor (`python -m wheeld.clock.process <fd>`), gets wh
 that socket, rebuilds the wheel from the slots, and then stays in one native loop. Control
 messages are rare: a worker comes or goes, a virtual clock moves, the daemon stops. When the socket
 closes, the supervisor is gone, and so is the clock. It may be killed at any instruction: the next
-one goes on.
+clock continues its work.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ class CaseRun:
         return "all at once" if offered is None else f"{offered:,.0f}/s"
 
     def saturated(self) -> str:
-        """That the run fell behind its open loop: its lateness is that of an overloaded machine."""
+        """Warn that the run fell behind its open loop: its lateness shows an overloaded machine."""
         return (
             f"SATURATED: asked for {self._offered()}, reached {self.outcome.reached_per_s:,.0f}/s,"
             f" up to {self.outcome.behind.most / 1e6:,.0f} ms behind; lower --rate to see lateness"

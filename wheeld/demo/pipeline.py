@@ -32,7 +32,7 @@ def missing() -> str | None:
 
 @contextlib.contextmanager
 def recording(wanted: bool) -> Iterator[Path | None]:
-    """A directory for the trace, for the time of the block; None when none is wanted."""
+    """A directory for the trace, for the time of the block; None if the user wants no report."""
     if not wanted:
         yield None
         return

@@ -82,7 +82,7 @@ class Clock:
 @dataclass(frozen=True)
 class Vitals:
     capacity: int
-    """As `wheeld status` says it: without the slabs that workers have besides."""
+    """As in `wheeld status`: without the additional slabs of the workers."""
     held: int
     armed: int
     clock: Clock
@@ -299,7 +299,7 @@ def worker_processes(v: Vitals) -> Finding:
 
 
 def stuck(v: Vitals) -> Finding:
-    """Does every worker receive what waits for it?"""
+    """Does every worker receive its events?"""
     name = "stuck workers"
     bad = [
         worker

@@ -1,4 +1,4 @@
-"""Checked by `wheeld fsck`: a copy of the wheel's memory; and what a check reports about it.
+"""A copy of the wheel's memory for `wheeld fsck`, and the reports of its checks.
 
 Nothing here writes into shared memory. Copies are made record by record, so that one record is of
 one moment; two records may not be, and on a living wheel that alone can look like damage. A finding

@@ -55,7 +55,7 @@ def _attach(
     fields: Any,
     name: str,
 ) -> None:
-    """Attach a worker; if its segment is gone it is left out, and what it held is reclaimed."""
+    """Attach a worker; one without a segment is left out, and its slots are reclaimed."""
     try:
         memory = segments.attach(name, _native.KIND_WORKER, writable=True, owner_uid=daemon.uid)
     except FileNotFoundError:

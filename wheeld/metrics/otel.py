@@ -86,7 +86,7 @@ def _attributes(metric: Metric, labels: Iterable[str]) -> dict[str, str]:
 
 
 class _WithHistograms(MetricExporter):
-    """Adds the daemon's histograms to what the SDK has collected, and exports both."""
+    """Adds the daemon's histograms to the metrics that the SDK has collected, and exports both."""
 
     def __init__(self, inner: MetricExporter, reading: _Reading) -> None:
         super().__init__(inner._preferred_temporality, inner._preferred_aggregation)

@@ -34,7 +34,7 @@ _VARINT, _DOUBLE, _BYTES = 0, 1, 2
 
 
 def exposition(status: dict[str, Any] | None) -> bytes:
-    """All metrics of a daemon; of one that does not answer (None) only that it does not."""
+    """All metrics of a daemon; of a daemon that does not answer (None), only that fact."""
     families = [_family(UP, [([], int(status is not None))])]
     if status is not None:
         families += [_family(metric, found) for metric in METRICS

@@ -1,9 +1,9 @@
 """Identifies the process behind a process id in the worker table, since ids are reused.
 
 A process is identified by its start time from /proc; where /proc hides it (`hidepid=2`, for a
-process of another user), by the inode of its pidfd, which is unique from Linux 6.9 on. Where there
-is neither, any process of that id and user is taken for it: a live worker that is declared dead
-would lose its timers, and its slots would be given to others while it uses them.
+process of another user), by the inode of its pidfd, which is unique from Linux 6.9 on. Without
+either, any process of that id and user counts as the worker: a live worker that is declared dead
+would lose its timers, and others would get its slots while it uses them.
 
 The start time is read here and not by psutil, which converts it to a time of day: the wall clock is
 set now and then, but ticks since boot are the same for every reader.

@@ -14,8 +14,8 @@ def set_right() -> None:
     If a descriptor from 0 to 2 were closed, a file opened later would get its number, and messages
     of this process and its children would be written into it. Where SIGCHLD is ignored, which
     outlives an exec, a child is forgotten as it ends: nobody can wait for it, and its process id
-    may be another process's at once. Under a umask such as 0777 nobody could enter the directories
-    and open the files that are made here: neither could those who make them.
+    may be another process's at once. Under a umask such as 0777 nobody, not even this user, could
+    enter the new directories or open the new files.
     """
     os.umask(os.umask(0o077) & 0o077)
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -25,7 +25,7 @@ def set_right() -> None:
 
 
 def leave_process_one() -> None:
-    """If this is process 1, of a container without an init, go on in a child.
+    """If this is process 1 of a container without an init, continue in a child.
 
     The kernel gives every orphan to process 1, which has to wait for it. Process 1 does only that:
     it sends its signals on to the child, and ends as that does.

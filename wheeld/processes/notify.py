@@ -12,8 +12,8 @@ will succeed."""
 
 
 def notify(state: str) -> bool:
-    """Send `state`, such as "READY=1", to the service manager. False: there is none, or it does
-    not listen."""
+    """Send `state`, such as "READY=1", to the service manager. False: no service manager
+    listens."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return False

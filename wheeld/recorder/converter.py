@@ -74,7 +74,7 @@ class Load:
         return self._fast or self.lossy
 
     def rest(self, worked: float) -> float:
-        """How many seconds to do nothing, after so many seconds of processor time."""
+        """How many seconds to pause after `worked` seconds of processor time."""
         return worked * (1 / SHARE - 1) if self.lossy else 0.0
 
 

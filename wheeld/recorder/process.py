@@ -2,8 +2,8 @@
 
 It is started by the supervisor (`python -m wheeld.recorder.process <fd>`). One thread moves records
 into a spool, often enough that the ring does not fill; another converts full spools to Parquet. It
-may be killed at any instruction: the next one goes on, and no record is lost or doubled. The clock
-never waits for it.
+may be killed at any instruction: the next recorder continues, and no record is lost or duplicated.
+The clock never waits for it.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _files(dataset: Path) -> Iterator[TraceFile]:
 
 
 def retain(trace: Path, keep_ns: int | None, most_bytes: int | None, now_ns: int) -> list[Path]:
-    """Remove what is older than `keep_ns`, and the oldest files while all take too much.
+    """Remove files older than `keep_ns`, then the oldest ones while the rest takes too much space.
 
     Parameters
     ----------

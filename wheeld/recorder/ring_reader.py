@@ -147,7 +147,7 @@ class RingReader:
                 remove(spool.path)
 
     def age(self) -> float:
-        """Seconds since the spool was begun; 0: there is none, or nothing in it."""
+        """Seconds since the spool was begun; 0: no spool, or an empty one."""
         if self._spool is None or not self._spool.rows:
             return 0.0
         return time.monotonic() - self._opened

@@ -28,7 +28,7 @@ from wheeld_core.errors import WheelError
 VARIABLE: Final = "WHEELD_HANDOVER"
 CHECK_OPTION: Final = "--check"
 CHECK_SECONDS: Final = 60.0
-"""Seconds for the program to print what it would start."""
+"""How many seconds the program may take to print what it would start."""
 END_SECONDS: Final = 1.0
 """Seconds for the previous clock to end its pass; then it is killed."""
 

@@ -96,7 +96,7 @@ class Resources:
             trace_directory.check_pyarrow()
         self.config = config
         self.segment_prefix = ""
-        """The prefix of its segments' names; empty: there are none."""
+        """The prefix of its segments' names; empty if it has no segments."""
         self.names: dict[str, str] = {}
         self.bells_removed = False
         self.pools = config.memory_pools

@@ -119,7 +119,7 @@ class Group:
 def groups(shm: Path, uid: int) -> list[Group]:
     """The wheeld segments in a directory, by daemon: those of `uid`, or all for root.
 
-    Whether those of other users are in use cannot be seen.
+    It is not visible whether segments of other users are in use.
     """
     found: dict[str, Group] = {}
     for path in sorted(shm.iterdir()):
@@ -190,7 +190,7 @@ def is_locked(path: Path) -> bool:
 
 
 def supervisor_of(wheel: Path) -> int | None:
-    """The process id of the supervisor that holds this wheel; None if there is none.
+    """The process id of the supervisor that holds this wheel; None if there is no such daemon.
 
     Members of the group may read the wheel, so they can lock it, too: their locks do not count. A
     lock whose holder cannot be seen counts as a supervisor's, and its id is not positive.

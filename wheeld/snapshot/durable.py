@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def rename(fresh: Path, path: Path) -> None:
-    """Rename a file over another: after a crash the name is that of one or the other.
+    """Rename a file over another: after a crash the name belongs to one or the other.
 
     The writer must have synced the contents before.
     """

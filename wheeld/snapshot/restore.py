@@ -170,7 +170,7 @@ def apply(
     """Write the timers of a plan into fresh segments, before any clock runs over it.
 
     Slots of the claimed slabs that hold no timer are written as cancelled ones, so that the first
-    clock gives them to their owner. All other generations go on, too, so that ids stay unique.
+    clock gives them to their owner. All other generations continue, too, so that ids stay unique.
 
     `WheelError`: the segment is in use, or an owner has no row. Nothing is written then.
 

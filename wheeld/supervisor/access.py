@@ -24,7 +24,7 @@ _MOST_BYTES: Final = 1024  # the most that Python's getsockopt takes: 256 groups
 
 
 class Caller(NamedTuple):
-    """The process that made a connection. Another one may have the socket by now."""
+    """The process that made a connection. Another process may hold the socket now."""
 
     pid: int
     uid: int

@@ -32,7 +32,7 @@ UNTAKEN_SECONDS: Final = 10.0
 MOST_UNTAKEN: Final = 64 << 20
 """Bytes of answers that such connections leave untaken, together."""
 MOST_CALLERS: Final = 512
-"""Connections beside those that `max_workers` workers have."""
+"""Connections besides those of `max_workers` workers."""
 LONGEST_REQUEST: Final = 1 << 16
 """Bytes."""
 BACKLOG: Final = 1024
@@ -173,7 +173,8 @@ class ControlSocket:
         writer.write(line)
 
     async def _until_taken(self, writer: asyncio.StreamWriter, uid: int) -> None:
-        """Wait until the peer has taken its answer; who has most untaken makes room for others."""
+        """Wait until the peer has read its answer; the peer with the most unread bytes makes room
+        for others."""
         task, size = asyncio.current_task(), writer.transport.get_write_buffer_size()
         if task is None or not size:
             return

@@ -1,4 +1,4 @@
-"""Is a daemon healthy? What status, health, top, list, doctor and the metrics say of it."""
+"""Is a daemon healthy? Used by status, health, top, list, doctor and the metrics."""
 
 from __future__ import annotations
 

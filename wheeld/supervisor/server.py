@@ -1,7 +1,7 @@
-"""The supervisor: what a daemon starts, watches and answers. No hot path.
+"""The supervisor starts and watches a daemon's processes, and answers its requests. No hot path.
 
-Everything runs on one asyncio loop. It may be killed at any moment: its clock goes with it, workers
-go on in the shared memory, and the next daemon of that name takes over (takeover.py).
+Everything runs on one asyncio loop. It may be killed at any moment: its clock ends with it, workers
+keep using the shared memory, and the next daemon of that name takes over (takeover.py).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class StopMode(enum.Enum):
     FINAL = enum.auto()
     """Nothing: pending timers go into the last snapshot, with --state-dir."""
     KEEP = enum.auto()
-    """The memory: workers go on, and the next start takes it over."""
+    """The memory: workers keep running, and the next start takes it over."""
     RESTART = enum.auto()
     """A restart in place, with the same layout: even the clock keeps running."""
     RESTART_ANEW = enum.auto()
@@ -219,7 +219,7 @@ class Supervisor:
         self.clock.look_soon()  # the next check may be due earlier now
 
     def stop(self, mode: StopMode = StopMode.FINAL) -> None:
-        """Make `run` return; the first call decides what is left."""
+        """Make `run` return; the first call decides whether the memory is left."""
         if not self.stopping.is_set():
             self._mode = mode
             self.stopping.set()

@@ -123,7 +123,7 @@ class Snapshots:
                 log.warning("no snapshot was written: %s", str(error) or repr(error))
 
     async def write_last(self) -> None:
-        """Write what is pending when the daemon stops. The clock has stopped.
+        """Write the pending timers when the daemon stops. The clock has stopped.
 
         A daemon that never served leaves a snapshot that it could not restore unchanged.
 

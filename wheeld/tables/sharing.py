@@ -75,7 +75,7 @@ class Sharing:
         self._put(row, incarnation)
 
     def clear(self, row: int) -> int:
-        """Take back what a worker had, once, as its process is gone; returns the bytes."""
+        """Reclaim a dead worker's memory, once; returns the bytes."""
         if row not in self._seated:
             return 0
         returned = self._put(row, 0)
@@ -83,7 +83,7 @@ class Sharing:
         return returned
 
     def _put(self, row: int, incarnation: int) -> int:
-        """Take back what is in a row, and assign it to a new tenant; 0: to none."""
+        """Clear a row, and assign it to a new tenant; 0: to none."""
         self._ring_for(self._do(lambda: _native.seat_watcher(self._watch, row, incarnation)))
         returned = self._do(lambda: _native.seat_borrower(self._pools, row, incarnation))
         self.returned += max(returned, 0)
@@ -160,7 +160,7 @@ def faults(workers: int, watch: mmap.mmap | bytes, pools: mmap.mmap | bytes) -> 
 
 
 def _expected(kind: str, workers: int, pools: int) -> dict[str, int]:
-    """The header that a segment must have: that of a new one."""
+    """The header of a new segment, which every segment must have."""
     fresh = mmap.mmap(-1, sizes(workers, pools)[kind])
     if kind == "watch":
         _native.create_watch(fresh, workers, 0)

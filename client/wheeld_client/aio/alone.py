@@ -21,7 +21,8 @@ class Alone:
         self._later: asyncio.Handle | None = None
 
     def look(self) -> None:
-        """Complete what others have checked; without a daemon, expire what is due."""
+        """Complete operations that others have checked; without a daemon, expire those that are
+        due."""
         if self._later is not None:
             self.stop()
         try:

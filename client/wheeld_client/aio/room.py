@@ -1,4 +1,4 @@
-"""Room on an asyncio loop: a call that must wait for the clock waits, and the loop goes on."""
+"""Room on an asyncio loop: a call that must wait for the clock waits while the loop runs."""
 
 from __future__ import annotations
 

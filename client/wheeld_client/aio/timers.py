@@ -340,7 +340,7 @@ class AsyncTimers(Waits):
         return handle
 
     async def patiently(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
-        """Make a call that waits for room, if it has to, while the loop goes on.
+        """Make a call that waits for room, if it has to, while the loop runs.
 
         `id = await timers.patiently(timers.schedule, 1.0, cookie=7)`, and likewise batches:
         `ids = await timers.patiently(timers.timers.schedule_many, delays)`.

@@ -1,4 +1,4 @@
-"""Waiting under gevent, where a thread is many greenlets: while one waits the others go on.
+"""Waiting under gevent, where a thread runs many greenlets: while one waits, the others run.
 
 Nothing here imports gevent: what is not loaded has patched nothing.
 """
@@ -40,7 +40,8 @@ def soon(call: Callable[[], object]) -> None:
 
 
 def wait(fds: list[int], seconds: float | None) -> None:
-    """Wait until one of the descriptors is readable or hung up, or for so long; others go on."""
+    """Wait until one of the descriptors is readable or hung up, or for so many seconds;
+    other greenlets run."""
     from gevent import select, sleep
 
     if not fds:
@@ -53,9 +54,9 @@ def wait(fds: list[int], seconds: float | None) -> None:
 
 
 def hand_on(error: BaseException) -> bool:
-    """Raise an error in the main greenlet, as gevent does with what ends a program.
+    """Raise an error in the main greenlet, as gevent does with errors that end a program.
 
-    False: this is a thread of its own.
+    False: not raised, as there are no greenlets, or this is the main one.
     """
     if not is_patched():
         return False

@@ -1,4 +1,4 @@
-"""Reconnection: what an application is told when its client has moved to the next daemon."""
+"""Reconnection: describes a client's move to the next daemon to its application."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Reconnection:
-    """A client is connected to another daemon than before: what was lost, and what is there.
+    """A client is connected to a new daemon: what was lost, and what was kept.
 
     Attributes
     ----------

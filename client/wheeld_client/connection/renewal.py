@@ -52,7 +52,7 @@ class Renewal:
         self._arrival: tuple[control.Connection, Welcome] | None = None
 
     def step(self, reconnector: Reconnector, hello: control.Message) -> Wait | None:
-        """Go on; one thread at a time does. None: done.
+        """Take one step; one thread at a time does. None: done.
 
         Raises
         ------

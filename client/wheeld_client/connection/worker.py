@@ -282,7 +282,7 @@ class ConnectedWorker(_native.Worker):
         return self._renewal.step(self._reconnector, self._current.hello())
 
     def _move(self, connection: control.Connection, hello: Welcome) -> Reconnection:
-        """Become a worker of the daemon that said so; nobody is inside any more."""
+        """Become a worker of the daemon that sent this welcome; no call is under way."""
         before, lost = self._armed(), self._connection
         operations = self._leave_wheel()
         try:

@@ -251,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
             self._advance()
 
     def unmute(self) -> None:
-        """Go on after `mute`; other reasons to wait, such as lack of memory, still apply."""
+        """Continue after `mute`; other reasons to wait, such as lack of memory, still apply."""
         if self._muted:
             self._muted = False
             self._advance()
@@ -564,7 +564,7 @@ class Connection(asyncio.BufferedProtocol):
             self._retire()
 
     def _is_over(self, request: Request) -> bool:
-        """Take back what a request had. False: already done, the handler was abandoned."""
+        """Reclaim the memory of a request. False: already done, the handler was abandoned."""
         if request is not self._request:
             return False
         self._task = self._request = None
@@ -588,7 +588,7 @@ class Connection(asyncio.BufferedProtocol):
             self._advance()
 
     def _leave_behind(self) -> None:
-        """The handler did not end: take back what it holds. Its answer, if any, is dropped."""
+        """The handler did not end: reclaim its memory. Its answer, if any, is dropped."""
         request, task = self._request, self._task
         assert request is not None
         assert task is not None

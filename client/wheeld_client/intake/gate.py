@@ -202,7 +202,8 @@ class Gate:
     # -- asking ---------------------------------------------------------------------------------
 
     def acquire(self, connection: Connection) -> bool:
-        """A request's length is known: memory for it at once (True), or in a turn with others."""
+        """A request's length is known: give it memory at once (True), or let it wait for its
+        turn."""
         at_once = not self.waiting and not self._tight()
         self.waiting[connection] = None
         if at_once:
@@ -294,7 +295,7 @@ class Gate:
 
     @property
     def is_pressed(self) -> bool:
-        """Whether anybody, in any process, wants what is held here."""
+        """Whether any process waits for memory that is held here."""
         if self.waiting:
             return True
         try:
@@ -325,7 +326,7 @@ class Gate:
             self._schedule_turn()
 
     def wait(self) -> None:
-        """A request has given its memory back while its handler goes on."""
+        """A request has released its memory while its handler still runs."""
         self.released += 1
         self._schedule_turn()
 

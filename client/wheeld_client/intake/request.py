@@ -62,7 +62,7 @@ class Request:
         return self._buffer is None
 
     def release(self) -> None:
-        """Give the memory back before the handler ends; it may go on, but `data` is gone.
+        """Release the memory before the handler ends; the handler may continue, but without `data`.
 
         From now on the request waits: it counts against `max_waiting`, and blocks no other.
 

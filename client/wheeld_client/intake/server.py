@@ -35,7 +35,7 @@ FIRST_BYTES: Final = 1024
 of any size holds them."""
 BACKLOG: Final = 1024
 LAST_TURNS: Final = 5
-"""Turns of the loop in which connections that were accepted before the end learn of it."""
+"""Turns of the loop that tell connections accepted before the end about it."""
 GRACE: Final = 5.0
 """Seconds that handlers get to end when an `async with` block ends."""
 LAST_CALL: Final = 5.0

@@ -60,7 +60,7 @@ class AnyioTimers:
         whether it was.
 
         As `anyio.move_on_after`: None and infinity are no limit, less than 0 is over at once. The
-        scope's own `deadline` is not that of the wheel; if it is set, both count.
+        scope's `deadline` is independent of the wheel; if it is set, both count.
         """
         with self._limited(delay, shield) as (scope, _):
             yield scope

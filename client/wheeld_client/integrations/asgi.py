@@ -39,7 +39,7 @@ class DeadlineMiddleware:
     `when()` says how long the request may take, `reschedule(when)` moves it, and None lifts it.
     The limit applies to the response: a response that is not complete by then is cut off, and work
     after a complete response, such as background tasks, has no limit. WebSockets have none.
-    Functions that the framework runs in threads go on there.
+    Functions that the framework runs in threads continue there.
 
     While the daemon cannot be reached, asyncio keeps all deadlines, including those of requests
     that began earlier; a warning in the log says so.

@@ -59,8 +59,8 @@ MOST_SAID: Final = 1000
 def install(app: Celery, daemon: str = "default", group: str = "celery", **options: Any) -> None:
     """Use a daemon for the delayed tasks of an application.
 
-    Each of its workers on this host sends what is due; `group` is theirs, so that each task is sent
-    by one of them. A daemon with `payload_bytes` of 1,000 or so holds the usual messages, and with
+    Each of its workers on this host sends what is due; They share `group`, so that one of them
+    sends each task. A daemon with `payload_bytes` of 1,000 or so holds the usual messages, and with
     a state directory delayed tasks outlive the host.
 
     The signals `before_task_publish` and `after_task_publish`, and the event `task-sent`, belong to
@@ -242,7 +242,7 @@ def _packed(
 
 
 def _unpacked(payload: bytes) -> tuple[list[Any], bytes]:
-    """Unpack a payload: its head and its body. An exception of any kind if it is none."""
+    """Unpack a payload: its head and its body. Other data raises an exception of any kind."""
     if not payload.startswith(FORMAT):
         raise ValueError("unknown form")
     unpacker = zlib.decompressobj(wbits=-zlib.MAX_WBITS, zdict=WORDS)
@@ -266,7 +266,7 @@ class Sender(bootsteps.StartStopStep):
         self._thread.start()
 
     def stop(self, parent: Any) -> None:
-        """Stop: what is due from now on goes to another worker, or waits for the next one."""
+        """Stop: tasks that fall due from now on go to another worker, or wait for the next one."""
         self._stopping = True
         self._stopped.put(None)
         if self._timers is not None:

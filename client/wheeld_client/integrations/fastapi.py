@@ -70,10 +70,10 @@ WheelTimers = Annotated[AsyncTimers, Depends(timers_of)]
 def deadline(seconds: float | None) -> Callable[..., AsyncIterator[Timeout]]:
     """A dependency that ends its request after so many seconds, with 504; None: without limit.
 
-    It limits the function and its dependencies until they have made the response. Sending it, what
-    a streamed one computes meanwhile, and background tasks have no limit; a `DeadlineMiddleware`
-    limits streams, too. A handler that depends on it gets the `Timeout`: it may move the deadline,
-    or ask for `when()`. Functions that are not `async def` run in threads, and go on there.
+    It limits the function and its dependencies until they have made the response. Sending it,
+    streaming it, and background tasks have no limit; a `DeadlineMiddleware` limits streams, too. A
+    handler that depends on it gets the `Timeout`: it may move the deadline, or ask for `when()`.
+    Functions that are not `async def` run in threads, and continue there.
     """
 
     seconds = limit_of(seconds)

@@ -114,7 +114,7 @@ _limits: list[Limit] = []
 
 
 def _take_signal() -> int:
-    """The signal that is ours, in the main thread; 0 if others have all of them.
+    """The signal that this module may use in the main thread; 0 if the program uses all of them.
 
     SIGALRM is the program's: a view may set an alarm and handle it.
     """

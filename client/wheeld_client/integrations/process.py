@@ -34,7 +34,7 @@ def another_name(worker: str | None) -> str:
     """A name that no other worker has, for when this one is in use, which is logged.
 
     Two services with the same settings, or two generations of one server, share a daemon. The
-    number of the process is not enough: containers count anew, and a process may connect twice.
+    process id is not enough: each container counts from 1, and a process may connect twice.
     """
     other = with_suffix(str(worker), f"-{os.getpid()}-{secrets.token_hex(2)}")
     log.warning("the name %r is in use: this worker is %r", worker, other)
@@ -69,7 +69,7 @@ class ProcessTimers:
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """In a fork: what is here is the parent's."""
+        """In a forked child, this worker is the parent's."""
         self._lock = threading.RLock()
         self._timers: Timers | None = None
         self._dispatcher: Dispatcher | None = None

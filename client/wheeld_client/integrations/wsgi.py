@@ -3,7 +3,7 @@
 app = TimeoutMiddleware(app, 2.0)
 
 gunicorn's own timeout kills a sync worker and everything else that it was doing; this one ends only
-the request, answers 504, and the worker goes on.
+the request, answers 504, and the worker continues.
 """
 
 from __future__ import annotations

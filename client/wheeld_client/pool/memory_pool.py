@@ -82,7 +82,7 @@ class MemoryPool(_native.Pool):
         self._windows: dict[float, deque[tuple[float, float]]] = {}
 
     async def allocate_async(self, size: int) -> PoolBuffer:
-        """As `allocate`, for an event loop, which goes on meanwhile.
+        """As `allocate`, for an event loop, which runs meanwhile.
 
         Parameters
         ----------

@@ -168,7 +168,7 @@ class AsyncPurgatory(Purgatory):
         return left
 
     def shutdown(self, complete: bool = False) -> list[DelayedOperation]:
-        """As `Purgatory.shutdown`; tasks that wait for what is cancelled get `ClientClosed`."""
+        """As `Purgatory.shutdown`; tasks that wait for a cancelled operation get `ClientClosed`."""
         left = super().shutdown(complete)
         if not complete:
             reason = f"purgatory {self.name!r} was shut down"
@@ -213,8 +213,8 @@ class AsyncPurgatory(Purgatory):
         return self._run
 
     def _run(self, settle: Callable[[], None]) -> None:
-        """Let the loop run the callbacks of what another thread completed; if this raises, they
-        have not run."""
+        """Let the loop run the callbacks of operations that another thread completed; if this
+        raises, they have not run."""
         operation: Any = settle.__self__  # type: ignore[attr-defined]
         self._line.append(operation)
         if not self._roused:

@@ -144,7 +144,7 @@ class Deadlines:
                 self._timers.cancel(own[0], block=self._block)
 
     def _replace(self, key: Any, units: int) -> None:
-        """Set the word of a key to a deadline, whatever it is; whoever does so last counts."""
+        """Set the word of a key to a deadline, whatever it was before; the last call counts."""
         words = self._words
         while True:  # bounded by what other workers do to this key meanwhile
             word = words._word(key)
@@ -203,7 +203,7 @@ class Deadlines:
         return max(_ns(word) - self._timers.now_ns(), 0) / 1e9 if _runs(word) else 0.0
 
     def close(self) -> None:
-        """Stop calling `on_expire` in this worker. The deadlines and their timers go on."""
+        """Stop calling `on_expire` in this worker. The deadlines and their timers continue."""
         self._timers._callbacks.claims.pop(self._cookie, None)
         self._words.shutdown()
 

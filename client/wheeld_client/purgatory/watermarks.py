@@ -2,7 +2,7 @@
 
 For each key one operation waits in a purgatory, however many waiters there are for a value of the
 word: it is checked when the word has grown, in this process or another, and completes the waiters
-whose value is reached. So the cost of an advance is that of the waiters it completes.
+whose value is reached. So the cost of an advance depends only on the waiters that it completes.
 """
 
 from __future__ import annotations
@@ -209,7 +209,8 @@ class _Words:
         return self.purgatory._word(key)
 
     def advance(self, key: Any, value: int) -> bool:
-        """Raise the word of a key to `value` if that is more, and complete what waits for it.
+        """Raise the word of a key to `value` if that is more, and complete the operations that wait
+        for it.
 
         Parameters
         ----------

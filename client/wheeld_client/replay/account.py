@@ -270,7 +270,7 @@ class Outcome:
 
     @property
     def exactly_once(self) -> int:
-        """How many requests were cancelled or delivered, and nothing more came of them."""
+        """How many requests were cancelled or delivered exactly once."""
         return max(0, self.cancelled + self.expired - self.doubled)
 
     @property

@@ -40,7 +40,7 @@ class Feed:
         self._read()
 
     def _read(self) -> None:
-        """Take up the next batch that has rows."""
+        """Move to the next batch that has rows."""
         for columns in self._batches:
             if len(columns["arrival_ns"]):
                 self._planned = (columns["arrival_ns"] / self._speed).astype(np.int64)

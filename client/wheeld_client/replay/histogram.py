@@ -22,7 +22,7 @@ class LatenessHistogram:
         self.most = 0
 
     def add(self, values: npt.NDArray[np.int64]) -> None:
-        """Count them; what is below 1 counts as 1."""
+        """Count the values; a value below 1 counts as 1."""
         if not len(values):
             return
         self.most = max(self.most, int(values.max()))

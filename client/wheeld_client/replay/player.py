@@ -243,7 +243,7 @@ class Player:
         self.late += len(done) - int(won.sum())
 
     def receive(self, seconds: float) -> None:
-        """Take what timed out; wait for it at most so long."""
+        """Receive timeouts; wait for them at most `seconds`."""
         events = self._timers.poll(seconds)
         if not len(events):
             return

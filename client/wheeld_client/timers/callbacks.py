@@ -117,7 +117,7 @@ class Callbacks:
         return bool(self._due or self._others)
 
     def run(self) -> npt.NDArray[np.void]:
-        """Call what is due; return the events that belong to no callback.
+        """Call the due callbacks; return the events that belong to none.
 
         An exception out of here (from an exception handler, KeyboardInterrupt) loses nothing: the
         rest comes with the next run.

@@ -109,8 +109,8 @@ def records(memory: Buffer, struct: str, offset: int, count: int) -> npt.NDArray
 
 
 def gathered(array: npt.NDArray[Any], index: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
-    """Copies of the items that `index` names, along the first axis; what is gathered later was
-    loaded later, on any machine. Items are whole words, of memory that others write."""
+    """Copies of the items that `index` names, along the first axis; later items were loaded later,
+    on any machine. Items are whole words, of memory that others write."""
     out = np.empty((len(index), *array.shape[1:]), array.dtype)
     itemsize = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=int))
     if itemsize:

@@ -25,7 +25,7 @@ class Folded:
 
 
 def timeouts(counts: dict[int, int], late_ns: float = 0.0) -> Folded:
-    """Timeouts in ns, those that were seen late, by up to `late_ns`, put right."""
+    """Timeouts in ns, corrected where they were observed up to `late_ns` late."""
     left = dict(counts)
     found: dict[int, int] = {}
     for value in sorted(left, key=lambda value: (-counts[value], -value)):

@@ -90,8 +90,8 @@ static inline uint32_t wh_settle_backlog(wh_clock *c, wh_peer *peer, uint32_t bu
     return count;
 }
 
-/* One piece, up to `budget` of each kind; adds what it did to *done. True: there may be more to do
- * at once. A dying worker gets nothing more; what waits for it is the reaper's. */
+/* Do one piece, up to `budget` of each kind, and add the amount to *done. True: there may be more
+ * to do at once. A dying worker gets nothing more; the reaper handles its waiting events. */
 static inline bool wh_settle(wh_clock *c, wh_peer *peer, uint32_t budget, uint32_t *done)
 {
     uint32_t loans = wh_settle_loans(c, peer, budget), events = 0, returns = 0;

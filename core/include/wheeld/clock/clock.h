@@ -41,7 +41,7 @@ typedef struct wh_team {
     uint32_t turn;     /* the row that the next search begins with */
     uint32_t all;      /* members */
     uint32_t waiting;  /* of these, the first ones: they were waiting */
-    uint32_t served;   /* of those, the first ones: they were given an event for it */
+    uint32_t served;   /* the first of those, which were given an event for it */
     uint32_t open;     /* the first members, which may have room; the others have none */
     uint32_t next;     /* whose turn it is */
     bool stir;         /* something went to a member that is not waiting */
@@ -284,7 +284,7 @@ static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
            wh_stock_bind(&c->stock, (wh_au32 *)(base + g.holders_off), g.slab_count);
 }
 
-/* Take over what has memory by now. */
+/* Take over the slabs that have memory now. */
 static inline void wh_clock_populate(const wh_clock *c)
 {
     uint64_t slots = (uint64_t)c->backed << WH_SLAB_BITS;

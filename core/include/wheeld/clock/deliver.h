@@ -1,5 +1,5 @@
-/* Deliver: completions to their receivers, slots back to their owners, loans in between, and what
- * waits behind full rings.
+/* Deliver: completions to their receivers, slots back to their owners, the loans in between, and
+ * the backlogs of full rings.
  *
  * Invariants
  *  1. link.completion names the position before the record is written there, and the record is
@@ -31,8 +31,8 @@ static inline wh_completion wh_record_of(const wh_clock *c, uint32_t slot, enum 
                            .flags = wh_load_relaxed(&s->flags)};
 }
 
-/* How late a record is, for the wheel and for whom it goes to. An event that is offered to another
- * member counts once more, and so does one that a dead clock had not published. */
+/* Count how late a record is, for the wheel and for its receiver. An event that is offered to
+ * another member counts once more, and so does one that a dead clock had not published. */
 static inline void wh_count_lateness(const wh_clock *c, wh_peer *peer, const wh_completion *record)
 {
     int64_t late = wh_time_sub(record->fired, record->deadline);
@@ -42,7 +42,7 @@ static inline void wh_count_lateness(const wh_clock *c, wh_peer *peer, const wh_
     wh_histogram_put(peer->lateness, bucket, value, 1);
 }
 
-/* How long ago a one-shot that is delivered was scheduled; for whom it goes to. */
+/* Count for the receiver of a one-shot timer how long ago it was scheduled. */
 static inline void wh_count_to_fire(const wh_clock *c, wh_peer *peer, uint32_t slot, int64_t fired)
 {
     int64_t interval = wh_load_relaxed(&c->slots[slot].interval);
@@ -187,17 +187,17 @@ static inline void wh_wait_over(const wh_clock *c, wh_link *link)
     link->completion = wh_completion_word(WH_STAGE_TICKED, reader, c->peers[reader].comp_tail - 1);
 }
 
-/* The end of a cancelled timer, which is in no list. Its ticks that are unread keep nothing: who
- * reads one looks at the state when it has copied it (receive.h, invariant 2). */
+/* The end of a cancelled timer, which is in no list. Its unread ticks keep nothing: a reader looks
+ * at the state after it has copied one (receive.h, invariant 2). */
 static inline void wh_give_back(wh_clock *c, uint32_t slot, wh_peer *owner)
 {
     wh_note_end(c, slot, WH_TRACE_CANCELLED);
     wh_return(c, slot, owner);
 }
 
-/* When a timer fell due that waited for room, or that a member of its group did not come to.
- * Virtual time has gone on from bucket to bucket since, each at its own time; how long the reader
- * took is no lateness there. */
+/* When a timer fell due that waited for room, or that a member of its group did not read. Virtual
+ * time has gone on from bucket to bucket since, each at its own time; how long the reader took is
+ * no lateness there. */
 static inline int64_t wh_fell_due(const wh_clock *c, int64_t due, int64_t now)
 {
     int64_t tick = c->wheel.tick_ns, over = due % tick;
@@ -283,7 +283,7 @@ static inline bool wh_offer_missed(wh_clock *c, uint32_t slot, const wh_peer *wo
 }
 
 /* An event that was on its way and is in no list goes on: to `to`, or where it would go now. It may
- * be an offer that was taken in the meantime, by one who lives or not. */
+ * be an offer that a worker, alive or dead, has taken in the meantime. */
 static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
 {
     uint32_t group = wh_group_of(c, slot);

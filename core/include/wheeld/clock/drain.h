@@ -33,7 +33,7 @@ static inline void wh_first_sight(wh_clock *c, uint32_t slot, uint64_t state)
     wh_note_scheduled(c, slot, state);
 }
 
-/* Forget what the clock knows of the slot: the timer that it saw there is gone. */
+/* Forget the slot's last timer, which no longer exists. */
 static inline void wh_forget(wh_clock *c, uint32_t slot)
 {
     wh_note_gone(c, slot);

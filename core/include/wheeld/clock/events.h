@@ -14,7 +14,8 @@
  *
  * Invariants
  *  1. A timer has one beginning and one end: traced.gen names it in between, and an end that it
- *     does not name is recorded already. So what a new clock delivers again is not recorded again.
+ *     does not name is recorded already. So a new clock may deliver an event again, but does not
+ *     record it again.
  *  2. The record comes before the words that make the next clock skip the event: link.gen after
  *     the beginning is announced in traced.gen, traced.gen = 0 after the end. The tick of a
  *     periodic timer that is repeated after a death was recorded (WH_TRACED_TICK), unless the
@@ -246,7 +247,7 @@ static inline void wh_note_tick_again(wh_clock *c, uint32_t slot)
 
 /* -- the end ----------------------------------------------------------------------------------- */
 
-/* An expiration that was just put into a ring; who receives it is named if it is not the owner. */
+/* Record an expiration that was just put into a ring; a receiver other than the owner is named. */
 static inline void wh_note_expired(wh_clock *c, uint32_t slot, const wh_completion *record,
                                    const wh_peer *to, bool tick)
 {

@@ -2,9 +2,9 @@
  *
  * Invariants
  *  1. Never early: a timer fires only when its own deadline, read in this look, has passed. The
- *     base clock only goes forward, so the time at which the pass began will do for it. Another
- *     clock may have been set back since, and the timer armed after that: that clock is read after
- *     the deadline.
+ *     base clock only goes forward, so the time at which the pass began is good enough for it.
+ *     Another clock may have been set back since, and the timer armed after that: that clock is
+ *     read after the deadline.
  *  2. One winner: ARMED -> FIRED is a compare-and-swap from the very state that was read before
  *     the deadline was, so a cancel or an extension in between makes the clock look again.
  *  3. A periodic timer stays ARMED: its version goes up with each tick, so a cancel either comes

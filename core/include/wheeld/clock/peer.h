@@ -15,7 +15,7 @@
  *     LEAVING          -> DYING     swept, and taken over by others: its lists are to be reaped
  *     DYING            -> GONE      swept
  *
- * A recovery begins with PRESENT or ABSENT, and detaches again who was leaving. */
+ * A recovery begins with PRESENT or ABSENT, and detaches the leaving workers again. */
 enum wh_life {
     WH_PEER_GONE = 0, /* no worker is attached to this row */
     WH_PEER_DYING,    /* nothing more goes to it, and its timers end with it */
@@ -63,7 +63,7 @@ static inline void wh_clock_presence(wh_peer *peer, bool present)
         peer->life = present ? WH_PEER_PRESENT : WH_PEER_ABSENT;
 }
 
-/* The worker is gone: the passes sweep what it left. */
+/* The worker has died: the passes sweep its slots. */
 static inline void wh_clock_detach(wh_peer *peer, enum wh_leave leave)
 {
     peer->leave = leave;

@@ -1,4 +1,4 @@
-/* Route: to whom an expiration goes. Decided when the timer fires.
+/* Route: chooses the receiver of an expiration. Decided when the timer fires.
  *
  * To its owner; to the worker that it names, or its owner when that one is gone; to a member of the
  * group that it names: those that wait for events, once; then all in turn, while there is room.

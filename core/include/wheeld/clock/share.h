@@ -23,7 +23,8 @@
 #define WH_OFFER_SHARE 16  /* most offers that one member gets at once */
 #define WH_OFFER_LOOKS 512 /* of a queue, per pass */
 
-/* Does what the queue names still wait to be taken? What a dead worker took, its sweep handles. */
+/* Does the offer that the queue names still wait for a taker? The sweep of a dead worker handles
+ * the offers that it took. */
 static inline bool wh_offer_waits(const wh_clock *c, uint32_t slot, uint32_t group)
 {
     const wh_link *link = &c->wheel.links[slot];

@@ -4,8 +4,8 @@
  * room a record of kind `lost` says how many are missing. The recorder copies what is published,
  * keeps it, and only then moves `rec_head`; it is never rung for, it looks now and then.
  *
- * Beside the ring is what the trace knows of each slot's timer. It shows the next clock what is
- * recorded, so that a death leaves the one event that the clock was at missing or doubled, at most.
+ * Beside the ring is what the trace knows of each slot's timer. It shows the next clock which
+ * events are recorded, so that a death loses or repeats at most one event.
  *
  * Invariants
  *  1. A record is whole before the tail that covers it is published, one by one: a record that a

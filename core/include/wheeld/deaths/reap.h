@@ -217,7 +217,7 @@ static inline wh_peer *wh_heir(wh_clock *c, wh_peer *peer)
     return peer;
 }
 
-/* The heir of what it does not drop. */
+/* The heir of the timers that it does not drop. */
 static inline wh_peer *wh_heir_of(wh_clock *c, wh_peer *peer)
 {
     wh_peer *heir = peer->leave == WH_LEAVE_REROUTE ? wh_heir(c, peer) : peer;
@@ -248,7 +248,7 @@ static inline void wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool
     }
 }
 
-/* Finish its sweep: it owns nothing any more, or all of it is ready for a successor. False:
+/* Finish its sweep: it no longer owns anything, or everything is ready for a successor. False:
  * something is left. */
 static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
 {

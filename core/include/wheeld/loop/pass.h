@@ -35,7 +35,7 @@
 #define WH_RELINK_LOOKS 8192   /* slots examined per pass after a step of the wall clock */
 #define WH_RELINK_BUDGET 1024  /* and timers placed anew */
 
-/* After the wall clock was set: place its timers again. */
+/* Place the wall clock's timers again after it was set. */
 static inline wh_cold void wh_relink_some(wh_clock *c)
 {
     uint32_t placed = 0;

@@ -48,8 +48,8 @@ static inline bool wh_published(const wh_clock *c, const wh_link *link)
                          c->peers[wh_stage_worker(link)].comp_tail);
 }
 
-/* The worker that the record's stage names, or NULL. If it is dying, what goes to it now is the
- * reaper's. */
+/* The worker that the record's stage names, or NULL. If it is dying, the reaper handles the events
+ * that go to it now. */
 static inline wh_peer *wh_stage_peer(const wh_clock *c, const wh_link *link)
 {
     uint32_t worker = wh_stage_worker(link);

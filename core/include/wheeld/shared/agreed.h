@@ -1,5 +1,5 @@
-/* Agreed: what two processes must understand alike beside the fields of layout.h and the parts of
- * words (packing.h): constants, enumerations, and what each function makes of a word.
+/* Agreed: what two processes must interpret alike, besides the fields of layout.h and the parts of
+ * words (packing.h): constants, enumerations, and the result of each function on a word.
  *
  * All of it goes into the fingerprint (geometry.h): name and value of each constant, and the result
  * for a sample. tools/agreed.py looks for a constant of a header that is neither in the list nor

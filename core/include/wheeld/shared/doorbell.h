@@ -90,9 +90,9 @@ static inline void wh_fd_ring(const wh_fd *fd)
         wh_bell_ring(fd->number);
 }
 
-/* Empty the FIFO, but read at most a pipe's usual 64 KiB: those who write it do not end this. Bytes
- * that are left only make the next wait short. Call it before looking at the ring, never after: a
- * byte that comes in between must stay for the next wait. */
+/* Empty the FIFO, but read at most a pipe's usual 64 KiB, so that writers cannot prolong this.
+ * Bytes that are left only make the next wait short. Call it before looking at the ring, never
+ * after: a byte that comes in between must stay for the next wait. */
 static inline void wh_bell_clear(int fd)
 {
     char bytes[512];

@@ -1,7 +1,7 @@
 /* Geometry: how large each segment is and where its parts stand; creation and attach.
  *
- * Attach answers with a value, not a bool: an absent, half-made or foreign segment are different
- * things to whoever has to act on them.
+ * Attach returns a value, not a bool, because the caller reacts differently to an absent, a
+ * half-made and a foreign segment.
  */
 #ifndef WHEELD_GEOMETRY_H
 #define WHEELD_GEOMETRY_H

@@ -59,7 +59,7 @@ static inline uint64_t wh_bucket_marks(uint32_t bucket)
     return ~0ull << 16 | 1ull << bucket % 16;
 }
 
-/* Might the key have been marked? Never false for one that was. */
+/* Might the key have been marked? Never false for a key that was marked. */
 static inline bool wh_hash_is_marked(uint64_t h, uint64_t marks)
 {
     uint64_t mark = wh_hash_mark(h);

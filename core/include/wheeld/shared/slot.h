@@ -8,10 +8,11 @@
  *  3. Payloads are written word by word with release, so that who reads one that may be another's
  *     by now (a tick's) can copy it, look at the state again, and know: copied words of a later
  *     tenant make that look see the end of this one.
- *  4. An offer is taken by whoever sets FIRED to TAKEN, which names him; nobody else but the clock,
- *     when he is gone, ends that. So any number of rings may hold a record of it.
- *  5. The version goes up with every change of an armed timer; who read the fields between two
- *     equal states read one consistent set. It wraps after 2**23 changes within one such read.
+ *  4. The worker that sets FIRED to TAKEN takes the offer, and the word names it; only the clock
+ *     ends that for a worker that has died. So any number of rings may hold a record of it.
+ *  5. The version goes up with every change of an armed timer; a reader that sees equal states
+ *     before and after has read one consistent set of fields. It wraps after 2**23 changes within
+ *     one such read.
  *  6. A move of a periodic timer begins a new grid. A tick is of the present grid if its record has
  *     as many moves in its flags as the slot; MOVED says that there has been none yet.
  */

@@ -3,8 +3,8 @@
  * Idea. One word, `used`, says how many bytes are out; it changes by compare-and-swap. So that a
  * death at any instruction leaves no doubt about what the dead one had, each change is written down
  * in its worker's ledger first, and `used` names who made its last change: a change was made if
- * `used` names it, or if it is noted in `made`. Its worker notes it there itself, or whoever
- * overwrites its name before.
+ * `used` names it, or if it is noted in `made`. Its worker notes it there, or the next worker that
+ * overwrites its name does.
  *
  *     worker                                    next worker
  *     even or odd = bytes out after it          sees (row, change) in `used`
@@ -142,8 +142,8 @@ static inline void wh_budget_note(const wh_budget *b, uint64_t word)
     wh_au64 *theirs = &b->ledgers[row].made;
     uint64_t made = wh_load_acquire(theirs); /* pairs: pool-made */
     uint64_t ahead = wh_used_ahead(word, made);
-    /* pairs: pool-used - a word that has changed was noted by who changed it. If the
-     * compare-and-swap fails another worker has noted this very change: invariant 3 */
+    /* pairs: pool-used - a worker that changed the word has noted it. If the compare-and-swap fails
+     * another worker has noted this very change: invariant 3 */
     if (ahead != 0 && wh_load_seq(&b->pool->used) == word)
         wh_cas_acq_rel(theirs, &made, made + ahead); /* pairs: pool-made */
 }
@@ -328,8 +328,7 @@ static inline int64_t wh_budget_reap(wh_budget *b, uint32_t row)
     return out > 0 ? out : 0;
 }
 
-/* A supervisor that comes after a killed one: end the reaping that it was in. The caller wakes the
- * line. */
+/* Finish the reaping that a killed supervisor had begun. The caller wakes the line. */
 static inline void wh_budget_resume(wh_budget *b)
 {
     uint64_t reaping = wh_load_acquire(&b->pool->reaping); /* pairs: pool-reaping */

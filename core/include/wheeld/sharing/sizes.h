@@ -32,8 +32,8 @@ static inline void wh_sizes_bind(wh_sizes *s, const wh_watch *w)
     *s = (wh_sizes){.lines = wh_sizes_of(w->seg, w->row_count, w->me)};
 }
 
-/* A line for a purgatory of that name, cut to what fits. NULL: there is none left.
- * `tenant` is our incarnation. */
+/* A line for a purgatory of that name, cut to what fits. NULL: no line is left. `tenant` is our
+ * incarnation. */
 static inline wh_size *wh_sizes_open(wh_sizes *s, const char *name, size_t length, uint64_t tenant)
 {
     uint32_t i = (uint32_t)__builtin_ctz(~s->used);

@@ -282,7 +282,7 @@ static inline bool wh_words_forget(wh_watch *w, const wh_word_key *key, uint64_t
 
 /* -- the supervisor ---------------------------------------------------------------------------- */
 
-/* The worker of the row is gone: what it was emptying is for others to empty, and it touches
+/* The worker of the row has died: others may empty the place that it was emptying, and it touches
  * nothing. */
 static inline void wh_words_leave(void *memory, uint32_t rows, uint32_t row)
 {

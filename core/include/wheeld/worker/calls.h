@@ -224,7 +224,7 @@ static inline bool wh_client_lacks_rest(const wh_client *c)
 }
 
 /* After a poll: wait until the clock has put the rest into the ring, *came, or has looked and found
- * that there is none. Not for who makes the clock's passes. */
+ * that there is none. Not for a caller that drives the clock itself. */
 static inline enum wh_call wh_call_await_rest(wh_client *c, bool *came)
 {
     /* pairs: pass - a pass that begins from here on sees our head; the next one: it is over */

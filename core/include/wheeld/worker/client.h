@@ -9,9 +9,8 @@
  *  3. A slot's fields are written by its owner only, while it holds the slot; `deadline` and the
  *     moves in `flags` also while the timer is armed, before the version goes up.
  *  4. The caller keeps other threads out (the GIL does, or the lock of the Python object).
- *  5. A worker whose row is no longer ACTIVE under its incarnation is out: nothing that is
- *     shared is its own to change. It is fenced so while its process lives, and only when that has
- *     ended, or has said good-bye, others get what it held.
+ *  5. A worker whose row is no longer ACTIVE under its incarnation is fenced: it may change no
+ *     shared memory. Others get its slots only when its process has ended or has said good-bye.
  *  6. A clock that does not wake for its bell is reported to the supervisor, now and then, and
  *     never waited for here.
  */

@@ -105,9 +105,8 @@ static inline void wh_client_await_backlog(wh_client *c)
             return;
 }
 
-/* Is there still a clock that gets on with its passes? It answers when it has looked at all slabs,
- * a few in each pass, and has taken more memory if there is any: the patience is for one that does
- * not. */
+/* Does a clock still make passes? It answers when it has looked at all slabs, a few in each pass,
+ * and has taken more memory if there is any: the patience is for a clock that makes no progress. */
 static inline bool wh_client_goes_on(const wh_client *c, uint64_t *passes)
 {
     uint64_t before = *passes;
@@ -172,8 +171,8 @@ static inline uint64_t wh_client_ask_size(wh_client *c)
 
 /* There is no slot at all: ask the clock, for all that a batch needs, or, if that is 0, for some of
  * which one will do. The clock first handles all workers' submissions, and then looks for their
- * idle slots. A call that may not wait leaves it at that: what the clock finds is there for the
- * next try. */
+ * idle slots. A call that may not wait ends here, and its next try gets the slots that the clock
+ * finds. */
 static inline void wh_client_ask_for(wh_client *c, uint64_t batch)
 {
     uint64_t n = batch ? batch : wh_client_ask_size(c);
@@ -181,7 +180,7 @@ static inline void wh_client_ask_for(wh_client *c, uint64_t batch)
     c->quota.held += n;
 }
 
-/* Ask, and wait for what the clock finds. */
+/* Ask the clock, and wait for its answer. */
 static inline enum wh_call wh_client_await_slot(wh_client *c, uint64_t batch, uint32_t *slot)
 {
     for (bool came = true; *slot == WH_NIL && came;) {

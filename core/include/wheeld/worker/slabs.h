@@ -340,7 +340,7 @@ static inline void wh_slabs_give(wh_slabs *s, uint32_t slot)
 static inline void wh_slabs_handed(wh_slabs *s, uint32_t slot)
 {
     uint32_t slab = slot >> WH_SLAB_BITS;
-    if (!(s->mode[slab] & WH_SLAB_HELD)) { /* what was known of it is outdated */
+    if (!(s->mode[slab] & WH_SLAB_HELD)) { /* our knowledge of it is outdated */
         wh_slabs_set(s, slab, 0);
         s->mode[slab] |= WH_SLAB_SPLIT;
     }

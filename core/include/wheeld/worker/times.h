@@ -32,7 +32,7 @@ typedef struct wh_look {
     uint32_t kind; /* the clock of `fired` */
 } wh_look;
 
-/* Count what the look has; at the latest when the call ends. */
+/* Count the events of the look, at the latest when the call ends. */
 static inline void wh_client_counted(wh_client *c, wh_look *look)
 {
     if (look->times == 0)

@@ -1,5 +1,5 @@
-/* Waits: how a call lets others go on while it waits for the clock (room.h): a binding lets go of
- * its language's lock, a test drives the clock by hand. */
+/* Waits: how a call lets other threads run while it waits for the clock (room.h): a binding
+ * releases its language's lock, a test drives the clock by hand. */
 #ifndef WHEELD_WAITS_H
 #define WHEELD_WAITS_H
 

@@ -61,7 +61,7 @@ class Engine(Protocol):
         """The result of `replay.try_block`, over all blocks, as pandas has it."""
 
     def makers(self, what: herds.Sought) -> Any:
-        """Lines of `herds.count`, as pandas has them."""
+        """The lines of `herds.count` as a pandas DataFrame."""
 
 
 def _silent(_: str) -> None:
