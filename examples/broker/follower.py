@@ -13,6 +13,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +22,8 @@ from kio.schema.errors import ErrorCode
 
 from examples.broker import settings
 from examples.broker.log import OwnWords, Partition
-from examples.broker.topics import Topics
-from examples.broker.wire import BrokerClient, Key, milliseconds, partitions_of
+from examples.broker.topics import Topics, remove_others
+from examples.broker.wire import BrokerClient, milliseconds, partitions_of
 
 FETCH: Final = 1
 FETCHERS: Final = 128
@@ -32,41 +34,50 @@ PAUSE: Final = 0.05
 """Seconds between two looks for new topics, and after an error."""
 
 log = logging.getLogger("broker.follower")
+Copies = dict[tuple[uuid.UUID, int], Partition]
+"""By a topic's id and the partition's number."""
 
 
 class Follower:
     def __init__(self, own: settings.Settings, node: int) -> None:
         self._own, self._node = own, node
         self._base = Path(own.directory) / f"replica-{node}"
-        self._known: set[Key] = set()
-        self.shares: list[dict[Key, Partition]] = [{} for _ in range(FETCHERS)]
+        self.shares: list[Copies] = [{} for _ in range(FETCHERS)]
 
     async def run(self) -> None:
         fetchers: dict[int, asyncio.Task[None]] = {}
-        topics = Topics(self._own)
-        async with asyncio.TaskGroup() as group:
-            while True:
-                for number in self.look_for_topics(topics):
-                    if number in fetchers:
-                        fetchers[number].cancel()
-                    fetchers[number] = group.create_task(self._fetch(self.shares[number]))
-                await asyncio.sleep(PAUSE)
+        with closing(Topics(self._own)) as topics:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    for number in self.look_for_topics(topics):
+                        if number in fetchers:
+                            fetchers[number].cancel()
+                        fetchers[number] = group.create_task(self._fetch(self.shares[number]))
+                    await asyncio.sleep(PAUSE)
 
     def look_for_topics(self, topics: Topics) -> set[int]:
-        """Open what is new; the connections whose share grew."""
-        grown = set()
-        for key in sorted(set(topics.each()) - self._known):
-            share = len(self._known) % FETCHERS
-            copy = Partition(self._base / key[0] / str(key[1]), OwnWords())
+        """Open what is new, and remove what was deleted; the connections whose share changed."""
+        found = {
+            (uuid.UUID(topic.id), number): f"{name}-{topic.id}/{number}"
+            for name, topic in topics.all().items()
+            for number in range(topic.partitions)
+        }
+        have = {key: share for share, copies in enumerate(self.shares) for key in copies}
+        changed = {have[key] for key in have.keys() - found.keys()}
+        for key in have.keys() - found.keys():
+            del self.shares[have[key]][key]
+        for key in found.keys() - have.keys():
+            share = min(range(FETCHERS), key=lambda one: len(self.shares[one]))
+            copy = self.shares[share][key] = Partition(self._base / found[key], OwnWords())
             copy.recover()  # what it was writing when it was killed is cut off
-            self.shares[share][key] = copy
-            self._known.add(key)
-            grown.add(share)
-        return grown
+            changed.add(share)
+        if changed or not have:
+            remove_others(self._base, {place.split("/")[0] for place in found.values()})
+        return changed
 
-    async def _fetch(self, copies: dict[Key, Partition]) -> None:
+    async def _fetch(self, copies: Copies) -> None:
         """Keep a share of the partitions up to date; reconnect after errors."""
-        while True:
+        while copies:
             try:
                 client = f"follower-{self._node}"
                 async with BrokerClient(self._own.host, self._own.port, client) as peer:
@@ -76,20 +87,23 @@ class Follower:
                 log.info("%s", error)
                 await asyncio.sleep(PAUSE)
 
-    async def _fetch_once(self, peer: BrokerClient, copies: dict[Key, Partition]) -> None:
+    async def _fetch_once(self, peer: BrokerClient, copies: Copies) -> None:
         asked = []
         for (topic, number), copy in copies.items():
             part = {"partition": number, "fetch_offset": copy.end, "partition_max_bytes": 1 << 20}
-            asked.append({"topic": topic, "partitions": [part]})
+            asked.append({"topic_id": topic, "partitions": [part]})
         wait = milliseconds(1000 * self._own.replica_lag / WAITS_PER_LAG)
         fields = {"replica_id": self._node, "max_wait": wait, "min_bytes": 1, "topics": asked}
-        answer = await peer.call(FETCH, 12, **fields)
-        for key, part in partitions_of(answer.responses):
-            if part.error_code is not ErrorCode.none:
-                log.error("%s-%d: %s", *key, part.error_code.name)
-                await asyncio.sleep(PAUSE)
+        answer = await peer.call(FETCH, 13, **fields)
+        failed = answer.error_code is not ErrorCode.none
+        for (topic, number), part in partitions_of(answer.responses):
+            failed = failed or part.error_code is not ErrorCode.none
+            if part.error_code is ErrorCode.offset_out_of_range:
+                log.error("%s-%d does not fit the leader's log", topic, number)
             elif part.records:
-                copies[key].copy(bytes(part.records))
+                copies[topic, number].copy(bytes(part.records))
+        if failed:  # a topic was deleted: soon this share is without it
+            await asyncio.sleep(PAUSE)
 
 
 if __name__ == "__main__":

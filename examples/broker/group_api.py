@@ -12,12 +12,19 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from examples.broker import wire
 from examples.broker.groups import Group, Groups, Member
 from examples.broker.log_api import LEADER
 from examples.broker.settings import Settings
 from examples.broker.topics import Topics
-from examples.broker.wire import Answer, Call, Key, RequestRefused
+from examples.broker.wire import (
+    Answer,
+    Call,
+    Key,
+    RequestRefused,
+    by_partition,
+    partitions_of,
+    seconds,
+)
 from wheeld_client import AsyncPurgatory, AsyncTimers, Deadlines, DelayedOperation
 
 LONGEST_NAME: Final = 32
@@ -114,10 +121,8 @@ class GroupApi:
 
     def _member(self, call: Call) -> Member:
         body, own = call.body, self.own
-        session = wire.seconds(body.session_timeout)
-        rebalance = (
-            wire.seconds(getattr(body, "rebalance_timeout", body.session_timeout)) or session
-        )
+        session = seconds(body.session_timeout)
+        rebalance = seconds(getattr(body, "rebalance_timeout", body.session_timeout)) or session
         if not body.group_id:
             raise RequestRefused(ErrorCode.invalid_group_id)
         if not own.shortest_session <= session <= own.longest_session:
@@ -206,20 +211,24 @@ class GroupApi:
         return {"members": answers} if hasattr(body, "members") else answers[0]
 
     async def offset_commit(self, call: Call) -> Answer:
-        """Note how far a group has come."""
-        body = call.body
+        """Note how far a group has come. An offset is of a topic's id: one that is created again
+        under its name begins without.
+        """
+        body, ids = call.body, {topic.id for topic in self.topics.all().values()}
 
         def note(key: Key, part: Any) -> Answer:
-            self.topics.partition(*key)
+            topic, _ = self.topics.partition(*key).id
             metadata = part.committed_metadata or ""
             if len(metadata) > LONGEST_METADATA:
                 raise RequestRefused(ErrorCode.offset_metadata_too_large)
             group.check_commit(body.member_id, getattr(body, "generation_id_or_member_epoch", -1))
-            group.offsets[f"{key[1]}/{key[0]}"] = [part.committed_offset, metadata]
+            group.offsets[f"{key[1]}/{topic}"] = [part.committed_offset, metadata]
             return {}
 
         with self.groups.changing(body.group_id) as group:
-            return {"topics": wire.by_partition(wire.partitions_of(body.topics), note)}
+            for place in [place for place in group.offsets if place.split("/")[1] not in ids]:
+                del group.offsets[place]
+            return {"topics": by_partition(partitions_of(body.topics), note)}
 
     async def offset_fetch(self, call: Call) -> Answer:
         """How far a group has come, since version 8 several; -1: nothing was committed."""
@@ -232,15 +241,18 @@ class GroupApi:
         return {"topics": self._committed(call.body.group_id, call.body.topics)}
 
     def _committed(self, group: str, asked: Any) -> list[Answer]:
-        offsets = self.groups.load(group).offsets
-        every = [(topic, int(n)) for n, _, topic in (place.partition("/") for place in offsets)]
+        offsets, topics = self.groups.load(group).offsets, self.topics.all()
 
         def find(key: Key, part: Any) -> Answer:
-            offset, metadata = offsets.get(f"{key[1]}/{key[0]}", (-1, ""))
+            topic = topics.get(key[0])
+            offset, metadata = offsets.get(f"{key[1]}/{topic and topic.id}", (-1, ""))
             return {"committed_offset": offset, "metadata": metadata}
 
-        keys = [(key, None) for key in every] if asked is None else wire.partitions_of(asked)
-        return wire.by_partition(keys, find)
+        if asked is not None:
+            return by_partition(partitions_of(asked), find)
+        every = [(name, n) for name, topic in topics.items() for n in range(topic.partitions)]
+        known = [(key, None) for key in every if f"{key[1]}/{topics[key[0]].id}" in offsets]
+        return by_partition(known, find)
 
     async def find_coordinator(self, call: Call) -> Answer:
         """All workers are one coordinator, of groups only."""

@@ -50,7 +50,7 @@ class Group:
     deadline_ns: int = 0  # it ends in any case
     members: dict[str, Member] = field(default_factory=dict)
     offsets: dict[str, list[Any]] = field(default_factory=dict)
-    """"partition/topic" -> offset and metadata that were committed."""
+    """"partition/topic's id" -> offset and metadata that were committed."""
 
     def check(self, member: str, generation: int) -> Member:
         """The member, if it is one of this generation."""

@@ -16,7 +16,7 @@ Invariants, after a kill at any instruction:
 3. A batch of an idempotent producer is there once: what its producer sent before is looked up under
    the lock, in the headers of the log itself. A separate table could be ahead of the log or
    behind it when its writer dies between the two. A producer that the log does not know begins
-   with any sequence, as in Kafka.
+   with any sequence, as in Kafka: its topic may have been deleted and created again.
 4. The high watermark is the least end among the leader and the followers in sync. It never goes
    back: a follower is back in sync only when it has passed it. Without followers it is `end`.
 
@@ -45,6 +45,8 @@ from wheeld_client import AsyncWatermarks, Watermarks
 
 KEPT_SEQUENCES: Final = 5
 """Batches of a producer that are known again: as many as a client has in flight."""
+DELETED: Final = 2**64 - 1
+"""In place of a high watermark: its waiters must end."""
 
 
 class OwnWords(dict[Any, int]):
@@ -71,7 +73,7 @@ Sent = tuple[int, int, int]
 class Partition:
     """One partition, opened by one process.
 
-    `id`, topic and number, is in the keys of its words. Followers are the nodes from 1 on;
+    `id`, a topic's and its number, is in the keys of its words. Followers are the nodes from 1 on;
     one that has not been up to date for `lag_ns` no longer counts, and those of a new
     partition are in sync. Times are of the monotonic clock, which all processes share.
     """
@@ -98,6 +100,7 @@ class Partition:
                 words.advance(sync, max(now_ns, 1))  # 0: nobody has opened it yet
         self._asked: dict[int, tuple[int, int]] = {}  # node -> our end at its last fetch, and when
         self._ends, self._stops = array("q"), array("q")  # of each batch: offset, byte behind it
+        self._stamps = array("q")
         self._sent: dict[int, tuple[int, deque[Sent]]] = {}  # producer -> epoch, last ones
 
     def recover(self) -> None:
@@ -130,6 +133,14 @@ class Partition:
     def watermark(self) -> int:
         """Everybody in sync has all below it: consumers may read it."""
         return self._words.value(self.high_key)
+
+    @property
+    def deleted(self) -> bool:
+        return self.watermark == DELETED
+
+    def delete(self) -> None:
+        """Its files are gone: wake its waiters."""
+        self._words.advance(self.high_key, DELETED)
 
     def in_sync(self, now_ns: int) -> list[int]:
         """The followers that count."""
@@ -197,7 +208,7 @@ class Partition:
 
     def _find_sent(self, batch: RecordBatch) -> int | None:
         """Where the batch is, if it came before; else it must be its producer's next."""
-        if batch.producer not in self._sent:
+        if batch.producer not in self._sent:  # or the log was made since: as in Kafka any may come
             return None
         epoch, sent = self._sent[batch.producer]
         if batch.epoch < epoch:
@@ -232,6 +243,14 @@ class Partition:
             fitting = max(fitting, first + 1)
         return os.pread(self._log, max(0, self._start(fitting) - start), start)
 
+    def find_time(self, stamp: int) -> tuple[int, int] | None:
+        """Offset and time of the first batch that has a record as late as `stamp`."""
+        self._read_on()
+        for number, last in enumerate(self._stamps):
+            if last >= stamp:
+                return (self._ends[number - 1] if number else 0), last
+        return None
+
     def _range(self, offset: int, end: int) -> tuple[int, int]:
         self._read_on()
         return bisect_right(self._ends, offset), bisect_right(self._ends, end)
@@ -242,11 +261,12 @@ class Partition:
     def _read_on(self) -> None:
         """Read what was committed since, here or elsewhere."""
         committed = self._words.value(self.end_key)
-        while (self._ends[-1] if self._ends else 0) < committed:
+        while (self._ends[-1] if self._ends else 0) < committed != DELETED:
             at = self._start(len(self._stops))
             batch = batches.header(os.pread(self._log, batches.HEADER.size, at))
             self._stops.append(at + batch.size)
             self._ends.append(batch.end)
+            self._stamps.append(batch.last_stamp)
             if batch.producer >= 0:
                 epoch, sent = self._sent.get(batch.producer, (-1, deque[Sent]()))
                 if batch.epoch != epoch:

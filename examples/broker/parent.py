@@ -145,8 +145,7 @@ class Broker:
         """Check and repair what the last broker left; give the words back at the end."""
         own = self.settings
         with self._words() as words, closing(Topics(own, words)) as topics:
-            for key in topics.each():
-                topics.partition(*key).recover()
+            topics.recover()
             words.advance(own.name, 1)
         Groups(Path(own.directory) / "groups").begin_anew()
         try:
@@ -154,8 +153,8 @@ class Broker:
         finally:
             with suppress(WheelError), self._words() as words, closing(Topics(own, words)) as left:
                 words.forget(own.name)
-                for key in left.each():
-                    left.partition(*key).forget()
+                for _, partition in left.partitions():
+                    partition.forget()
 
     @contextmanager
     def _words(self) -> Iterator[Watermarks]:

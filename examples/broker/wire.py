@@ -12,6 +12,7 @@ import datetime
 import functools
 import io
 import struct
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import MISSING
@@ -29,8 +30,8 @@ MOST_BUT_PRODUCE: Final = 1 << 19
 """Bytes of a request: small fields become large objects."""
 
 Answer = dict[str, Any]
-Key = tuple[str, int]
-"""Topic and partition."""
+Key = tuple[Any, int]
+"""Topic, by its name or its id, and partition."""
 Reader = Callable[[Any, int], tuple[Any, int]]
 """Reads from a buffer at an offset: the value, and its size. All of kio's readers are like this."""
 
@@ -179,7 +180,7 @@ def partitions_of(topics: Any) -> Iterator[tuple[Key, Any]]:
     for topic in topics:
         for part in _first(topic, "partition_data", "partitions", "partition_indexes"):
             number = _first(part, "index", "partition", "partition_index", otherwise=part)
-            yield (_first(topic, "topic", "name"), number), part
+            yield (_first(topic, "topic", "name", "topic_id"), number), part
 
 
 def _first(one: Any, *names: str, otherwise: Any = None) -> Any:
@@ -201,7 +202,8 @@ def by_partition(
         answer |= {"index": key[1], "partition_index": key[1]}
         answers.setdefault(key[0], []).append(answer)
     return [
-        {"name": name, "topic": name, "partitions": parts, "partition_responses": parts}
+        {"name": name, "topic": name, "topic_id": name}
+        | {"partitions": parts, "partition_responses": parts}
         for name, parts in answers.items()
     ]
 
@@ -210,11 +212,13 @@ def by_name(wanted: Any, serve: Callable[[Any], Answer]) -> list[Answer]:
     """The answers of `serve` for each topic of a request, or its error."""
     answers = []
     for one in wanted:
+        name = getattr(one, "name", one)
+        about = {"topic_id": name} if isinstance(name, uuid.UUID) else {"name": name}
         try:
-            answer = serve(one)
+            answer = about | serve(one)
         except RequestRefused as refused:
-            answer = refused.answer | {"error_message": str(refused)}
-        answers.append({"name": getattr(one, "name", one)} | answer)
+            answer = about | refused.answer | {"error_message": str(refused)}
+        answers.append({key: value for key, value in answer.items() if value is not None})
     return answers
 
 

@@ -37,7 +37,7 @@ log = logging.getLogger("broker.worker")
 
 APIS: Final = {
     0: ("produce", 3, 9),
-    1: ("fetch", 4, 12),
+    1: ("fetch", 4, 13),
     2: ("list_offsets", 1, 6),
     3: ("metadata", 0, 12),
     8: ("offset_commit", 2, 8),
@@ -49,6 +49,7 @@ APIS: Final = {
     14: ("sync_group", 0, 5),
     API_VERSIONS: ("api_versions", 0, 3),
     19: ("create_topics", 2, 7),
+    20: ("delete_topics", 1, 6),
     22: ("init_producer_id", 0, 4),
 }
 """Handler, lowest and highest version of each API; kio knows their contents."""

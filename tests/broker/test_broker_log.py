@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +202,14 @@ def test_a_copy_takes_what_comes_next_and_nothing_else(tmp_path: Path, opened: O
     assert everything(copy) == raw
     with pytest.raises(RequestRefused):
         copy.copy(raw[:-1] + b"!")
+
+
+def test_the_first_batch_that_is_late_enough(tmp_path: Path, opened: Open) -> None:
+    log = opened(tmp_path)
+    stamp = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)
+    append(log, batch(b"a", b"b"))
+    assert log.find_time(0) == log.find_time(stamp) == (0, stamp)
+    assert log.find_time(stamp + 1) is None
 
 
 def _changed(at: int, form: str, value: int) -> Callable[[bytearray], None]:

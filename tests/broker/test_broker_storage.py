@@ -1,4 +1,4 @@
-"""What the broker keeps: topics, words, offsets."""
+"""What the broker keeps, and for how long: topics, logs, offsets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from examples.broker.settings import Settings
 from examples.broker.topics import MOST_PARTITIONS, Topics
 from examples.broker.wire import BrokerClient, RequestRefused
 
-CREATE, COMMIT, COMMITTED = 19, 8, 9
+CREATE, DELETE, COMMIT, COMMITTED = 19, 20, 8, 9
 
 
 def test_topics_that_cannot_be_made(tmp_path: Path) -> None:
@@ -43,7 +43,16 @@ def test_a_partition_gives_its_words_back(tmp_path: Path) -> None:
     assert words == {}
 
 
-def test_offsets_are_of_partitions_that_are_there(tmp_path: Path) -> None:
+def test_a_log_of_a_deleted_topic_is_no_log(tmp_path: Path) -> None:
+    log = Partition(tmp_path, OwnWords())
+    ((head, part),) = batches.split(batch(b"a"))
+    log.append(head, part, 0)
+    log.delete()
+    assert log.deleted
+    assert log.end == 1
+
+
+def test_offsets_go_with_their_topic(tmp_path: Path) -> None:
     async def body(port: int) -> None:
         async with BrokerClient("127.0.0.1", port, "test") as peer:
 
@@ -53,9 +62,10 @@ def test_offsets_are_of_partitions_that_are_there(tmp_path: Path) -> None:
                 answer = await peer.call(COMMIT, 5, group_id="g", topics=topics)
                 return answer.topics[0].partitions[0].error_code
 
-            async def committed(asked: Any) -> list[int]:
-                answer = await peer.call(COMMITTED, 5, group_id="g", topics=asked)
-                return [part.committed_offset for one in answer.topics for part in one.partitions]
+            async def committed() -> int:
+                topics = [{"name": "t", "partition_indexes": [0]}]
+                answer = await peer.call(COMMITTED, 5, group_id="g", topics=topics)
+                return answer.topics[0].partitions[0].committed_offset
 
             new = [{"name": "t", "num_partitions": 1, "replication_factor": -1}]
             assert await commit() is ErrorCode.unknown_topic_or_partition
@@ -63,8 +73,10 @@ def test_offsets_are_of_partitions_that_are_there(tmp_path: Path) -> None:
             long = "x" * 5000
             assert await commit(committed_metadata=long) is ErrorCode.offset_metadata_too_large
             assert await commit() is ErrorCode.none
-            assert await committed([{"name": "t", "partition_indexes": [0, 1]}]) == [5, -1]
-            assert await committed(None) == [5]
+            assert await committed() == 5
+            await peer.call(DELETE, 4, topic_names=["t"])
+            await peer.call(CREATE, 4, topics=new)
+            assert await committed() == -1
 
     with running(tmp_path) as run:
         asyncio.run(asyncio.wait_for(body(run.port), LONG))

@@ -17,12 +17,12 @@ from broker_runs import Run, batch
 from examples.broker.wire import BrokerClient, milliseconds
 
 pytestmark = pytest.mark.xdist_group("broker waiting")
-PRODUCE, FETCH, CREATE = 0, 1, 19
+PRODUCE, FETCH, METADATA, CREATE, DELETE = 0, 1, 3, 19, 20
 EACH = 8
 """Connections to a broker of two workers: some of each."""
 
 
-OPTIONS = {"followers": 1, "min_in_sync": 2, "replica_lag": 20.0, "shortest_session": 0.1}
+OPTIONS: dict[str, Any] = {"followers": 1, "replica_lag": 20.0, "shortest_session": 0.1}
 # Its only follower is led by hand.
 broker = inside(virtual_clock=True, by_hand=True, **OPTIONS)
 
@@ -32,6 +32,7 @@ class Client:
 
     def __init__(self, run: Run, topic: str) -> None:
         self._run, self._topic = run, topic
+        self.id: Any = None  # of a topic that was deleted
 
     async def __aenter__(self) -> Client:
         self._peer = await BrokerClient("127.0.0.1", self._run.port, "by-hand").__aenter__()
@@ -40,9 +41,13 @@ class Client:
     async def __aexit__(self, *exception: object) -> None:
         await self._peer.__aexit__()
 
-    async def create(self) -> None:
+    async def create(self, least: int = 1) -> None:
+        configs = [{"name": "min.insync.replicas", "value": str(least)}]
         topic = {"name": self._topic, "num_partitions": 1, "replication_factor": -1}
-        await self._peer.call(CREATE, 4, topics=[topic])
+        await self._peer.call(CREATE, 4, topics=[{**topic, "configs": configs}])
+
+    async def delete(self) -> None:
+        await self._peer.call(DELETE, 4, topic_names=[self._topic])
 
     async def produce(self, value: bytes, acks: int = 1, seconds: float = 10.0) -> Any:
         part = {"index": 0, "records": batch(value)}
@@ -60,13 +65,17 @@ class Client:
         self, offset: int, least: int = 1, seconds: float = 30.0, replica: int = -1
     ) -> Any:
         part = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+        topic: dict[str, Any] = {"topic": self._topic}
+        if replica >= 0:
+            listed = await self._peer.call(METADATA, 12, topics=[{"name": self._topic}])
+            topic = {"topic_id": self.id or listed.topics[0].topic_id}
         answer = await self._peer.call(
             FETCH,
-            11,
+            11 if replica < 0 else 13,
             replica_id=replica,
-            max_wait=milliseconds(seconds * 1000),
+            max_wait=milliseconds(int(seconds * 1000)),
             min_bytes=least,
-            topics=[{"topic": self._topic, "partitions": [part]}],
+            topics=[topic | {"partitions": [part]}],
         )
         found = answer.responses[0].partitions[0]
         return found.error_code, found.high_watermark, len(found.records or b"")
@@ -111,9 +120,26 @@ async def test_a_long_poll_ends_with_its_time(broker: Run) -> None:
         assert await poll == (ErrorCode.none, 1, len(batch(b"x")))
 
 
+async def test_who_waits_for_a_topic_learns_that_it_is_deleted(broker: Run) -> None:
+    clients = [Client(broker, "deleted") for _ in range(EACH)]
+    async with Client(broker, "deleted") as other:
+        await other.create()
+        waiting = []
+        for number, one in enumerate(clients):
+            await one.__aenter__()
+            task = one.fetch(0) if number % 2 else one.produce(b"x", acks=-1)
+            waiting.append(asyncio.create_task(task))
+        await asyncio.sleep(0.1)
+        await other.delete()
+        codes = {answer[0] for answer in await asyncio.gather(*waiting)}
+        assert codes == {ErrorCode.unknown_topic_or_partition}
+        for one in clients:
+            await one.__aexit__()
+
+
 async def test_acks_all_waits_for_the_follower(broker: Run) -> None:
     async with Client(broker, "acks") as one, Client(broker, "acks") as follower:
-        await one.create()
+        await one.create(least=2)
         waiting = asyncio.create_task(one.produce(b"x", acks=-1))
         await still_waits(waiting)
         await follower.follow(0)
@@ -122,9 +148,29 @@ async def test_acks_all_waits_for_the_follower(broker: Run) -> None:
         assert await waiting == (ErrorCode.none, 0)
 
 
+async def test_an_offset_of_a_deleted_topic_is_not_of_the_new_one(broker: Run) -> None:
+    async with Client(broker, "again") as one, Client(broker, "again") as follower:
+        await one.create(least=2)
+        listed = await one._peer.call(METADATA, 12, topics=[{"name": "again"}])
+        follower.id = listed.topics[0].topic_id
+        await one.delete()
+        await one.create(least=2)
+        waiting = asyncio.create_task(one.produce(b"x", acks=-1))
+        await still_waits(waiting)
+        assert (await follower.follow(1))[0] is ErrorCode.unknown_topic_id
+        await still_waits(waiting)
+        follower.id = None
+        await follower.follow(1)
+        assert await waiting == (ErrorCode.none, 0)
+        part = {"partition": 0, "fetch_offset": 1}
+        topics = [{"topic": "again", "partitions": [part]}]
+        by_name = await follower._peer.call(FETCH, 11, replica_id=1, topics=topics)
+        assert by_name.error_code is ErrorCode.unsupported_version
+
+
 async def test_acks_all_and_a_follower_that_does_not_come(broker: Run) -> None:
     async with Client(broker, "alone") as one, Client(broker, "alone") as other:
-        await one.create()
+        await one.create(least=2)
         waiting = asyncio.create_task(one.produce(b"x", acks=-1, seconds=10))
         await still_waits(waiting)
         broker.daemon.advance(11)
