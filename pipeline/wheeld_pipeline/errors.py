@@ -12,4 +12,4 @@ class PipelineError(WheelError):
 
 
 class UsageError(PipelineError, errors.UsageError):
-    """An option is wrong in itself, or beside another one: nothing was done."""
+    """An option is wrong, or contradicts another one; nothing was done."""

@@ -133,7 +133,7 @@ def schedule(
 def _gone(timer: int) -> WheelError:
     return WheelError(
         f"timer {timer} is not pending: it has expired, was cancelled, or was not made by `wheeld "
-        "schedule` of this user; `wheeld inspect` lists what is"
+        "schedule` of this user; `wheeld inspect` lists pending timers"
     )
 
 

@@ -42,7 +42,7 @@ class Config:
     capacity: int = option(
         "integer", 1 << 20, "How many timers it can hold.",
         more="Rounded up to whole slabs of 64 slots; a slot takes 64 bytes of /dev/shm and a little"
-        " more. Each worker that holds no slots has a slab besides.",
+        " more. A worker that holds no other slots has a slab of its own.",
         least=1, most=_native.MAX_CAPACITY, section="Wheel",
     )  # fmt: skip
     max_workers: int = option(
@@ -50,7 +50,7 @@ class Config:
     )
     max_per_worker: int | None = option(
         "integer", None, "Most slots for one worker.",
-        more="So no worker can fill the wheel alone. Rounded up to whole slabs of 64.",
+        more="This keeps one worker from filling the wheel. Rounded up to whole slabs of 64.",
         least=1, example=100_000, unset="all", live=True,
     )  # fmt: skip
     tick: str = option(
@@ -65,7 +65,7 @@ class Config:
     )  # fmt: skip
     payload_bytes: int = option(
         "integer", 0, "Payload bytes per timer.",
-        more="These are besides its 64-bit cookie. Rounded up to a multiple of 8.",
+        more="The 64-bit cookie does not count. Rounded up to a multiple of 8.",
         least=0, most=65528,
     )  # fmt: skip
     reserve: bool = option(
@@ -171,7 +171,7 @@ class Config:
     )  # fmt: skip
 
     log_level: str = option(
-        "choice", "info", "debug, info, warning or error: from which on messages are written.",
+        "choice", "info", "Write messages from this level on: debug, info, warning or error.",
         choices=("debug", "info", "warning", "error"), live=True, section="Messages",
     )  # fmt: skip
     log_format: str = option(

@@ -134,7 +134,7 @@ METRICS: Final = (
         "lateness_ns", "worker",
     ),
     _histogram(
-        "worker_schedule_to_fire_seconds", "From schedule to firing, of what it receives.",
+        "worker_schedule_to_fire_seconds", "From schedule to firing, of the timers it receives.",
         "schedule_to_fire_ns", "worker",
     ),
     _histogram(

@@ -117,5 +117,5 @@ class ExporterGuard(ChildGuard):
 
     def _troubled(self, text: str) -> None:
         if text != self._trouble and not self._awaited:
-            log.warning("no metrics are served, and it is tried again: %s", text)
+            log.warning("no metrics are served; trying again: %s", text)
         self._trouble = text

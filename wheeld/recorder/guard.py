@@ -136,7 +136,7 @@ class RecorderGuard(ChildGuard):
         if text is not None:
             self._troubles[who] = text
             log.warning(
-                "the recorder cannot write (%s); the clock goes on, and counts the events it drops",
+                "the recorder cannot write (%s); the clock continues, and counts dropped events",
                 text,
             )
         elif before is not None:

@@ -350,7 +350,7 @@ class Workers:
         try:
             returned = self._resources.sharing.clear(tenant.row)
         except WheelError as error:
-            about(tenant.name).error("cannot be removed from what is shared: %s", error)
+            about(tenant.name).error("cannot be removed from the shared tables: %s", error)
             self.clock.look_soon()  # if they are damaged the daemon ends
             return
         if returned > 0:

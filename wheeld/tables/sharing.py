@@ -68,7 +68,7 @@ class Sharing:
         found = occupied(self.watch, self.pools) | (self.sizes.lines["made"] != 0).any(axis=1)
         for row in np.flatnonzero(found).tolist():
             if row not in self._seated and (returned := self._put(row, 0)) > 0:
-                log.info("%d bytes of a worker that is gone were returned to the pools", returned)
+                log.info("%d bytes of a dead worker were returned to the pools", returned)
 
     def seat(self, row: int, incarnation: int) -> None:
         self._seated.add(row)

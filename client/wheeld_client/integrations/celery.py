@@ -225,7 +225,7 @@ def _packed(
         data, headers["compression"] = compress(data, compression)
     queues = [queue.name for queue in declare or ()]
     if [app.amqp.queues.get(name) for name in queues] != list(declare or ()):
-        raise _NotTaken("a queue is not as the application's configuration has it")
+        raise _NotTaken("a queue differs from the application's configuration")
     if properties.get("expiration") is not None:  # seconds from when it is published
         properties["expiration"] = max(properties["expiration"] - delay, 0)
     if isinstance(exchange, Exchange):

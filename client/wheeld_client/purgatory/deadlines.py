@@ -82,8 +82,8 @@ class Deadlines:
         self._timers._callbacks.claims[self._cookie] = self._look
         if self._timers.on_death == "drop":
             log.warning(
-                "deadlines %r: those that worker %r starts end when it closes or dies; to leave "
-                "them to others connect with on_death='reroute' and a group",
+                "deadlines %r end with their worker %r; to leave them to other workers, connect "
+                "with on_death='reroute' and a group",
                 name,
                 self._timers.worker,
             )

@@ -315,7 +315,7 @@ class Outcome:
                 "in all: give the daemon a larger --capacity"
             )
         if not self.kept_up:
-            lines.append("NOT KEPT UP: the requests came later than the workload has them")
+            lines.append("NOT KEPT UP: the requests came later than the workload specifies")
         return "\n".join([*lines, *verdict_lines(self.faults)])
 
 

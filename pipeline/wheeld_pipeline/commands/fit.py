@@ -34,7 +34,7 @@ def fit(
     *,
     spark: SparkOptions,
 ) -> None:
-    """Fit a workload model to a recorded trace; `generate --model` makes requests of it.
+    """Fit a workload model to a recorded trace; `generate --model` makes requests from it.
 
     Arrival rates over the day, log-normal latency (requests that timed out are counted as what they
     are: longer than their timeout), timeouts, sizes; and how well all that fits.

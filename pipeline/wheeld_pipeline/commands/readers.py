@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_ROWS: Final = 20_000_000
-"""Up to so many events this process is faster than Spark; docs/report.md has the figures."""
+"""Up to this number of events, this process is faster than Spark; docs/report.md has the
+figures."""
 _SETTINGS: Final = {"spark.sql.shuffle.partitions": "16"}
 _PLANNING_ONLY: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

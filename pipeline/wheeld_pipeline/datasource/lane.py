@@ -2,7 +2,7 @@
 
 A lane's timers outlive the process that scheduled them: it connects with `on_death="keep"`, and the
 next one that takes the lane up connects under the same name and has its slots and its expirations.
-Tasks that write take any free lane; the reading query takes up each lane that has something.
+A writing task takes any free lane; the reading query takes each lane that holds events or timers.
 
 Invariants
  1. A lane writes the events that it receives to its spool before it acknowledges them to the wheel.
@@ -197,7 +197,7 @@ class Lane:
     # -- closing ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close the lane, leaving what is pending to the next holder. May be called twice."""
+        """Close the lane, leaving its pending timers to the next holder. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -209,7 +209,7 @@ class Lane:
             os.close(self._lock)
 
     def _leave(self) -> int | None:
-        """Close the worker; returns how many of its timers are still to come, or None if that is
+        """Close the worker; returns how many of its timers are still pending, or None if that is
         unknown.
 
         A timer that is not armed at the first look has fired before; when the daemon has swept the

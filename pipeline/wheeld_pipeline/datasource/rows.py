@@ -98,7 +98,7 @@ class Digest:
 
 
 class Staging:
-    """Turns Spark's Arrow batches into what is staged.
+    """Turns Spark's Arrow batches into staged rows.
 
     Parameters
     ----------

@@ -47,10 +47,10 @@ class WheeldDataSource(DataSource):
 
     A batch (of a streaming query: query id and batch id; else: the option `job`) is scheduled
     exactly once: its rows are written down in the journal first, then scheduled under ids that are
-    written down before. Whatever dies in the middle, the next attempt goes on where it ended. A
-    batch that is aborted, or whose driver died, stays in the journal as begun; the restarted query
-    completes it. An aborted `write` without a stream is taken back: what has not expired yet is
-    cancelled.
+    written down before. Whichever process dies, the next attempt continues where the last one
+    ended. A batch that is aborted, or whose driver died, stays in the journal as begun; the
+    restarted query completes it. An aborted `write` without a stream is taken back: what has not
+    expired yet is cancelled.
 
     **Reading a stream** yields each expiration once, with the columns
 

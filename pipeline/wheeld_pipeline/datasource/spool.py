@@ -93,7 +93,7 @@ class Spool:
                 os.truncate(path, size - size % whole)
 
     def last_ids(self, count: int) -> npt.NDArray[Any]:
-        """Ids of the last records, at most so many, of the last file."""
+        """The ids of the last records of the last file, at most `most`."""
         files = self.files()
         if not files:
             return np.empty(0, "i8")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from wheeld_client import Timers
 
 ABORTED = "aborted"
-"""A file of this name in a batch's directory means that nothing of it may be scheduled any more."""
+"""A file of this name in a batch's directory means that the batch may schedule no more timers."""
 
 
 @dataclass(frozen=True)

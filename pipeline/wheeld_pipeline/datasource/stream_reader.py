@@ -1,4 +1,4 @@
-"""ExpirationReader: a stream of what expired, on all hosts that share the journal.
+"""ExpirationReader: a stream of expirations, on all hosts that share the journal.
 
 Offsets are positions in the lanes' spools. Spark asks for the latest one in a process beside the
 driver, which empties each lane of that host into its spool; for other hosts, visits do that

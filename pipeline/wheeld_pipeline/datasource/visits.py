@@ -36,7 +36,7 @@ MOST_TASKS: Final = 256
 """The most tasks of one visit; when a host was missed even so, the next visit begins with few
 again."""
 ROUNDS: Final = 9
-"""The most visits of a query that ends."""
+"""How many visits a query that ends may make."""
 COMPLAIN_SECONDS: Final = 60.0
 _VISITED: Final = "visited.json"
 log = logging.getLogger("wheeld")
@@ -143,7 +143,7 @@ class Visits:
         self._missed: dict[str, float] = {}
         """When a host was first missed, monotonic seconds."""
         self._given_up: dict[str, float] = {}
-        """Hosts whose timers are lost: as of which change of their lanes."""
+        """For each host whose timers are lost, the change of its lanes that lost them."""
 
     def after(self, last: Visit, journal: Journal) -> Visit:
         """The next visit if one is due; else the last again.

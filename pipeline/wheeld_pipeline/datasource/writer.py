@@ -145,7 +145,7 @@ class PartitionWriter:
                 ) from error
 
     def _finish(self, stage: StagedPartition, seal: Seal) -> None:
-        """Schedule what is left of a sealed partition."""
+        """Schedule the remaining rows of a sealed partition."""
         if stage.is_done:
             return
         if seal.host != self.journal.host:
@@ -280,7 +280,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def take_back(journal: Journal, query: str, batch: int, options: Options) -> None:
-    """Cancel what a write that failed has scheduled, and forget it."""
+    """Cancel the timers of a failed write, and forget it."""
     directory = journal.batch_directory(query, batch)
     # A task that has yet to begin must find the word, too.
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)

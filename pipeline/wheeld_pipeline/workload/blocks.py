@@ -27,7 +27,7 @@ Ints = npt.NDArray[np.int64]
 BLOCK: Final = 65_536
 UNIT_BITS: Final = 24
 MOST_ROWS: Final = 2**37
-"""So many mean distances fit into fixed point."""
+"""How many mean distances fit into fixed point."""
 _UNIT: Final = 1 << UNIT_BITS
 _KEY: Final = 0x0077_6865_656C_6421
 _GAPS, _LATENCIES, _TIMEOUTS, _SIZES = range(4)

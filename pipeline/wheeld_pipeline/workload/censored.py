@@ -88,7 +88,7 @@ def log_normal(seen: Seen) -> tuple[float, float]:
 
 
 def _hazard(z: Floats) -> Floats:
-    """Density over survival of the standard normal: how far what is beyond z is, on average."""
+    """Density over survival of the standard normal: the mean of the values beyond z."""
     small = [math.exp(-x * x / 2) / _ROOT_TWO_PI / (math.erfc(x / math.sqrt(2)) / 2)
              for x in np.minimum(z, 6.0).tolist()]  # fmt: skip
     far = np.maximum(z, 6.0)

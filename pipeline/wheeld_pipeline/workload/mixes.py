@@ -18,7 +18,7 @@ MOST_VALUES: Final = 64
 
 @dataclass(frozen=True)
 class Folded:
-    """A mix, and which share of what was seen is in it under a neighbouring value."""
+    """A mix, and the share of observations that it counts under a neighbouring value."""
 
     mix: Mix
     folded_share: float

@@ -181,7 +181,7 @@ class Model:
         return made
 
     def check(self) -> None:
-        """Raise PipelineError, which names the value, unless all of it makes sense."""
+        """Raise PipelineError, which names the value, unless all values are possible."""
         self.arrivals.check()
         if self.latency is not None:
             self.latency.check()

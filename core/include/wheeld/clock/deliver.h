@@ -79,7 +79,7 @@ static inline void wh_publish(const wh_clock *c, wh_peer *peer)
     }
 }
 
-/* Show everybody what is new. */
+/* Publish all news to the workers. */
 static inline void wh_publish_all(wh_clock *c)
 {
     for (uint32_t i = 0; i < c->peers_used; i++)

@@ -40,8 +40,8 @@ static inline bool wh_is_member(const wh_peer *peer, uint64_t groups)
     return wh_has_joined(peer, groups) && wh_load_seq(&peer->seg->receives) != 0;
 }
 
-/* Gather the members of `group`, or all that have joined it, beginning with the one whose turn it
- * is; those that wait stand first. */
+/* Gather the members of `group`, or all that have joined it, beginning with the member whose turn
+ * it is; waiting members come first. */
 static inline void wh_team_gather(wh_clock *c, uint32_t group, bool members)
 {
     wh_team *team = &c->teams[group];

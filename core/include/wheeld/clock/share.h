@@ -104,7 +104,7 @@ static inline bool wh_share(wh_clock *c, uint32_t group, bool late)
         if (to == NULL || given++ == WH_OFFER_SHARE) {
             given = 1;
             if ((to = wh_team_idle_at_last(c, group)) == NULL) {
-                next = 0; /* who is done rings */
+                next = 0; /* a member that is done rings */
                 break;
             }
         }

@@ -369,7 +369,7 @@ static inline wh_cold bool wh_clock_recover(wh_clock *c)
                      .waiting = malloc(sizeof(uint32_t) * c->wheel.capacity)};
     if (r.waiting == NULL)
         return false;
-    wh_awake(c); /* whoever rings from here on rings for this clock */
+    wh_awake(c); /* a ring from here on is for this clock */
     wh_store_seq(&c->seg->offered, c->offered = 0); /* pairs: offered */
     wh_recover_lists(&r);
     wh_recover_undo(c);

@@ -1,7 +1,7 @@
 /* Packing: what the bits of shared words mean. Each part of a word is declared once, below.
  *
  * The shifts and masks of these functions, of the numpy side (wheeld_core/packing.py), the table in
- * shm_layout.md and what the fingerprint says of words all derive from the list.
+ * shm_layout.md and the words' part of the fingerprint all derive from the list.
  *
  *   P(word, part, first bit, bits, meaning)
  *

@@ -156,7 +156,7 @@ static inline bool wh_budget_change(wh_budget *b, int64_t bytes)
     uint64_t have = (uint64_t)wh_load_relaxed(wh_ledger_after(l, change));
     wh_store_relaxed(wh_ledger_after(l, change + 1), (int64_t)(have + n));
     wh_step();
-    /* pairs: pool-change - who meets our name in `used` must find the change here */
+    /* pairs: pool-change - a worker that sees our name in `used` must find the change here */
     wh_store_release(&l->change, change + 1);
     wh_step();
     uint64_t word = wh_load_seq(&b->pool->used); /* pairs: pool-used */
@@ -204,7 +204,7 @@ static inline int64_t wh_budget_out(const wh_budget *b, uint32_t row)
 static inline void wh_pool_dry(wh_pool *pool, int64_t now)
 {
     int64_t none = 0;
-    /* pairs: pool-dry - seq_cst: who was refused looks at `used` again after it */
+    /* pairs: pool-dry - seq_cst: a refused worker looks at `used` again after it */
     if (wh_load_seq(&pool->dry_since) == 0)
         wh_cas_seq(&pool->dry_since, &none, now); /* pairs: pool-dry */
 }

@@ -298,7 +298,7 @@ static inline bool wh_watch_owed(void *memory, uint32_t rows, uint32_t row)
 {
     wh_watch w;
     wh_watch_map(&w, memory, rows, row);
-    /* pairs: watch-wait - after the marks: who says later that it waits sees them */
+    /* pairs: watch-wait - after the marks: a worker that announces its wait later sees them */
     return wh_load_seq(&w.mine->wait_seq) & 1 && wh_watch_ready(&w);
 }
 

@@ -101,7 +101,8 @@ static inline uint32_t wh_words_find(wh_watch *w, const wh_word_key *key)
         if (wh_likely(wh_load_relaxed(wh_words_tag(w, place)) != live))
             continue;
         wh_words_touch(w, place);
-        /* pairs: word-tag - after the touch: who empties it saw that, or we see it is not ours */
+        /* pairs: word-tag - after the touch: a worker that empties it saw that, or we see it is not
+         * ours */
         if (wh_load_seq(wh_words_tag(w, place)) == live &&
             wh_load_relaxed(wh_words_check(w, place)) == key->check)
             return place;
@@ -129,7 +130,7 @@ static inline bool wh_words_empty(wh_watch *w, uint32_t place)
         wh_store_relaxed(wh_words_value(w, place), 0);
     }
     wh_step();
-    if (ours) /* pairs: word-tag - release: who takes it finds it empty */
+    if (ours) /* pairs: word-tag - release: the next taker finds it empty */
         wh_store_seq(tag, alone ? WH_WORD_EMPTY : WH_WORD_OVER);
     wh_words_let_go(w);
     return alone;

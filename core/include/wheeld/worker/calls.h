@@ -191,7 +191,7 @@ static inline uint64_t wh_poll_begin(wh_client *c, bool rung, int bell)
     return ready;
 }
 
-/* `stay`: be rung from here on, also between polls. False: there is more already, and the caller
+/* `stay`: be rung from here on, also between polls. False: more events have arrived, and the caller
  * rings its own bell. */
 static inline bool wh_poll_end(wh_client *c, uint64_t got, bool stay)
 {

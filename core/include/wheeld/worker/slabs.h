@@ -14,8 +14,8 @@
  *  1. A place in the magazine, or a set bit of a slab that is worked on or split, means: ours, and
  *     in no other hands. A set bit of a parked slab means so if the slab can be unparked.
  *  2. A slab goes back only when all 64 bits are set and some other slab is free too.
- *  3. A walk that found no unowned slab is not made again before one was given back: who gives one
- *     back counts it in `freed` afterwards, and for one that dies in between the clock does.
+ *  3. A walk that found no unowned slab is not repeated until a slab is given back: the worker that
+ *     gives it back then counts it in `freed`, or the clock does if that worker dies in between.
  *  4. `worked` has the slabs of mode WORKED, each once.
  *  5. All this is private memory of one process, used by one thread at a time.
  *  6. An owner word is changed by compare-and-swap only, from a word that names no worker or us.

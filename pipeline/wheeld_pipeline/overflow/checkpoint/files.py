@@ -50,7 +50,7 @@ class Files(Protocol):
         """Is it there?"""
 
     def names(self, name: str = "") -> list[str]:
-        """Of what is in a folder, without drafts; [] if it is not there."""
+        """The names in a folder, without drafts; [] if the folder does not exist."""
 
     def sweep(self, name: str = "") -> None:
         """Remove drafts that killed processes left in a folder; Hadoop's are left alone."""

@@ -36,7 +36,7 @@ class Position(NamedTuple):
     chain: tuple[tuple[int, int, int], ...] = ()
     """Deltas that a rebuilt store redoes: batch, token, rows."""
     segments: tuple[Name, ...] = ()
-    """Snapshots; NOTHING: of that segment there is none."""
+    """Snapshots; NOTHING: that segment has no snapshot."""
     rows: int = 0
     """Rows of the store."""
 

@@ -59,7 +59,7 @@ class Blobs:
         return first
 
     def take(self, elements: npt.NDArray[Any]) -> pa.LargeBinaryArray:
-        """Some of them; -1 gives null."""
+        """Select elements by number; -1 gives null."""
         import pyarrow as pa
 
         count, used = int(self._head["elements"][0]), int(self._head["bytes"][0])

@@ -1,7 +1,7 @@
 """Keys as 128 bits: SipHash-2-4-128 under the overflow's secret, for many keys at once.
 
-The rows of a shard are found by these bits alone. Keys come from strangers, so the hash is keyed:
-who does not know the secret finds no two keys with one digest.
+The rows of a shard are found by these bits alone. Keys come from untrusted users, so the hash is
+keyed: without the secret, nobody finds two keys with the same digest.
 
 Source: Aumasson and Bernstein, "SipHash: a fast short-input PRF" (2012), and the authors' reference
 code for 128 bits of output.

@@ -1,5 +1,5 @@
-"""The columns of one shard, in memory-mapped files on this host's disk. A cache: the checkpoint's
-log is the truth (checkpoint/log.py), and what is here can be thrown away at any time.
+"""The columns of one shard, in memory-mapped files on this host's disk. This is a cache of the
+checkpoint's log (checkpoint/log.py), and may be deleted at any time.
 
     head       which state this is, and how much of the files counts
     records    48 bytes per key (delta.RECORD)

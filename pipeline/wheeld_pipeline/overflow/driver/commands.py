@@ -48,7 +48,7 @@ COLUMNS: Final = (
     "wrong",
 )
 """The columns that a shard's task gets. `op`: an index in COMMANDS. `blob`: key and payload, or key
-and text of a command that is wrong. `key_bytes`: of the key in it; -1: it has none."""
+and text of a command that is wrong. `key_bytes`: the length of its key; -1: it has no key."""
 
 
 def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> DataFrame:

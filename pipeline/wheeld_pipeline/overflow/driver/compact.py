@@ -4,10 +4,10 @@
     SINK/_compact/expired/   before that step the draft, after it what was there before
     SINK/_overflow.lock      held by whoever shows a folder: the driver, and this for its step
 
-The draft has hard links to what stays, and for each run of small folders one folder with one file.
-That one is named after the last of them, with a leading zero more: `batch=012` has rows of batches
-up to 12. So a name always stands for the same rows: a reader that has listed the old folder finds
-those rows or a missing file, and never a row twice.
+The draft has hard links to the unchanged folders, and one folder with one file for each run of
+small folders. That one is named after the last of them, with a leading zero more: `batch=012` has
+rows of batches up to 12. So a name always stands for the same rows: a reader that has listed the
+old folder finds those rows or a missing file, and never a row twice.
 
 Invariants
  1. The newest folder of each kind stays: after a death the driver looks for it.

@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     form: str = "json"
     options: dict[str, str] = {}  # noqa: RUF012 - never changed
     trigger: str | None = "1 second"
-    """None: one batch of what is there now."""
+    """None: one batch of the present commands."""
     cache: str | None = None
     """The folder on each host for the columns; None: in its directory for temporary files."""
 

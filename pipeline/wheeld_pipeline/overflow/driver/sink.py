@@ -1,4 +1,4 @@
-"""The sink: Parquet of each batch in a folder of its own.
+"""The sink: each batch has its own folder of Parquet files.
 
     SINK/expired/batch=12/*.parquet   key, generation, deadline, fired, lateness_us, cookie, payload
     SINK/rejected/batch=12/*.parquet  reason, op, key, sequence, command

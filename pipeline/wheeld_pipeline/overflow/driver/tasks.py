@@ -80,7 +80,7 @@ def _with_commands(
 
 @cache
 def _freeze() -> None:
-    """After a worker's first task, take what it has imported out of the garbage collector's sight.
+    """After a worker's first task, exclude its imported modules from garbage collection.
 
     Spark's workers collect after each task, which takes longer with all of that than the task of a
     shard with little to do.

@@ -38,7 +38,7 @@ _BUCKET_BYTES: Final = 32
 
 
 def short_delay_ns(waits: Any, share: float = SHORT_SHARE) -> float:
-    """A delay that `share` of the timers do not reach; NaN if there are none.
+    """A delay that `share` of the timers do not reach; NaN if no timer was counted.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class Engine(Protocol):
         """Each wheel's `counters.SETTINGS` as pandas has them; None: no counters."""
 
     def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
-        """Count everything; the rest below asks for what was counted."""
+        """Count everything; the functions below read the counts."""
 
     def growth(self) -> Any:
         """Lines of `counters.GROWTH` as pandas has them; None: no counters."""

@@ -126,7 +126,7 @@ def _overload(facts: dict[str, Any]) -> list[Cause]:
 
 
 def _herds(tables: dict[str, Any], least_ns: float) -> list[Cause]:
-    """So many timers were due at once that delivering them takes long."""
+    """Herds: many timers were due at once, and delivering them takes long."""
     sizes = tables["herd_sizes"]
     total, size = sizes["timers"].sum(), sizes["timers"] / sizes["ticks"]
     large = size * HAND_OUT_NS >= least_ns

@@ -34,7 +34,7 @@ GROWING: Final = (
     "ended",
     "lost",
 )
-"""Counters of which the growth is shown."""
+"""Counters whose growth is shown."""
 _LAST: Final = ("tick_ns", "wheel_size", "capacity", "linked", "wake_late_ns", "clock_epoch")
 FULL_RINGS: Final = "full_rings"
 RUN_DELAY: Final = "run_delay_ns"

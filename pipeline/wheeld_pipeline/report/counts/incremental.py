@@ -59,7 +59,7 @@ class IncrementalEngine(LocalEngine):
         for file in events:
             self._hours.setdefault(_hour_of(file), []).append(file)
         self.read: list[str] = []
-        """Hours that were counted anew."""
+        """Hours that were counted again."""
         _prepare(self._state)
 
     def _lines(self, step_seconds: int, tried: wheels.Candidates) -> list[Any]:

@@ -17,7 +17,7 @@ OWNER: Final = (*WHEEL, "worker")
 PERIODIC_CODE: Final = 32
 """Added to the code of a row of a periodic timer."""
 LOST_CODE: Final = 10
-"""A row of kind `lost` counts as this and the code of what was lost."""
+"""A row of kind `lost` counts as this plus the code of the lost kind."""
 CODES: Final = 2 * PERIODIC_CODE
 """All codes are below this."""
 EVENT_CODES: Final = {name: code for code, name in enumerate(EVENTS, 1)}
