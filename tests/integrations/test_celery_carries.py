@@ -186,7 +186,7 @@ def test_any_call(shop: Shop, task: str, args: Any, kwargs: Any, options: Any) -
 
 CASES: dict[str, tuple[Any, str]] = {
     "large": ({"args": (hex(7**9000),)}, "payload"),
-    "queue": ({"queue": Queue("celery", Exchange("other"), "celery")}, "a queue is not"),
+    "queue": ({"queue": Queue("celery", Exchange("other"), "celery")}, "a queue differs"),
     "headers": ({"headers": {"pair": (1, 2)}}, "JSON changes"),
 }
 
