@@ -76,17 +76,8 @@ def share(
 ) -> TraceFiles | None:
     """Share a trace's events out among tasks; None: its files are not opened by their path.
 
-    Parameters
-    ----------
-    path : str or Path
-        The trace's directory, which `wheeld_pipeline.trace.read_events` has checked.
-    since, until : datetime, optional
-        Only events at or after `since` and before `until`; row groups of other times are left out.
-
-    Raises
-    ------
-    PipelineError
-        A file vanished, or cannot be read.
+    `read_events` has checked `path`. Only events at or after `since` and before `until` count: row
+    groups of other times are left out. `PipelineError`: a file vanished, or cannot be read.
     """
     files = event_files(path)
     if files is None:

@@ -56,17 +56,11 @@ class Source:
 
 
 def look(path: Path) -> Source:
-    """Check a workload: its files and their footers, but not all their rows.
+    """Check a workload, a file or a folder of them: its files and their footers, not all their
+    rows.
 
-    Parameters
-    ----------
-    path : Path
-        A Parquet file, or a folder of them.
-
-    Raises
-    ------
-    PipelineError
-        There is none, a file is cut short or no Parquet, or lacks columns; the file is named.
+    `PipelineError`: there is none, a file is cut short or no Parquet, or lacks columns; it is
+    named.
     """
     try:
         import pyarrow  # noqa: F401

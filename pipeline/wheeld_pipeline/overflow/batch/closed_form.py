@@ -37,18 +37,8 @@ class Effects(NamedTuple):
 
 
 def outcome(commands: Commands, generation: Ints, pending: Flags) -> Effects:
-    """The commands that take effect, and those that are rejected.
-
-    Parameters
-    ----------
-    commands : Commands
-    generation : numpy.ndarray of int64, shape (keys,)
-        The last sequence of each key; -1: nothing is known of it.
-    pending : numpy.ndarray of bool, shape (keys,)
-
-    Returns
-    -------
-    Outcome
+    """The commands that take effect, and those that are rejected. `generation` is the last sequence
+    of each key, -1 if nothing is known of it.
     """
     groups, keys = commands.groups, len(generation)
     before = generation[groups]

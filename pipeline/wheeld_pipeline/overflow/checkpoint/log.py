@@ -73,20 +73,8 @@ def segment_name(number: int, name: Name) -> str:
 
 
 def snapshot(store: Store, log: Place, position: Position) -> dict[int, Name]:
-    """Write the segments whose turn it is, from the store's present state.
-
-    Parameters
-    ----------
-    store : Store
-        At `position`.
-    log : Place
-    position : Position
-        With the delta of this batch at the end of its chain.
-
-    Returns
-    -------
-    dict
-        Number of the segment to the name of its snapshot.
+    """Write the segments whose turn it is, from the store's present state, which is at `position`,
+    with the delta of this batch at the end of its chain. Returns the snapshot's name by segment.
     """
     rows = sum(count for _, _, count in position.chain)
     most = max(store.rows, stores.SEGMENT)

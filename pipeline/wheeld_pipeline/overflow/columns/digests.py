@@ -25,19 +25,8 @@ def digests(
     data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64],
     secret: bytes,
 ) -> tuple[Words, Words]:  # fmt: skip
-    """The digests of keys that lie in one buffer.
-
-    Parameters
-    ----------
-    data : numpy.ndarray of uint8
-    starts, sizes : numpy.ndarray of int64, shape (n,)
-        Where each key begins in `data`, and its bytes.
-    secret : bytes
-        16 of them.
-
-    Returns
-    -------
-    (numpy.ndarray of uint64, numpy.ndarray of uint64), shape (n,) each
+    """The digests, two words each, of keys that lie in one buffer: key n begins at `starts[n]` of
+    `data` and has `sizes[n]` bytes. `secret` has 16 bytes.
     """
     first, second = np.empty(len(starts), np.uint64), np.empty(len(starts), np.uint64)
     # A word may begin at any byte and reach behind the last key.

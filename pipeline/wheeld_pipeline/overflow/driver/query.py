@@ -114,14 +114,7 @@ def start(
 
 
 class Driver:
-    """Runs and decides batches, without Spark.
-
-    Parameters
-    ----------
-    checkpoint, out : Files
-    plan : Plan
-    job : Job
-    """
+    """Runs and decides batches, without Spark."""
 
     def __init__(self, checkpoint: files.Files, out: files.Files, plan: Plan, job: jobs.Job):
         self._checkpoint, self._sink, self._plan, self._job = checkpoint, out, plan, job
@@ -137,14 +130,8 @@ class Driver:
     ) -> Batch:
         """Run one batch, or the rest of one that was interrupted.
 
-        Parameters
-        ----------
-        batch : int
-        attempt : callable
-            Runs tasks: errands to results, in any order. Not called if no shard has work.
-        commands : bool
-            False: the batch has none, so a shard with no timers in a wheel and nothing due has no
-            work.
+        `attempt` runs tasks: errands to results, in any order. It is not called if no shard has
+        work. Without `commands` a shard with no timers in a wheel and nothing due has no work.
         """
         manifest = self._ledger.find(batch)
         again = manifest is not None

@@ -38,14 +38,8 @@ _BUCKET_BYTES: Final = 32
 
 
 def short_delay_ns(waits: Any, share: float = SHORT_SHARE) -> float:
-    """A delay that `share` of the timers do not reach; NaN if no timer was counted.
-
-    Parameters
-    ----------
-    waits : pandas.DataFrame
-        `wait` (bucket of the delay, see bins), `events`.
-    share : float
-        Between 0 and 1.
+    """A delay that `share` of the timers do not reach; NaN if no timer was counted. `waits` has
+    `wait`, the bucket of the delay, and `events`.
     """
     buckets, counts = waits["wait"].to_numpy(), waits["events"].to_numpy()
     found = bins.percentiles(buckets, counts, math.inf, [share])[0]
@@ -55,12 +49,8 @@ def short_delay_ns(waits: Any, share: float = SHORT_SHARE) -> float:
 def table(replayed: Any, tried: wheels.Candidates, seconds: float, timers: int) -> Any:
     """The work of each candidate over all wheels of the trace, which had `timers` in `seconds`.
 
-    Returns
-    -------
-    pandas.DataFrame
-        `tick_us`, `wheel_size`, `wakes`, `wakes_per_s`, `cascades`, `cascades_per_timer`,
-        `rounding_us` (mean; that of the finest tick itself taken as half of it), `cpu_percent`
-        (estimate), `bucket_bytes`, `current`.
+    `rounding_us` is the mean; the finest tick's own is taken as half of it. `cpu_percent` is an
+    estimate.
     """
     own = replayed[replayed["what"] == CANDIDATE]
     sums = own.groupby(["key1", "key2"])[["wakes", "cascades", "fired", "rounded"]].sum()
@@ -89,20 +79,9 @@ def table(replayed: Any, tried: wheels.Candidates, seconds: float, timers: int) 
 def choose(options: Any, short: float, pending_max: int) -> dict[str, Any]:
     """The tick, size and capacity that the rule of this module picks, and why.
 
-    Parameters
-    ----------
-    options : pandas.DataFrame
-        Of `table`.
-    short : float
-        Of `short_delay_ns`.
-    pending_max : int
-
-    Returns
-    -------
-    dict
-        `tick_us`, `wheel_size`, `capacity`, `short_delay_ns`, `tick_fits` (False: even the shortest
-        candidate is longer than the rule wants), the table's row as `chosen`, `current` likewise,
-        `saves_percent` (of a core, chosen against current) and `worth`.
+    `options` is `table`'s, `short` is `short_delay_ns`'s. `tick_fits` is False if even the shortest
+    candidate is longer than the rule wants. `chosen` and `current` are rows of the table;
+    `saves_percent` is of a core, chosen against current.
     """
     allowed = short / 1000 / TICKS_PER_DELAY
     ticks = sorted(set(options["tick_us"].tolist()))

@@ -13,15 +13,8 @@ _RUN_DIGITS = 4
 
 
 def of_workers(frame: Any, among: Any = None) -> list[str | None]:
-    """A name for the worker of each row, as a page shows it.
-
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        `worker`, `host`, `daemon`, `run`.
-    among : pandas.DataFrame, optional
-        All workers of the trace, with the same columns: a name is unique among them and those of
-        `frame`.
+    """A name for the worker of each row, as a page shows it: unique among the workers of `frame`
+    and `among`, which have the columns `worker`, `host`, `daemon` and `run`.
     """
     known = [each[["worker", *WHEEL]] for each in (frame, among) if each is not None]
     every = pd.concat(known).drop_duplicates()

@@ -62,21 +62,11 @@ def middle_ns(bucket: Any) -> Any:
 def percentiles(
     buckets: Any, counts: Any, largest_ns: float, wanted: Sequence[float] = PERCENTILES
 ) -> list[float | None]:
-    """Percentiles by nearest rank of values that were counted in lateness buckets.
+    """Percentiles, in ns, by nearest rank of values that were counted in lateness buckets; None
+    where nothing was counted.
 
-    Parameters
-    ----------
-    buckets, counts : array_like of int
-        In any order; a bucket may come several times.
-    largest_ns : float
-        The exact maximum: no percentile is given as more.
-    wanted : sequence of float
-        Between 0 and 1.
-
-    Returns
-    -------
-    list of float or None
-        In ns; None where nothing was counted.
+    Buckets come in any order, and one may come several times. `largest_ns` is the exact maximum: no
+    percentile is given as more.
     """
     order = np.argsort(buckets, kind="stable")
     upto = np.cumsum(np.asarray(counts, np.int64)[order])

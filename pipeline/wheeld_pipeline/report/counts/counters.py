@@ -83,19 +83,8 @@ class RowWindow(NamedTuple):
 
 
 def settings_of(table: Any, window: RowWindow) -> Any:
-    """The settings of one wheel, and its counters at the end.
-
-    Parameters
-    ----------
-    table : pyarrow.Table
-        COLUMNS of one wheel.
-    window : RowWindow
-
-    Returns
-    -------
-    pyarrow.Table
-        SETTINGS: one row, `wakes_before` being what had been counted with the first row; none if no
-        row is in the window.
+    """The settings of one wheel, and its counters at the end: one row of SETTINGS, none if no row
+    is in the window. `wakes_before` is what had been counted with the first row.
     """
     rows = _Rows(table, window)
     if not len(rows.own):

@@ -48,16 +48,8 @@ class Sought(NamedTuple):
 
 
 def sought(herds: Any, tried: Candidates, late_max_ns: float) -> Sought:
-    """The herds to look for.
-
-    Parameters
-    ----------
-    herds : pandas.DataFrame
-        `tick_end_us` of each.
-    tried : Candidates
-        What the herds were found with.
-    late_max_ns : float
-        The longest lateness of the trace: no row of a herd is later than that.
+    """The herds to look for, by `tick_end_us` of each; `tried` is what they were found with. No row
+    of a herd is later than `late_max_ns`, the longest lateness of the trace.
     """
     ends = sorted({int(us) for us in herds["tick_end_us"]})
     return Sought(tuple(ends), tried.finest_us << tried.current_tick, int(late_max_ns / 1000))
@@ -111,20 +103,8 @@ def together(lines: Any) -> Any:
 
 
 def makers(lines: Any, herds: Any) -> Any:
-    """Each herd's timers by owner.
-
-    Parameters
-    ----------
-    lines : pandas.DataFrame
-        What `count` found, all together.
-    herds : pandas.DataFrame
-        `host`, `daemon`, `run`, `tick_end_us` of each.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `tick_end_us`, `host`, `daemon`, `run`, `worker`, `timers`, `periodic`, `delay_min_ns`,
-        `delay_max_ns`, `late_max_ns`, `scheduled_from`, `scheduled_to`.
+    """Each herd's timers by owner, from all that `count` found. `herds` has `host`, `daemon`, `run`
+    and `tick_end_us` of each.
     """
     if not len(herds) or not len(lines):
         return pd.DataFrame(columns=list(_COLUMNS))

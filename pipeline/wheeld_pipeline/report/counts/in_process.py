@@ -28,16 +28,8 @@ _WORTH_A_PROCESS: Final = 3
 
 
 class LocalEngine:
-    """See `analyse.Engine`.
-
-    Parameters
-    ----------
-    files : TraceFiles
-        The events, see `wheeld_pipeline.trace_files.share`.
-    counters : pyarrow.Table, optional
-        `counters.COLUMNS`; all rows, `window` says which count.
-    window : RowWindow
-        Of the counters.
+    """See `analyse.Engine`. `counters` has all rows of `counters.COLUMNS`; `window` says which
+    count.
     """
 
     def __init__(self, files: TraceFiles, counters: Any, window: daemon.RowWindow) -> None:

@@ -32,22 +32,10 @@ _SUFFIX: Final = ".arrow"
 
 
 class IncrementalEngine(LocalEngine):
-    """See `analyse.Engine`.
+    """See `analyse.Engine`. The counts of hours are kept in `state`, which is made if it is
+    missing.
 
-    Parameters
-    ----------
-    events : list of Path
-        All files of the trace's events.
-    counters : pyarrow.Table, optional
-        As of `LocalEngine`.
-    window : RowWindow
-    state : str or Path
-        Where the counts of hours are kept; made if missing.
-
-    Raises
-    ------
-    PipelineError
-        `state` holds something else, or the files are not in folders by hour.
+    `PipelineError`: `state` holds something else, or the files are not in folders by hour.
     """
 
     def __init__(

@@ -22,18 +22,8 @@ _ROWS_PER_BATCH: Final = 200_000
 
 
 class SparkEngine:
-    """See `analyse.Engine`.
-
-    Parameters
-    ----------
-    events : DataFrame
-        See `wheeld_pipeline.trace.read_events`; only the rows that count.
-    counters : DataFrame, optional
-        See `wheeld_pipeline.trace.read_counters`; all rows, `window` says which count.
-    files : TraceFiles, optional
-        See `wheeld_pipeline.trace_files.share`: the same rows as `events`, several times faster.
-    window : RowWindow
-        Of the counters.
+    """See `analyse.Engine`. `events` has only the rows that count; `files` are the same rows, which
+    tasks read several times faster. `counters` has all rows; `window` says which count.
     """
 
     def __init__(

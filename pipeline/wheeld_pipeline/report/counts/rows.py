@@ -130,19 +130,8 @@ def _ended(columns: dict[str, Any], event: Array, time: Array, periodic: Array) 
 def combined(keys: Sequence[Array], sizes: Sequence[int]) -> tuple[list[Array], Array]:
     """Distinct combinations of several keys, and which of them each row has.
 
-    Parameters
-    ----------
-    keys : sequence of ndarray of int
-        One array per key, all of one length, values from 0.
-    sizes : sequence of int
-        Each key's values are below its size.
-
-    Returns
-    -------
-    list of ndarray
-        For each key, its value in each combination.
-    ndarray of int
-        For each row, the index of its combination.
+    Each key is an array with values from 0 to below its size. Returns, for each key, its value in
+    each combination; and for each row the index of its combination.
     """
     key = np.zeros(len(keys[0]), np.int64)
     space = 1

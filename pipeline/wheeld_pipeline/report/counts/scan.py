@@ -33,21 +33,10 @@ SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
 
 
 def count(batches: Iterator[Any], step_seconds: int, tried: wheels.Candidates) -> Iterator[Any]:
-    """Count rows of a trace and put its timers through the arithmetic of `tried`.
+    """Count the rows of one task, and put its timers through the arithmetic of `tried`.
 
-    Parameters
-    ----------
-    batches : iterator of pyarrow.RecordBatch
-        Those of one task, with COLUMNS.
-    step_seconds : int
-        How long a step of time is.
-    tried : Candidates
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        Lines with the columns of SCHEMA, for `tables` and `tried_wheels.try_block`. The tables of
-        several tasks are joined by adding sums and keeping the greatest tops.
+    Yields lines with the columns of SCHEMA, for `tables` and `tried_wheels.try_block`. The tables
+    of several tasks are joined by adding sums and keeping the greatest tops.
     """
     tally, meetings = Tally(step_seconds), Meetings(tried)
     for batch in batches:
@@ -79,17 +68,8 @@ def _lines(what: str, count: int, columns: dict[str, Any]) -> Any:
 
 
 def tables(lines: Any) -> dict[str, Any]:
-    """The tables of a scan, summed over its tasks.
-
-    Parameters
-    ----------
-    lines : pandas.DataFrame
-        All lines that are not for the replay.
-
-    Returns
-    -------
-    dict of str to pandas.DataFrame
-        By the names of KINDS, with the columns named there; a kind without a line: empty.
+    """The tables of a scan, summed over its tasks, by the names of KINDS; a kind without a line has
+    an empty one. `lines` are all that are not for the replay.
     """
     found = {}
     for name, kind in KINDS.items():

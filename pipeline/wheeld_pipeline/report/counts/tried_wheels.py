@@ -101,18 +101,9 @@ def nothing() -> Any:
 def try_block(table: Any, tried: wheels.Candidates) -> Any:
     """The work of each candidate with the timers of one block, and its fullest ticks.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        The lines of one wheel and block that have MET_COLUMNS, see `scan.count`.
-    tried : Candidates
-        What they were scanned with.
-
-    Returns
-    -------
-    pyarrow.Table
-        RESULT: WHEEL, `what`, `key1`, `key2` (a candidate's exponents of tick and size), `wakes`,
-        `cascades`, `fired`, `rounded` (finest ticks); to be summed over the blocks.
+    `table` has the lines of one wheel and block that have MET_COLUMNS, see `scan.count`. The result
+    is of RESULT, to be summed over the blocks; `key1` and `key2` are a candidate's exponents of
+    tick and size, `rounded` counts finest ticks.
     """
     import pyarrow as pa
 
