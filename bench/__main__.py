@@ -80,7 +80,7 @@ def measure(rows: list[Row], rounds: int, quick: bool) -> list[dict[str, Any]]:
 
 
 def cells(rows: list[dict[str, Any]], which: str = "lines") -> list[dict[str, str]]:
-    """A line of the table for each line of a row. Rivals: all that were measured beside it."""
+    """A line of the table for each line of a row. Rivals: all contenders of the same row."""
     return [
         {
             "row": number_and_title(row) if line is row[which][0] else "",

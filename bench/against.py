@@ -59,7 +59,7 @@ def session(
     checkouts: tuple[Path, Path], place: Path, case: tuple[str, str], rounds: int, quick: bool,
     first: int,
 ) -> list[tuple[Any, Any]]:  # fmt: skip
-    """Rounds of both, in turns; new processes, so that their pages are elsewhere.
+    """Measure both in turn; new processes get other memory pages.
 
     `first`: which side starts first. It gets other memory than the second: of two that are alike
     it was 9 % slower in batches, so sessions take turns.

@@ -151,7 +151,8 @@ class Spent:
         return [clock() - before for clock, before in pairs]
 
     def parts(self, unit: str, scale: float) -> Sample:
-        """CPU time of all, and of worker and clock by themselves, in a unit of so many ns."""
+        """CPU time of all processes, and of worker and clock alone, in a unit of `scale`
+        nanoseconds."""
         used = self.each()
         names = ("CPU of the worker", "CPU of the clock")
         found = {f"{name}, {unit}": part / scale for name, part in zip(names, used, strict=False)}

@@ -76,7 +76,7 @@ def _run(command: list[str]) -> bytes:
 
 
 def _forget() -> None:
-    """Remove what nobody has used for long; another process may be about it, too."""
+    """Remove binaries that nobody has used for long; another process may be removing them, too."""
     old = time.time() - KEPT_SECONDS
     for binary in KEPT.glob("*/*"):
         try:

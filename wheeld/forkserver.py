@@ -227,7 +227,7 @@ class DaemonForker:
 
 
 def main() -> None:
-    """Serve until the caller is gone; in a fork, be what was forked, and end as that does."""
+    """Serve until the caller has ended; in a fork, run the forked process to its end."""
     inherited.set_right()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()

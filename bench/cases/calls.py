@@ -290,7 +290,7 @@ def _batch_round(wheel: Wheel, rng: Any, held: list[Any], count: int, watch: Wat
 
 
 def several_of_heap(quick: bool) -> Iterator[Sample]:
-    """The same in a heap, which has no batches: one by one."""
+    """Do the same one by one in a heap, which has no batches."""
     pending, count = (1_000, 500) if quick else (BATCH_PENDING, 100_000)
     rng, heap = np.random.default_rng(1), Heap()
     held = heap.fill(delays(rng, pending))

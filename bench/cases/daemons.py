@@ -245,7 +245,7 @@ def idle(quick: bool) -> Iterator[Sample]:
 # -- a crowd of one worker, and how late another worker's timers are, 1 ms apart -----------------
 
 BUCKET_NS = 64 * 64 * MS
-"""A bucket of level 2 lasts so long, with the daemon's tick and wheel size."""
+"""How long a bucket of level 2 lasts, with the daemon's tick and wheel size."""
 LADDER_NS, AHEAD_NS = 3_000 * MS, 500 * MS
 CROWD_BATCH = 100_000
 MEMBERS = 56

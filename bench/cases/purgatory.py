@@ -265,7 +265,7 @@ CHECKS = 10_000
 
 
 def looks(quick: bool) -> Iterator[Sample]:
-    """Operations of another worker, under other keys, that a check has asked in vain.
+    """Operations of another worker, under other keys, that a check has called needlessly.
 
     Both workers are in this process: the count depends on hashes alone.
     """
@@ -297,7 +297,7 @@ CASES = {"low": (20.0, 60.0), "high": (200.0, 400.0)}
 QUARTILE = 0.67449
 """The standard normal distribution's."""
 CHUNK = 512
-"""At most so many requests per look at the clock."""
+"""How many requests are handled per reading of the clock, at most."""
 TICK = 0.001
 RING = 1024
 """Milliseconds; more than the longest completion and the longest stall together."""

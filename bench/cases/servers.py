@@ -120,7 +120,7 @@ def java(source: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the installed rivals, where they can be had."""
+    """Versions of the installed rivals, where they are known."""
     found = {}
     for name in ("uvloop", "redis"):
         with contextlib.suppress(metadata.PackageNotFoundError):

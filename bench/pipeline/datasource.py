@@ -59,7 +59,8 @@ def start(spark: SparkSession, options: dict[str, str], folder: str) -> Streamin
 
 
 def read(query: StreamingQuery, rows: int) -> tuple[float, float]:
-    """Wait until the query has read so many; seconds of its triggers, and of reading alone."""
+    """Wait until the query has read that many rows; returns the seconds of its triggers, and of
+    reading alone."""
     while sum(progress["numInputRows"] for progress in query.recentProgress) < rows:
         if query.exception() is not None:
             raise SystemExit(str(query.exception()))

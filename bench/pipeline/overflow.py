@@ -44,7 +44,7 @@ EMPTY = 10
 LOOK_SECONDS = 0.5
 VISITED = 100
 WARM_BATCHES = 60
-"""Java compiles for so long: an overflow runs for days."""
+"""How long Java compiles: an overflow runs for days, so this time does not count."""
 
 
 class Bench:

@@ -27,7 +27,7 @@ OVERTAKEN = 0.2
 
 
 def measure(rows: int) -> dict[str, Any]:
-    """`rows` are due on one day; the log has what was overtaken of all days."""
+    """`rows` are due on one day; the log has the overtaken commands of all days."""
     chance = np.random.default_rng(1)
     with tempfile.TemporaryDirectory() as folder:
         base = Path(folder)

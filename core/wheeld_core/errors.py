@@ -8,8 +8,8 @@ class WheelError(Exception):
 
 
 class UsageError(WheelError, ValueError):
-    """An argument, an option or a file of options is wrong in itself: nothing was done. Commands
-    end with exit code 2."""
+    """An argument, an option or a file of options is wrong; nothing was done. Commands end with
+    exit code 2."""
 
 
 class WheelFull(WheelError):

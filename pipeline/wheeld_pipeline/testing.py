@@ -35,7 +35,7 @@ class WheeldSource:
     """For `format("wheeld").options(**options)`: the daemon's directory, a journal of its own."""
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: what is due by then expires, nothing else does."""
+        """Let time pass: exactly the timers that are due by then expire."""
         self.daemon.advance(seconds)
 
 

@@ -69,7 +69,7 @@ from wheeld_client.replay.account import WORDS, event_faults
 from wheeld_client.replay.histogram import LatenessHistogram
 
 HUNG_NS: Final = 10_000_000_000
-"""Seconds after which a call counts as hung; no pause is so long."""
+"""Seconds after which a call counts as hung; every pause is shorter."""
 GRACE_NS: Final = 2_000_000_000
 """Seconds after an outage in which a call may still report that there is no daemon."""
 CLOCK_AWAY_NS: Final = 1_500_000_000

@@ -27,7 +27,7 @@ NEVER: Final = np.iinfo(np.int64).max
 NEIGHBOUR_NS: Final = 2_000_000_000
 HASH: Final = 0x9E3779B97F4A7C15
 STORY_LINES: Final = 12
-"""So many lines at the beginning and at the end of a long history are shown."""
+"""How many lines are shown at the beginning and at the end of a long history."""
 TIMER: Final = np.dtype(
     [
         ("cookie", "u8"),

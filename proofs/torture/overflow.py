@@ -57,7 +57,7 @@ RULES: Final = Rules(horizon_ms=1_500, grace_ms=400, retry_ms=20, remember_ms=60
 PER_BATCH: Final = 60
 KEYS: Final = 4_000
 CALM_EVERY: Final = 3
-"""One in so many tries of a batch is left alone."""
+"""One in this many tries of a batch runs undisturbed."""
 
 
 class OverflowUnderTest:

@@ -55,7 +55,7 @@ RETRY_SECONDS: Final = 0.01
 HERD_NS: Final = 100_000_000
 """Herds are due when CLOCK_MONOTONIC is a multiple of this."""
 MOST_LIVE: Final = 1500
-"""A worker with so many timers waits until some have ended."""
+"""A worker with this many timers waits until some have ended."""
 MOST_POLLS: Final = 1000
 """Seconds; endless ticks must not keep a worker from continuing."""
 CONNECT_SECONDS: Final = 30.0
@@ -178,7 +178,7 @@ class Calls:
         self._schedule_batch(delays)
 
     def _schedule_herd(self) -> None:
-        """Many timers for the same moment as those of all others: the clock is busy then."""
+        """Schedule many timers for the same moment as all other workers, to keep the clock busy."""
         ahead = HERD_NS * self._random.randint(1, 4) - time.monotonic_ns() % HERD_NS
         self._schedule_batch(np.full(self._random.randint(30, 120), ahead / 1e9))
 

@@ -32,7 +32,7 @@ class LeftBehind(AssertionError):
 
 
 class Moment(int):
-    """A virtual time, ns, from `Wheel.advance`. Awaiting it lets run what is due by then."""
+    """A virtual time, ns, from `Wheel.advance`. Awaiting it runs everything that is due by then."""
 
     _walk: Callable[[], Coroutine[Any, Any, None]] | None = None
 

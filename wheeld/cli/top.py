@@ -276,7 +276,7 @@ def look(read: Callable[[], dict[str, Any]]) -> Look:
 
 
 def once(read: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """Observe for so many seconds; returns the result of `compare`."""
+    """Observe for `seconds`; returns the result of `compare`."""
     began, first = look(read)
     time.sleep(seconds)
     ended, second = look(read)

@@ -73,7 +73,7 @@ def metrics(
         typer.Option(
             metavar="[URL]",
             help="Export to OpenTelemetry instead, to this base URL, such as http://127.0.0.1:4318;"
-            " without one: as the variables OTEL_* say.",
+            " without a URL, the variables OTEL_* decide.",
         ),
     ] = None,
     once: Annotated[

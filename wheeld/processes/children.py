@@ -27,7 +27,7 @@ HEALTHY_SECONDS: Final = 30.0
 class Child:
     """One child process, started by the constructor, which is called from a running event loop.
 
-    `OSError`: no process or descriptor can be had; nothing is left behind.
+    `OSError`: no process or descriptor is available; nothing is left behind.
 
     Parameters
     ----------

@@ -65,7 +65,7 @@ class Load:
 
     @property
     def lossy(self) -> bool:
-        """Has the ring overflowed, just now?"""
+        """Has the ring just overflowed?"""
         return self._now() < self._lossy_until
 
     @property

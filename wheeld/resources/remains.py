@@ -3,7 +3,7 @@
 `wheeld start` (takeover.py), `wheeld fsck` and `wheeld doctor` look here. Nothing here writes.
 
 A killed daemon leaves a runtime directory with daemon.json, segments in /dev/shm, and workers that
-go on in these. Its supervisor held a lock on the wheel for its lifetime, which is visible in every
+still use them. Its supervisor held a lock on the wheel for its lifetime, which is visible in every
 namespace, and its clock has died with it. Workers are in the worker table, with process ids that
 are valid in the PID namespace that the table names. A process that cannot be seen counts as alive.
 """

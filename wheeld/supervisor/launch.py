@@ -45,7 +45,7 @@ def launch(
     fresh: bool = False,
     check: bool = False,
 ) -> None:
-    """Run a daemon until it ends, or until this process executes the program anew.
+    """Run a daemon until it ends, or until this process executes the program again.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ class Workers:
         }
 
     def damaged(self, found: list[tuple[int, str]]) -> None:
-        """A new clock found the segments of these workers unusable, and why: they are removed."""
+        """Remove workers whose segments a new clock found unusable; `found`: rows, reasons."""
         for row, why in found:
             tenant = self.registry.tenants.get(row)
             if tenant is not None:

@@ -77,7 +77,7 @@ class Waits(Waiters):
         awaitable: Awaitable[T],
         timeout: float | None,  # noqa: ASYNC109 - its name in asyncio
     ) -> T:
-        """Await it for so many seconds at most, then cancel it; as `asyncio.wait_for`.
+        """Await it for at most `timeout` seconds, then cancel it; as `asyncio.wait_for`.
 
         For 0 seconds and less a coroutine is not even started, and the result of a future counts
         only if it is there already.

@@ -204,7 +204,7 @@ class ConnectedWorker(_native.Worker):
         return True
 
     def _nap_in_hub(self, seconds: float) -> bool:
-        """Let other greenlets go on for a moment; False: there are none, or this is their hub."""
+        """Let other greenlets run for a moment; False: there are none, or this is their hub."""
         if not hub.is_patched() or hub.is_current():
             return False
         hub.wait([], seconds)
@@ -307,7 +307,7 @@ class ConnectedWorker(_native.Worker):
         return []
 
     def _return_to_wheel(self) -> None:
-        """Attach to the new wheel what was attached to the old one."""
+        """Attach to the new wheel all objects that were attached to the old one."""
 
     def _refork(self) -> None:
         """Connect a forked child as a separate worker, before its first call continues."""

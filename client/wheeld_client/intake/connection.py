@@ -369,7 +369,7 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def _pump(self) -> None:
-        """Take what arrived through TLS, as far as it is wanted."""
+        """Read bytes that arrived through TLS, as far as they are wanted."""
         if self._tls is None or self._pumping or self._at_eof or self._lingering or self._gone:
             return
         self._pumping = True

@@ -432,7 +432,7 @@ class Limits:
 class StateTimeout:
     """Finds connections that have been in one state for too long.
 
-    One timer for all: as they all have the same time, the longest waiting is the first to expire.
+    One timer serves all of them: since they have the same timeout, the longest wait expires first.
     """
 
     def __init__(self, timeout: float | None, expire: Callable[[Connection], None]) -> None:

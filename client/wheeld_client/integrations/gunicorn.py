@@ -21,7 +21,7 @@ _processes: list[ProcessTimers] = []
 def connect_worker(daemon: str = "default", **options: Any) -> Callable[[Any, Any], None]:
     """A `post_fork` hook that connects.
 
-    Without a daemon the worker starts all the same: gunicorn would otherwise restart it over and
+    Without a daemon the worker still starts, because gunicorn would otherwise restart it over and
     over.
 
     Parameters

@@ -32,7 +32,8 @@ Part = TypeVar("Part")
 class RequestTimeout(BaseException):
     """A request took longer than it may.
 
-    No Exception: frameworks answer those with 500 and go on, and programs catch them all.
+    Not an Exception, because frameworks answer those with 500 and continue, and programs catch them
+    all.
     """
 
 

@@ -45,7 +45,7 @@ class ProcessTimers:
     """A worker of a daemon for each process that uses this object, with a thread that dispatches.
 
     It connects when `get` is first called in a process, and again in each forked child. When the
-    daemon is stopped, it goes on with the next one. Any thread may call.
+    daemon is stopped, it continues with the next one. Any thread may call.
 
     Parameters
     ----------

@@ -30,9 +30,9 @@ class MemoryPool(_native.Pool):
     at most `size - 1 + largest` bytes are taken, and `available` may be negative. A strict pool
     never lends more than `size`.
 
-    All methods may be called from any thread. Several objects for the same pool are one pool. After
-    a fork the child's copy raises `ForkedClient`, or is the pool of the worker that the child
-    becomes: see `connect`; buffers remain the parent's.
+    All methods may be called from any thread. Several objects may share one pool. After a fork the
+    child's copy raises `ForkedClient`, or is the pool of the worker that the child becomes: see
+    `connect`; buffers remain the parent's.
 
     Parameters
     ----------

@@ -236,8 +236,8 @@ class Deadlines:
                 self._expire(key, mine)
 
     def _expire(self, key: Any, mine: int) -> None:
-        """Until its word has ended its timer goes on: if this worker dies here, the next one calls
-        again."""
+        """Its timer continues until its word has ended: if this worker dies here, the next one
+        calls again."""
         try:
             self._on_expire(key)
         finally:

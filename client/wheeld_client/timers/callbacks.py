@@ -180,7 +180,7 @@ class Callbacks:
         return events[[taker is None for taker in takers]]
 
     def lose(self) -> None:
-        """Their timers have ended: only what is due already is still called."""
+        """Their timers have ended: only callbacks that are already due still run."""
         lost, self.timers._handles = self.timers._handles, {}
         for handle in lost.values():
             handle._take()

@@ -27,7 +27,7 @@ NO_ROW = _native.NO_ROW
 
 
 class TraceView:
-    """A trace segment: its accounts by kind of event, what it knows of each slot, its ring."""
+    """A trace segment: its counts by kind of event, its knowledge of each slot, and its ring."""
 
     def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "trace")

@@ -58,7 +58,7 @@ def generate(
 ) -> None:
     """Make a workload as Parquet: Poisson arrivals, log-normal latencies, timeouts, sizes.
 
-    The same for a seed on any machine and any number of cores.
+    The same seed gives the same requests on any machine and any number of cores.
 
     Example: wheeld pipeline generate workload --rows 1000000 --rate 5000
     """

@@ -168,7 +168,7 @@ class Journal:
                 shutil.rmtree(path, ignore_errors=True)
 
     def forget_old(self) -> None:
-        """Remove what is left of writes that will not be repeated, once no task of theirs can
+        """Remove the files of writes that will not be repeated, once none of their tasks can
         run."""
         for path in (self.directory / "batches").glob("write-*/committed.json"):
             with contextlib.suppress(OSError):

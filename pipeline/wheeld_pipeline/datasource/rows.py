@@ -117,7 +117,7 @@ class Staging:
         self.targets: set[str] = set()
 
     def staged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield checked batches of one target each, of about `CHUNK_ROWS` if there are so many.
+        """Yield checked batches of one target each, of about `CHUNK_ROWS` rows where possible.
 
         Raises
         ------

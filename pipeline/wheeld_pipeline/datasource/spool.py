@@ -106,7 +106,7 @@ class Spool:
         return ids
 
     def read(self, begin: int, end: int, most: int) -> Iterator[npt.NDArray[np.void]]:
-        """The records from `begin` to `end`, at most so many at once.
+        """The records from `begin` to `end`, in limited chunks.
 
         Raises
         ------

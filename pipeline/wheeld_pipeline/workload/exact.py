@@ -1,4 +1,4 @@
-"""Logarithm, exponential and the normal quantile, to the same bit on every machine.
+"""Logarithm, exponential and the normal quantile, bit for bit the same on every machine.
 
 `numpy.log` and `numpy.exp` differ in the last bit between processors (they have one version per set
 of instructions) and between libraries. These are made of additions, multiplications, divisions and

@@ -95,7 +95,7 @@ typedef struct wh_clock {
     wh_stock stock;
     uint32_t shared_slabs; /* the slabs after them are reserved for one worker each */
     uint32_t backed; /* the first of the shared slabs have memory (backing.h) */
-    uint32_t back_until; /* so many are to have it soon */
+    uint32_t back_until; /* how many slabs are to have it soon */
     int wheel_fd, slots_fd; /* to reserve memory of the segments; -1: all of it is reserved */
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;

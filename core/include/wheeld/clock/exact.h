@@ -17,7 +17,7 @@
 
 #include "wheeld/clock/fire.h"
 
-#define WH_FEW 4 /* the last of so many is due after 4/5 of the tick, on average */
+#define WH_FEW 4 /* the last of this many is due after 4/5 of the tick, on average */
 
 /* When that bucket can be emptied: when its few timers are all due, or when its tick is over. On
  * the base clock, ns. *few: how many they are. */

@@ -21,8 +21,8 @@ static inline int64_t wh_slot_due(void *context, uint32_t slot)
     return wh_base_due(context, wh_timing_of(context, slot));
 }
 
-/* The same, as it was when the timer was linked, without reading the slot where that suffices: if
- * it was extended since, that shows when the lowest bucket is due. */
+/* The due time when the timer was linked, without reading the slot where possible: a later
+ * extension shows when the lowest bucket is due. */
 static inline int64_t wh_linked_due(void *context, uint32_t slot)
 {
     wh_clock *c = context;

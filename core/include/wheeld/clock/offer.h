@@ -16,7 +16,7 @@
  * that group's queue. The queue may also name events that were taken meanwhile.
  *  2. An offered event is in the list of loans of the worker that link.completion names: the one to
  *     whom it was offered last, or the one that has it in hand.
- *  3. The queue is private: recovery makes it anew.
+ *  3. The queue is private: recovery rebuilds it.
  */
 #ifndef WHEELD_OFFER_H
 #define WHEELD_OFFER_H

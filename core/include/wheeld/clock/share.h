@@ -108,7 +108,7 @@ static inline bool wh_share(wh_clock *c, uint32_t group, bool late)
                 break;
             }
         }
-        if (to == holder) { /* it waits beside what it has */
+        if (to == holder) { /* it waits although it has an event */
             to->news = WH_NEWS_WAKES;
             to = NULL;
             over = false;

@@ -86,8 +86,8 @@ static inline bool wh_reserve(int fd, const wh_span spans[WH_SPANS])
     return true;
 }
 
-/* Map the pages of what has memory now, so that no hot call pays for a page fault; where the
- * kernel is older than 5.14, each is paid for once. */
+/* Map the pages that have memory now, so that no hot call pays for a page fault; before Linux 5.14,
+ * the first access to each page still does. */
 static inline void wh_populate(const void *from, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE

@@ -18,8 +18,8 @@
 
 #include "wheeld/shared/atomics.h"
 
-/* A descriptor, and which file that was when it was opened: a program may close all its descriptors
- * (to become a daemon, say), and then files of its own are under their numbers. */
+/* A descriptor, and the identity of its file: a program may close all its descriptors (to become a
+ * daemon, say), and then reuse their numbers for its own files. */
 typedef struct wh_fd {
     int number; /* -1: none */
     dev_t device;

@@ -125,7 +125,7 @@ static inline bool wh_config_fits(const wh_config *c)
 }
 
 /* The configuration that a wheel segment was made with. A client's daemon may be a false one, and
- * may write there again: what is checked is what was read here, and what is used is that. */
+ * may write there again: the values are read once here, then checked, and only these are used. */
 static inline wh_cold wh_config wh_config_of(const wh_wheel_seg *seg)
 {
     wh_config c = {.tick_ns = seg->tick_ns,

@@ -76,8 +76,8 @@
 #define WH_HISTOGRAM_TOP 48u
 #define WH_HISTOGRAM_BUCKETS ((WH_HISTOGRAM_TOP - WH_HISTOGRAM_BITS + 1) << WH_HISTOGRAM_BITS)
 
-/* The histograms of the wheel segment; a lateness for each row of the worker table comes after
- * these. */
+/* The histograms of the wheel segment; one lateness histogram for each row of the worker table
+ * follows them. */
 enum wh_wheel_histogram {
     WH_COUNTS_LATENESS = 0, /* from a timer's deadline to its record in a ring, ns */
     WH_COUNTS_PASS,         /* time in a pass, ns */

@@ -262,7 +262,7 @@ static inline int64_t wh_wheel_next_ns(const wh_wheel *w)
 typedef int64_t (*wh_due_fn)(void *context, uint32_t node);
 /* Gets a node whose bucket is due, already unlinked; may link it again, later. */
 typedef void (*wh_expire_fn)(void *context, uint32_t node);
-/* Prefetches what `expire` will read of a node, besides its link. */
+/* Prefetches the data that `expire` will read of a node, besides its link. */
 typedef void (*wh_prefetch_fn)(void *context, uint32_t node);
 
 typedef struct wh_visitor {

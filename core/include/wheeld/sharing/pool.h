@@ -20,14 +20,14 @@
  *     is making it. A refused change is undone, and the next change reuses its number.
  *  2. A ledger's numbers go on over its tenants, so a name in `used` is never taken for a later
  *     one's.
- *  3. `made` never goes back. While `used` names n it is n, or n - 1 if the worker is or was in
- *     between. So 14 bits say which change a name means, and a slow noter of an earlier one comes
+ *  3. `made` never goes back. While `used` names n it is n, or n - 1 until the worker has noted the
+ *     change. So 14 bits say which change a name means, and a slow noter of an earlier one comes
  *     too late.
  *  4. Lock-free: a compare-and-swap fails only because another worker's succeeded.
  *  5. The line of those who wait: a waiter sets its bit before it looks at `used` and then sleeps;
  *     who gives back looks at the bits after `used`. So either sees the other.
  *  6. One thread of each worker at a time is in here; the GIL ensures it.
- *  7. Clients can write all of it, the head too: no word of it is an index or a bound unchecked.
+ *  7. Clients can write all of it, the head too: no word serves as an index or a bound unchecked.
  */
 #ifndef WHEELD_POOL_H
 #define WHEELD_POOL_H

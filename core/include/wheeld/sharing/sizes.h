@@ -2,7 +2,7 @@
  * daemon.
  *
  * A worker has WH_SIZES lines behind the shared words, one for each of its purgatories; a purgatory
- * beyond them is not told. The worker alone writes them, with plain stores; the supervisor reads
+ * beyond them is not counted. The worker alone writes them, with plain stores; the supervisor reads
  * them, and empties them when it is gone.
  *
  * Invariants

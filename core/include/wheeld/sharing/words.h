@@ -178,8 +178,8 @@ static inline uint32_t wh_words_come(wh_watch *w, const wh_word_key *key)
 }
 
 /* `place` comes, and is touched by us. Which place of the key is to be LIVE: it, or a lower one,
- * which we touch then; all others have given way. WH_NIL: there is one that is LIVE, or all is to
- * be looked at anew. */
+ * which we touch then; all others have given way. WH_NIL: one is LIVE, or the caller looks at all
+ * places again. */
 static inline uint32_t wh_words_contest(wh_watch *w, const wh_word_key *key, uint32_t place)
 {
     uint64_t live = wh_word_tag(key->hash, WH_WORD_LIVE);

@@ -169,8 +169,8 @@ static inline uint64_t wh_client_ask_size(wh_client *c)
     return wh_quota_cut(&c->quota, size);
 }
 
-/* There is no slot at all: ask the clock, for all that a batch needs, or, if that is 0, for some of
- * which one will do. The clock first handles all workers' submissions, and then looks for their
+/* There is no slot at all: ask the clock for all slots of a batch, or, if `batch` is 0, for some,
+ * of which one suffices. The clock first handles all workers' submissions, and then looks for their
  * idle slots. A call that may not wait ends here, and its next try gets the slots that the clock
  * finds. */
 static inline void wh_client_ask_for(wh_client *c, uint64_t batch)

@@ -75,8 +75,8 @@ def hear(timers: Timers) -> tuple[Heard, int]:
 
 
 def hand_out(timers: Timers, step: Step) -> tuple[npt.NDArray[np.uint64], str | None]:
-    """Schedule what is due on the wheel, the nearest deadlines first; timers for which it has no
-    room are refused.
+    """Schedule near timers on the wheel, the nearest deadlines first; a full wheel refuses the
+    rest.
 
     Returns
     -------

@@ -128,7 +128,7 @@ class Store:
         return None if found == FREE_WAKE else found
 
     def places(self, count: int) -> Rows:
-        """Rows for so many new keys, free ones first. They are occupied once they are applied."""
+        """Rows for `count` new keys, free ones first. They are occupied once they are applied."""
         free = np.zeros(0, np.int64)
         if self.keys(FREE) and count:
             free = np.flatnonzero(self.wake.array[: self.rows] == FREE_WAKE)[:count]

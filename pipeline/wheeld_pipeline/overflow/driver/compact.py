@@ -47,7 +47,7 @@ class Compacted(NamedTuple):
     files_before: int
     files: int
     rows: int
-    """Rows that were written anew."""
+    """How many rows were rewritten."""
 
 
 class _Folder(NamedTuple):

@@ -20,7 +20,7 @@ from wheeld_pipeline.overflow.checkpoint.log import Name, Position, delta_name, 
 FOLDER: Final = "manifests"
 SHARDS: Final = "shards"
 KEEP: Final = 10
-"""Manifests of so many batches are kept, for diagnosis."""
+"""How many batches' manifests are kept, for diagnosis."""
 SWEEP_EVERY: Final = 1000
 
 
@@ -51,7 +51,7 @@ class Manifest(NamedTuple):
 
 
 class Ledger:
-    """The manifests of a checkpoint; the driver's, of which there is one.
+    """The manifests of a checkpoint; only its one driver uses them.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ class Tasks:
 
 
 def _numbers_of(session: SparkSession) -> Callable[[int], RDD[int]]:
-    """Makes an RDD of so many partitions, which is worth keeping: it goes through a file."""
+    """Makes an RDD of that many partitions, kept because it goes through a file."""
 
     def numbers(count: int) -> RDD[int]:
         return session.sparkContext.parallelize(range(count), count)

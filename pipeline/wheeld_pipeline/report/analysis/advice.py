@@ -138,7 +138,7 @@ def herds(replayed: Any, tried: wheels.Candidates, limit: int) -> Any:
 
 
 def herd_sizes(replayed: Any) -> Any:
-    """How many ticks had so many timers due, by powers of two.
+    """How many ticks had how many timers due, by powers of two.
 
     Returns
     -------

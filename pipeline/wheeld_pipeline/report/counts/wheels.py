@@ -35,7 +35,7 @@ _FROM = 16
 _FROM + c for those from c on."""
 _FOREVER = 1 << 62
 _FEWER = 0.75
-"""So many of the timers are left: then they are moved together."""
+"""The share of remaining timers at which they are moved together."""
 _AT_BITS = 51  # a microsecond tick for 70 years; kinds need 12
 
 Array = Any
