@@ -41,6 +41,8 @@ HANDED: Final = 2
 
 
 class Rules(NamedTuple):
+    """The machine's settings; all in milliseconds."""
+
     horizon_ms: int = 30_000
     """How long before its deadline a timer is handed to a wheel."""
     grace_ms: int = 10_000
@@ -53,6 +55,8 @@ class Rules(NamedTuple):
 
 
 class Entry(NamedTuple):
+    """The state of one key."""
+
     phase: int
     generation: int
     """Ended: the sequence number of the last command."""

@@ -28,6 +28,8 @@ class Daemon(NamedTuple):
 
 
 class ShardMap(NamedTuple):
+    """The daemon of each shard."""
+
     daemons: tuple[Daemon, ...]
 
     @property

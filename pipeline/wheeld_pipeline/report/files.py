@@ -33,6 +33,8 @@ _TIMES: Final = ("time", "scheduled_from", "scheduled_to")
 
 @dataclass(frozen=True)
 class Paths:
+    """Where a report is."""
+
     page: Path
     """One HTML page that needs nothing else."""
     json: Path

@@ -94,6 +94,8 @@ class Timeline:
 
 @dataclass(frozen=True)
 class _Draw:
+    """A `Mix`, ready to be drawn from."""
+
     values: Ints
     limits: npt.NDArray[np.uint64]
 

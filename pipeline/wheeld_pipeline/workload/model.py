@@ -64,6 +64,7 @@ class Arrivals:
             raise UsageError("arrival rate: got 0 in every bin, expected one above 0")
 
     def mean_per_second(self) -> float:
+        """Over all bins."""
         if not self.edges_ns:
             return self.per_second[0]
         widths = [b - a for a, b in zip(self.edges_ns, self.edges_ns[1:], strict=False)]
@@ -84,6 +85,7 @@ class Latency:
 
     @classmethod
     def of(cls, mu: float, sigma: float) -> Latency:
+        """From mean and standard deviation of the logarithm of the latency in ns."""
         p50_ms = math.exp(mu) / 1e6
         return cls(p50_ms, p50_ms * math.exp(sigma * Z75))
 
@@ -107,6 +109,7 @@ class Mix:
 
     @classmethod
     def of(cls, *values: int) -> Mix:
+        """All equally often."""
         return cls(values, (1.0,) * len(values))
 
     def check(self, what: str, most: int) -> None:

@@ -55,22 +55,10 @@ def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> 
     """The stream of commands as they come, for `understood`.
 
     Nothing is parsed here: Spark plans the stream anew for each batch, and most have no commands.
+    `form` is json (files of one JSON object per line), parquet or kafka, for which `path` has no
+    meaning. `options` are of Spark's source.
 
-    Parameters
-    ----------
-    spark : SparkSession
-    form : {'json', 'parquet', 'kafka'}
-        Files of one JSON object per line, files of Parquet, or topics of Kafka.
-    path : str
-        The directory of the files; Kafka: of no meaning.
-    options : dict
-        For Spark's source, such as `maxFilesPerTrigger`; Kafka: `kafka.bootstrap.servers`,
-        `subscribe` and so on.
-
-    Raises
-    ------
-    PipelineError
-        There is no such format, or Spark has no Kafka source here.
+    `PipelineError`: there is no such format, or Spark has no Kafka source here.
     """
     if form not in FORMATS:
         raise UsageError(f"commands as {form!r}: expected one of {', '.join(FORMATS)}")

@@ -57,19 +57,9 @@ class _Folder(NamedTuple):
 
 
 def compact(sink: str, file_bytes: int = FILE_BYTES) -> list[Compacted]:
-    """Merge the small folders of a sink; an overflow may run meanwhile.
+    """Merge the small folders of a sink, up to `file_bytes` each; an overflow may run meanwhile.
 
-    Parameters
-    ----------
-    sink : str
-        On a local file system.
-    file_bytes : int
-        Folders are merged up to this size.
-
-    Raises
-    ------
-    PipelineError
-        It is no sink, is not on a local file system, or is being compacted.
+    `PipelineError`: it is no sink, is not on a local file system, or is being compacted.
     """
     base = sinks.local(sink)
     if base is None or not (base / sinks.CARD).exists():

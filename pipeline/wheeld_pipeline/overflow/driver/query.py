@@ -38,6 +38,8 @@ _SETTINGS: Final = {
 
 
 class Plan(NamedTuple):
+    """The configuration of an overflow."""
+
     commands: str
     sink: str
     checkpoint: str
@@ -52,6 +54,8 @@ class Plan(NamedTuple):
 
 
 class Batch(NamedTuple):
+    """The work of a batch."""
+
     number: int
     totals: dict[str, int]
     """handed, refused, fired, strange, withdrawn, expired, rejected."""

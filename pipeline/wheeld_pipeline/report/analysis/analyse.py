@@ -31,6 +31,8 @@ Say = Callable[[str], None]
 
 @dataclass
 class Report:
+    """The figures of a trace."""
+
     facts: dict[str, Any]
     """Single numbers; all can be written as JSON."""
     tables: dict[str, Any]
