@@ -1,4 +1,4 @@
-"""Cases in turns: each in a process of its own, a round of each, then the next of each.
+"""Runs cases in turn: each in its own process, one round of each, then the next round.
 
 So the machine's drift hits all of them, and a ratio is one of the same round. The process of a case
 is `python -m bench.runner ROW CONTENDER [--quick]`: it measures one round for each line of its

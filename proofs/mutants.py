@@ -154,7 +154,6 @@ def copy_checkout(directory: Path) -> Path:
 
 @contextlib.contextmanager
 def private_root() -> Iterator[Path]:
-    """A copy that goes in the end."""
     with tempfile.TemporaryDirectory(prefix="wheeld-mutants-") as name:
         yield copy_checkout(Path(name))
 
@@ -274,7 +273,6 @@ def try_in(root: Path, by: str, mutation: Mutation | None) -> Verdict:
 
 
 def try_test(by: str, mutation: Mutation | None) -> Verdict:
-    """The same in a copy of its own."""
     with private_root() as root:
         return try_in(root, by, mutation)
 
@@ -283,7 +281,6 @@ def try_test(by: str, mutation: Mutation | None) -> Verdict:
 
 
 def say(text: str) -> None:
-    """Progress; the table alone goes to standard output."""
     print(text, file=sys.stderr, flush=True)
 
 

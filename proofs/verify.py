@@ -30,7 +30,6 @@ ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "proofs" / "models"
 NAMES = tuple(sorted(path.stem for path in MODELS.glob("*.pml")))
 TIMEOUT_SECONDS = 600
-"""Seconds after which a search is ended."""
 SEARCH = ["-m1000000", "-w22"]
 LIMITS = "-DMEMLIM=4096"
 INCOMPLETE = re.compile(r"max search depth too small|out of memory|reached -DMEMLIM", re.I)

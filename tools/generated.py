@@ -10,17 +10,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def settle(fresh: Mapping[Path, str], tool: str, description: str | None) -> int:
-    """Check or write, as the command line says; returns the exit code.
-
-    Parameters
-    ----------
-    fresh : mapping of Path to str
-        Each file, and what it should contain.
-    tool : str
-        The name of the program, for what to run.
-    description : str, optional
-        For --help.
-    """
+    """Check or write, as the command line says; returns the exit code."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter
     )

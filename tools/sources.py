@@ -40,7 +40,6 @@ class Source:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The lines without their ends."""
         return self.text.splitlines()
 
     def is_python(self) -> bool:

@@ -472,7 +472,7 @@ def one_run(who: str, daemon: str, case: str, rate: float, count: int, pipe: Con
 
 
 def saturation(achieves: Callable[[float], bool], rate: float, least: float, step: float) -> float:
-    """The highest rate that is achieved, looked for in steps from `rate` on; at least `least`."""
+    """The highest rate that is achieved, searched in steps from `rate` on; at least `least`."""
     if achieves(rate):
         while achieves(rate * step):
             rate *= step

@@ -118,7 +118,6 @@ def _netty(*arguments: str) -> Iterator[dict[str, float]]:
 
 
 def netty_fires(quick: bool) -> Iterator[Sample]:
-    """As `waits.firing`: CPU time of all threads."""
     count, seconds = (50_000, 0.5) if quick else (1_000_000, waits.SPREAD_SECONDS)
     for found in _netty("fire", str(count), str(int(1000 * seconds))):
         yield {"together, ns": found["cpu"], "late p99, us": found["p99"]}

@@ -27,7 +27,6 @@ TARGET_DRIVER_BYTES = 2 << 30
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "bench" / "results" / "pipeline-report.json"
 HOURS_PER_ROW = 24 / 100_000_000
-"""A hundred million rows are a day."""
 SAMPLE_SECONDS = 0.2
 
 

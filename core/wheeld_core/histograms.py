@@ -49,9 +49,7 @@ class Histogram:
     counts: npt.NDArray[np.uint64]
     """Values in each bucket, shape (buckets,)."""
     total: int
-    """Sum of the values."""
     most: int
-    """The largest value."""
 
     @classmethod
     def of(cls, fields: npt.NDArray[Any] | np.void) -> Histogram:
@@ -60,7 +58,6 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values were counted."""
         return int(self.counts.sum(dtype=np.float64)) if self._absurd() else int(self.counts.sum())
 
     def _absurd(self) -> bool:
@@ -87,7 +84,6 @@ class Histogram:
         return {"count": self.count, "sum": self.total, **found, "max": self.most}
 
     def whole(self) -> dict[str, Any]:
-        """The summary with the buckets."""
         return {**self.summary(), "buckets": self.buckets()}
 
 

@@ -54,12 +54,10 @@ class Part(NamedTuple):
 
     @property
     def most(self) -> int:
-        """The largest value."""
         return (1 << self.bits) - 1
 
     @property
     def mask(self) -> int:
-        """Its bits in the word."""
         return self.most << self.at
 
     @overload
@@ -67,7 +65,6 @@ class Part(NamedTuple):
     @overload
     def of(self, words: Array) -> npt.NDArray[np.uint64]: ...
     def of(self, words: int | Array) -> int | npt.NDArray[np.uint64]:
-        """Its value in a word."""
         if isinstance(words, np.ndarray):
             return words.astype(np.uint64, copy=False) >> np.uint64(self.at) & np.uint64(self.most)
         return int(words) >> self.at & self.most

@@ -140,7 +140,6 @@ def entered(directory: Path) -> Iterator[DaemonDirectory]:
 
 
 def check(directory: Path) -> None:
-    """Raise as `entered` does."""
     with entered(directory):
         pass
 
@@ -218,7 +217,6 @@ def _check_base(path: Path, status: os.stat_result, owner: int) -> None:
 
 
 def _owner(path: Path, base: os.stat_result, status: os.stat_result) -> int:
-    """The owner of the daemon of a runtime directory."""
     if status.st_mode & _BY_OTHERS:
         raise PermissionError(
             f"{path} can be written by users other than its owner (mode "

@@ -83,7 +83,6 @@ def mebibytes(size: float) -> str:
 
 
 def readable_bytes(size: int) -> str:
-    """Format bytes in a suitable unit."""
     unit = next((unit for unit in "GMK" if abs(size) >= _BYTES[unit]), "")
     return f"{size / _BYTES[unit]:,.1f} {unit}iB" if unit else f"{size} bytes"
 

@@ -13,11 +13,11 @@ once or never.
 
 *Intent to move, no answer.* The deadline is the old or the new one; early is before both.
 
-*In a poll, no answer.* The dead may have taken as many events as it asked for out of its ring;
-those are delivered to the dead, and nobody gets them again. An event that it had not taken is not
-excused. It noted all events of a poll at once and after the call, so one that is noted was taken,
-and is never received again by anybody. A tick of a periodic timer that stood in the ring of a dead
-worker may go with it, too; a one-shot timer may not.
+*In a poll, no answer.* The dead worker may have taken as many events from its ring as it asked for;
+those count as delivered, and nobody gets them again. An event that it had not taken is not excused.
+It noted all events of a poll at once and after the call, so one that is noted was taken, and is
+never received again by anybody. A tick of a periodic timer that stood in the ring of a dead worker
+may go with it, too; a one-shot timer may not.
 
 *The owner dies*, by its policy:
  drop     what it had armed and nobody has received is dropped: not lost, whoever it was for
@@ -415,17 +415,7 @@ def taken_by_the_dead(
 
     A worker that is killed in a poll of at most k events may have taken up to k: it accounts for
     that many missing timers that it could have received, and no more. Which of them follows from a
-    matching; a greedy choice could call a timer lost that another choice explains.
-
-    Parameters
-    ----------
-    timers : numpy.ndarray of TIMER, shape (n,)
-        Armed, and received by nobody.
-    receivers : numpy.ndarray of bool, shape (n, SEATS)
-        Which seats could have received each.
-    deaths : sequence of Death
-        Of the round.
-    """
+    matching; a greedy choice could call a timer lost that another choice explains."""
     takers = [death for death in deaths if death.taken]
     taken: list[list[int]] = [[] for _ in takers]
     reach = [

@@ -177,12 +177,10 @@ class Crew:
         self.memory.board["command"] = int(command)
 
     def obeyed(self, command: Command) -> bool:
-        """Have the workers in all seats reached this state?"""
         stages = self.memory.board["stage"][:SEATS]
         return bool((stages == int(command)).all()) and not self.coming()
 
     def forget(self) -> None:
-        """Drop what is over; numbers are not used again."""
         self.lives = {number: life for number, life in self.lives.items() if not life.gone}
 
     def close(self) -> None:

@@ -137,7 +137,6 @@ class Daemon(daemons.Daemon):
     # -- its end --------------------------------------------------------------------------------
 
     def finish(self) -> list[str]:
-        """Stop it; returns what it left behind, in words."""
         assert self.process is not None
         children = self.children()
         left = []

@@ -196,7 +196,6 @@ class Ledger:
         b: int = 0,
         c: int = 0,
     ) -> int:
-        """Append one record; returns its time."""
         at = int(self._head[0])
         now = time.monotonic_ns()
         self._records[at] = (kind, code, self.life, cookie, id, began, now, a, b, c)

@@ -12,14 +12,7 @@ Command = tuple[str, str, int, int, int, bytes | None]
 
 
 def offences(commands: Sequence[Command], sink: Path) -> dict[str, list[Any]]:
-    """Rows and commands that should not be, or are missing; by kind.
-
-    Parameters
-    ----------
-    commands : sequence of Command
-        All that were sent, each once; the overflow has nothing pending any more.
-    sink : Path
-    """
+    """Rows and commands that should not be, or are missing; by kind."""
     expired, rejected = rows(sink, "expired"), rows(sink, "rejected")
     armed, last = {}, {}
     kept: dict[str, tuple[int, bytes | None]] = defaultdict(lambda: (0, None))

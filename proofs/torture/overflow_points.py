@@ -23,7 +23,6 @@ from types import ModuleType
 from typing import Any, Final
 
 FOLDER: Final = "WHEELD_TORTURE_POINTS"
-"""The environment variable that names POINTS."""
 POINTS: Final = ("seal", "apply", "redo", "snapshot")
 ROOT: Final = Path(__file__).parents[2]
 SITE: Final = """import os, traceback

@@ -27,7 +27,6 @@ class TimerFilter:
     """Which timers are wanted: those that meet all of these conditions."""
 
     worker: str | None = None
-    """Its name."""
     to: str | None = None
     """Receiver, such as a worker's name or group:NAME."""
     cookies: Sequence[int] = ()

@@ -121,7 +121,6 @@ class ClockGuard(ChildGuard):
         self.on_look: Callable[[], None] = lambda: None
         """Called at each look at the clock's progress."""
         self.on_start: Callable[[], None] = lambda: None
-        """Called when another clock runs."""
 
     def _open_bell(self) -> int:
         return os.open(self._resources.directory / runtime.CLOCK_FIFO, trust.FIFO_FLAGS)

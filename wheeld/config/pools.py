@@ -20,7 +20,6 @@ class Pool(NamedTuple):
 
     name: str
     size: int
-    """Bytes."""
     largest: int
     """Bytes of the largest single request."""
     strict: bool

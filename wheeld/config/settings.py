@@ -270,7 +270,6 @@ class Config:
         return min(self.shared_slabs, max(1, _FIRST_BYTES // each))
 
     def native(self) -> dict[str, int]:
-        """The arguments of `_native.geometry` and `_native.create`."""
         return {
             "capacity": self.all_slots,
             "homes": self.homes,
@@ -282,7 +281,6 @@ class Config:
         }
 
     def notes(self) -> list[str]:
-        """The values that were rounded, in words."""
         notes = []
         if self.slots != self.capacity:
             notes.append(f"capacity {self.capacity} rounded up to {self.slots} (slabs of 64)")
@@ -363,7 +361,6 @@ class _Sources:
         self.names[key] = source
 
     def add_file(self, path: Path) -> None:
-        """Add the values of a TOML file."""
         import tomllib  # most daemons have no file
 
         try:

@@ -124,28 +124,7 @@ def run(
     tick: Callable[[], None],
     trace: Path | None = None,
 ) -> CaseRun:
-    """Run one case on a daemon of its own.
-
-    Parameters
-    ----------
-    name, title : str
-        Of the case.
-    requests : numpy.ndarray of REQUEST
-        In the order of arrival.
-    workers : int
-        Processes to spread them over.
-    seed : int
-        For the payloads.
-    tick : callable
-        Called often while it runs; what it raises ends the case.
-    trace : Path, optional
-        Where the daemon records what it does.
-
-    Raises
-    ------
-    WheelError
-        The daemon did not start, or a worker died.
-    """
+    """Run one case on a daemon of its own."""
     width = int(requests["payload_bytes"].max(initial=0))
     capacity = min(max(LEAST_CAPACITY, SPARE * workload.peak_pending(requests)), MOST_CAPACITY)
     config: dict[str, Any] = {

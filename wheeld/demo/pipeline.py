@@ -41,22 +41,7 @@ def recording(wanted: bool) -> Iterator[Path | None]:
 
 
 def report(trace: Path, out: Path, notes: Sequence[str], tick: Callable[[], None]) -> str:
-    """Make the report of a trace, in a process of its own, which needs no Java.
-
-    Parameters
-    ----------
-    trace, out : Path
-        From where, and where to.
-    notes : sequence of str
-        Sentences for its page.
-    tick : callable
-        Called often while it runs; what it raises ends that process.
-
-    Returns
-    -------
-    str
-        One line: where the report is, or why there is none.
-    """
+    """Make the report of a trace, in a process of its own, which needs no Java."""
     command = [sys.executable, "-P", "-m", "wheeld", "pipeline", "report", str(trace)]
     command += ["--out", str(out), "--engine", "local"]
     command += [f"--note={note}" for note in notes]

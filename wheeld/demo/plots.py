@@ -31,23 +31,7 @@ COARSER: Final = 8
 
 
 def draw(path: Path, cases: list[CaseRun], subtitle: str) -> None:
-    """Draw all cases into a PNG.
-
-    Parameters
-    ----------
-    path : Path
-        Written, or overwritten.
-    cases : list of CaseRun
-    subtitle : str
-        What was run, on what.
-
-    Raises
-    ------
-    ImportError
-        matplotlib is missing.
-    OSError
-        The file cannot be written.
-    """
+    """Draw all cases into a PNG."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -46,24 +46,7 @@ CASES: Final = {case.name: case for case in (Case("low", 20, 60), Case("high", 2
 
 
 def generate(case: Case, count: int, rate: float, seed: int) -> npt.NDArray[Any]:
-    """Make requests.
-
-    Parameters
-    ----------
-    case : Case
-        Distribution of the latencies.
-    count : int
-        Requests.
-    rate : float
-        Mean arrivals per second.
-    seed : int
-        Equal arguments make equal requests.
-
-    Returns
-    -------
-    numpy.ndarray of REQUEST, shape (count,)
-        In the order of arrival.
-    """
+    """Make requests."""
     random = np.random.default_rng([seed, *case.name.encode()])
     requests = np.empty(count, REQUEST)
     requests["arrival_ns"] = np.cumsum(random.exponential(1e9 / rate, count))

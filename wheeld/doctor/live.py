@@ -132,7 +132,6 @@ def gather(
     proc: Path = Path("/proc"),
     sleep: Callable[[float], None] = time.sleep,
 ) -> Vitals:
-    """Look at a daemon and its processes."""
     first, waiting = _heads(memories), doctor_pools.tickets(_pools(memories))
     sleep(LOOK_SECONDS)
     second = _heads(memories)
@@ -200,7 +199,6 @@ def _text(path: Path) -> str:
 
 
 def clock_runs(v: Vitals) -> Finding:
-    """Is the clock process there, running, and making progress?"""
     name, clock = "clock", v.clock
     found = f"pid {clock.pid}"
     if clock.trouble is not None:
@@ -214,7 +212,6 @@ def clock_runs(v: Vitals) -> Finding:
 
 
 def clock_restarts(v: Vitals) -> Finding:
-    """Did the clock die since the daemon started?"""
     if v.clock.restarts:
         return Finding(
             "clock restarts", "warning", f"{v.clock.restarts}", "0",
@@ -224,7 +221,6 @@ def clock_restarts(v: Vitals) -> Finding:
 
 
 def lateness(v: Vitals) -> Finding:
-    """How late did the clock ever wake?"""
     late, name = v.clock.wake_late_ns, "lateness"
     found = f"latest wake-up {late / 1e6:.3f} ms after it was due"
     if late < LATE_NOTE_NS:
@@ -238,7 +234,6 @@ def lateness(v: Vitals) -> Finding:
 
 
 def timer_slack(v: Vitals) -> Finding:
-    """Has the clock asked for exact wake-ups?"""
     slack = v.clock.timer_slack_ns
     if slack is None:
         return ok("timer slack", "not readable")
@@ -339,7 +334,6 @@ def kept(v: Vitals) -> Finding:
 
 
 def offences(v: Vitals) -> Finding:
-    """Submissions that no correct client makes."""
     bad = [worker for worker in v.workers if worker.offences]
     if not bad:
         return ok("offences", "none")
@@ -353,7 +347,6 @@ def offences(v: Vitals) -> Finding:
 
 
 def room(v: Vitals) -> Finding:
-    """Is the wheel nearly full, or was it?"""
     name = "room"
     found = f"{v.armed:,} of {v.capacity:,} armed, {v.held:,} slots held by workers"
     refused = [worker for worker in v.workers if worker.fulls]

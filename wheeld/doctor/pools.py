@@ -46,19 +46,6 @@ def tickets(view: PoolsView) -> np.ndarray:
 def gather(
     view: PoolsView, before: np.ndarray, names: Mapping[int, str], now: int
 ) -> list[PoolVitals]:
-    """Look at the pools.
-
-    Parameters
-    ----------
-    view : PoolsView
-        A copy of the segment.
-    before : ndarray
-        What `tickets` said a moment ago.
-    names : mapping
-        Row -> worker.
-    now : int
-        CLOCK_MONOTONIC, ns.
-    """
     stuck = (before == tickets(view)) & (before != 0)
     used, out, depleted = view.used(), view.out(), view.depleted_percent(now)
     return [
@@ -80,7 +67,6 @@ def gather(
 
 
 def depletion(pools: Sequence[PoolVitals]) -> Finding:
-    """Was there no memory most of the time?"""
     name = "pool depletion"
     bad = [p for p in pools if p.age_ns >= YOUNG_NS and p.depleted_percent >= DEPLETED]
     if not bad:

@@ -83,17 +83,7 @@ def run(
     """Look at the machine, and at the daemon if there is one.
 
     `ConfigError`: the configuration is wrong: the daemon cannot be compared with it.
-    `PermissionError`: that daemon runs as another user.
-
-    Parameters
-    ----------
-    name : str
-        The daemon's name, or the path of its runtime directory.
-    runtime_dir : Path, optional
-        Directory that holds the runtime directory; default: the usual places.
-    config : Path, optional
-        The daemon's TOML file; default: /etc/wheeld/<name>.toml if it exists.
-    """
+    `PermissionError`: that daemon runs as another user."""
     host = host or Host()
     if "/" in name:
         directory = Path(name)
@@ -206,7 +196,6 @@ def preflight(config: Config, host: Host, subject: Path) -> Iterator[Finding]:
 
 
 def answers(directory: Path) -> bool:
-    """Does a daemon answer in this runtime directory?"""
     try:
         return remains.status_of(directory, ANSWER_SECONDS) is not None
     except OSError:

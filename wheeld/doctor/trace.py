@@ -11,11 +11,9 @@ FULL = 0.5
 """Share of the ring that waits for the recorder."""
 
 Trace = Mapping[str, Any]
-"""The part `trace` of a daemon's status."""
 
 
 def recorder(trace: Trace) -> Finding:
-    """Is there a recorder, and can it write?"""
     name = "recorder"
     if trace["recorder_pid"] is None:
         return Finding(
@@ -39,7 +37,6 @@ def recorder(trace: Trace) -> Finding:
 
 
 def completeness(trace: Trace) -> Finding:
-    """Did every event find room in the ring?"""
     name, waits = "trace", f"{trace['behind']:,} of {trace['ring']:,} wait in the ring"
     if trace["lost"]:
         return Finding(

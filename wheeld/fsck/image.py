@@ -81,7 +81,6 @@ class Damage:
     text: Callable[[int], str]
 
     def only(self, chosen: Array) -> Damage:
-        """A subset of them, by mask."""
         where = np.flatnonzero(chosen)
         return Damage(
             self.keys[where],
@@ -298,7 +297,6 @@ class WheelImage:
         ) else f"node {node}, which does not exist"  # fmt: skip
 
     def list_name(self, index: int) -> str:
-        """Describe a list by its purpose."""
         if index == NIL:
             return "no list"
         if index < self.buckets:

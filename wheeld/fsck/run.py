@@ -170,7 +170,6 @@ def run(
 def examine(
     source: MemorySource, name: str, directory: str = "", progress: Progress = lambda *_: None
 ) -> Findings:
-    """Check a wheel, given its source."""
     began = time.monotonic()
     look = _look(source, source.racing(), progress, CHECKS)
     live, looks = source.racing(), 1
@@ -272,7 +271,6 @@ def _looked_at(name: str, s: WheelImage | None) -> int:
 
 
 def _finish(report: Findings, snapshot: WheelImage) -> None:
-    """Counts, shares and offences of the last pass."""
     report.counts, nothing = fsck_tables.counts(snapshot)
     unnamed = 0 if report.damage or report.live else int(nothing.sum())
     report.checks.append(

@@ -31,7 +31,6 @@ EXAMPLES = 3
 _SET_SHIFT = np.uint64(64 - _native.WORD_SET_BITS)
 """Shifts a key's hash down to the number of the set that its word is in."""
 _GONE = (RowState.FREE, RowState.KEPT)
-"""States of rows without a worker."""
 
 
 def watch(s: WheelImage) -> list[Damage]:

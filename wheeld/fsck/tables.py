@@ -199,7 +199,6 @@ def _wrong_entries(
 
 
 def offences(s: WheelImage) -> list[str]:
-    """Workers with submissions that no correct client makes."""
     counted = s.lines["offences"]
     return [
         f"{s.worker(row)}: {int(counted[row]):,} submissions that no correct client makes"

@@ -18,7 +18,6 @@ NS: Final = 1e-9
 class Metric:
     name: str
     kind: str
-    """gauge, counter or histogram."""
     help: str
     key: tuple[str, ...]
     """Its path in the status, or in the entry of one worker, pool or purgatory."""

@@ -30,7 +30,6 @@ TRY_SECONDS: Final = 2.0
 
 
 def run(channel: child.SupervisorChannel) -> None:
-    """Serve until the supervisor is gone, or hangs up."""
     hello = channel.hello()
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, max(NICE, os.getpriority(os.PRIO_PROCESS, 0)))

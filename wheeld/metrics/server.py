@@ -35,7 +35,6 @@ from wheeld_core.errors import WheelError
 CONNECTION_SECONDS: Final = 20.0
 """Seconds from a connection's begin to its end, whatever its peer does."""
 REQUEST_SECONDS: Final = 10.0
-"""Seconds for its request."""
 MOST_CONNECTIONS: Final = 256
 MOST_REQUEST: Final = 8192
 """Bytes of a request line and its headers."""
@@ -75,7 +74,6 @@ class _Server:
         self._writing: dict[bytes, set[asyncio.Task[None]]] = {}
 
     async def serve(self) -> None:
-        """Serve until it is cancelled."""
         loop = asyncio.get_running_loop()
         try:
             while True:  # bounded by the exporter's life; one connection a round

@@ -216,7 +216,6 @@ class ChildGuard:
             await child.end(self.patience)
 
     async def _end_keeping(self) -> None:
-        """End the child, and start no other."""
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)

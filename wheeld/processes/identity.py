@@ -20,7 +20,6 @@ from wheeld.processes.pidfd import has_ended
 
 UNKNOWN: Final = 0
 NONE: Final = -1
-"""The identity of no process."""
 _OF_PIDFD: Final = 1 << 63
 """Set in the inode of a pidfd, so that it differs from any start time."""
 

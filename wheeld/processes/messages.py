@@ -13,13 +13,11 @@ class Order(StrEnum):
     STOP = "stop"
 
     ATTACH = "attach"
-    """Serve a worker."""
     DETACH = "detach"
     """A worker has gone: sweep its timers."""
     PRESENCE = "presence"
     """Whether a worker may be given timers for its groups."""
     ADVANCE = "advance"
-    """Move the virtual clock."""
     LOOK = "look"
     """Check all rings: a doorbell was missed."""
 
@@ -48,4 +46,3 @@ class Notice(StrEnum):
     TROUBLE = "trouble"
     """Something cannot be written, or can again."""
     STOPPED = "stopped"
-    """Everything has been written."""

@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # the clock, which has no loop, starts without it
 log = logging.getLogger("wheeld")
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-"""An orderly stop."""
 KEEP = signal.SIGPWR
 """An orderly end that leaves the memory to the next daemon, as `wheeld stop --keep`; for a service
 manager's restart (RestartKillSignal=). It is hardly ever sent by mistake."""

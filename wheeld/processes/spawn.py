@@ -33,7 +33,6 @@ OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     RECORDER: {"process_group": 0, "stdin": subprocess.DEVNULL},
     EXPORTER: {"process_group": 0, "stdin": subprocess.DEVNULL},
 }
-"""For `subprocess.Popen`."""
 
 
 class Forked:
@@ -148,7 +147,6 @@ def take(module: str) -> Spawned:
 
 
 def end_unused() -> None:
-    """End those that nobody has taken."""
     while _ahead:
         _, (process, channel) = _ahead.popitem()
         channel.close()

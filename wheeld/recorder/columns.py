@@ -57,17 +57,7 @@ COUNTER_SCHEMA: Final = _schema(COUNTER_COLUMNS, pa.string())
 def event_table(
     records: Records, positions: Positions, origin: Origin, names: Names, offsets: Offsets
 ) -> pa.Table:
-    """The table of some records, in their order.
-
-    Parameters
-    ----------
-    records : ndarray
-        Of the dtype `trace_record`; unknown kinds must have been removed.
-    positions : ndarray
-        Their positions in the ring.
-    origin, names, offsets
-        What records do not contain.
-    """
+    """The table of some records, in their order."""
     kind, flags = records["kind"].astype(np.int8), records["flags"]
     lost = kind == TRACE_LOST
     there = None if not lost.any() else ~lost

@@ -65,7 +65,6 @@ class Load:
 
     @property
     def lossy(self) -> bool:
-        """Has the ring just overflowed?"""
         return self._now() < self._lossy_until
 
     @property
@@ -157,7 +156,6 @@ class Converter(threading.Thread):
                 self._change.wait(min(LEAST_PAUSE * 2**failures, LONGEST_PAUSE))
 
     def _rest(self, worked: float) -> None:
-        """Pause for as long as the load requires it."""
         until = time.monotonic() + self._load.rest(worked)
         while not self._ending and self._load.lossy and (left := until - time.monotonic()) > 0:
             with self._change:

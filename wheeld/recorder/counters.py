@@ -164,7 +164,6 @@ class Counters:
         return 0.0 if self._path is None else time.monotonic() - self._began
 
     def close(self) -> None:
-        """Close the spool, if there is one."""
         if self._path is not None:
             self._full(self._path)
             self._path = None

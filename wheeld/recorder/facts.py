@@ -110,7 +110,6 @@ class Facts:
     """Pairs of a position and the offsets that apply from there on; ascending."""
 
     def lines(self) -> Iterator[bytes]:
-        """All facts, in the form that `parse` reads."""
         yield _line(segment=self.segment, **asdict(self.origin))
         for position, offsets in self.offsets:
             yield offsets_line(position, offsets)

@@ -31,7 +31,6 @@ STOP_PATIENCE = 10.0
 """Seconds that a stopping recorder may make no progress: no processor time, no message."""
 STOP_TRIES = 3
 NAMES: Final = 10_000
-"""Names of workers, for the next recorder."""
 SEGMENTS: Final = ("wheel", "registry", "pools", "trace")
 
 
@@ -60,7 +59,6 @@ class RecorderGuard(ChildGuard):
     # -- start ----------------------------------------------------------------------------------
 
     def launch(self, tenants: Iterable[Tenant]) -> None:
-        """Start keeping a recorder running, if one is wanted."""
         if self._view is not None:
             for tenant in tenants:
                 self.arrived(tenant)
@@ -183,7 +181,6 @@ class RecorderGuard(ChildGuard):
         await self._end_keeping()
 
     async def _restart(self) -> None:
-        """Start another recorder, only to finish."""
         assert self._keeping is not None
         await self._end_keeping()
         self._ready.clear()

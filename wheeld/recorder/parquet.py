@@ -100,7 +100,6 @@ def convert_counters(path: Path, trace: Path, written: Written) -> None:
 
 
 def _write_hours(table: pa.Table, dataset: Path, spool: Path, name: str, written: Written) -> None:
-    """A file for each hour that a table touches."""
     for hour, part in _by_hour(table):
         folder = folder_of(dataset, hour)
         make_folders(folder, dataset.parent)

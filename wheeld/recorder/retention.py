@@ -58,22 +58,7 @@ def _files(dataset: Path) -> Iterator[TraceFile]:
 
 
 def retain(trace: Path, keep_ns: int | None, most_bytes: int | None, now_ns: int) -> list[Path]:
-    """Remove files older than `keep_ns`, then the oldest ones while the rest takes too much space.
-
-    Parameters
-    ----------
-    trace : Path
-        The directory of the trace.
-    keep_ns, most_bytes : int, optional
-        The bounds; None: there is none.
-    now_ns : int
-        Unix time.
-
-    Returns
-    -------
-    list of Path
-        The files that were removed.
-    """
+    """Remove files older than `keep_ns`, then the oldest ones while the rest is too large."""
     found = files(trace)
     newest = {file.path.relative_to(trace).parts[0]: file.path for file in found}
     total = sum(file.size for file in found)

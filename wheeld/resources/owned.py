@@ -340,7 +340,6 @@ class Resources:
         return os.open(self.directory / runtime.worker_fifo(row), trust.FIFO_FLAGS)
 
     def ring_worker(self, row: int) -> None:
-        """Wake the worker in `row`, if there is one."""
         with contextlib.suppress(OSError):  # a full FIFO wakes it already
             bell = self.open_worker_fifo(row)
             try:
@@ -375,7 +374,6 @@ class Resources:
         self.note(runtime.CONTROL_SOCKET)
 
     def write_daemon_file(self, **facts: Any) -> None:
-        """Write daemon.json whole, by rename."""
         path = self.directory / runtime.DAEMON_FILE
         fresh = path.with_suffix(".new")
         fresh.unlink(missing_ok=True)

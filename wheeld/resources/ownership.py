@@ -72,7 +72,6 @@ def take(path: Path, option: str, holder: str, inherited: Iterable[int] = ()) ->
 
 
 def is_of(fd: int, path: Path) -> bool:
-    """Does that path lead to this open file?"""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.fstat(fd), os.stat(path, follow_symlinks=False))
     return False

@@ -377,7 +377,6 @@ class DaemonMemory:
         self.uid = directory.stat().st_uid
 
     def clock_runs(self) -> bool:
-        """Whether a clock writes this wheel."""
         lock = self.directory / runtime.CLOCK_LOCK
         return is_locked(lock) if lock.exists() else self.status is not None
 
@@ -445,7 +444,6 @@ class DaemonMemory:
         return None
 
     def trace_name(self) -> str | None:
-        """The segment of its trace, if it has one."""
         return segments.of_daemon(self.prefix, self.uid).get(trace_segment.KIND)
 
     def _head_of_trace(self, name: str, texts: list[str]) -> Any:

@@ -113,7 +113,6 @@ class _Records:
         return self if mask.all() else self.taken(np.flatnonzero(mask))
 
     def taken(self, order: npt.NDArray[np.intp]) -> _Records:
-        """The slots at these places, in that order."""
         return _Records(*(part.take(order, axis=0) for part in vars(self).values()))
 
     def plus(self, other: _Records) -> _Records:

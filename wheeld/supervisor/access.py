@@ -86,7 +86,6 @@ class Caller(NamedTuple):
 
 
 def caller_of(peer: socket.socket) -> Caller:
-    """The process at the other end."""
     told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(told)
     known = identity.NONE

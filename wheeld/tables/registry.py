@@ -64,7 +64,6 @@ class Tenant:
     named: bool = True
     """The user chose the name, so a successor can have it."""
     identity: int = 0
-    """See identity.py."""
     uid: int = ANY_UID
     """The user of its process. Only that user may take over what it left."""
 

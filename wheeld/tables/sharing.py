@@ -179,7 +179,6 @@ def copies(workers: int, watch: mmap.mmap, pools: mmap.mmap) -> tuple[WatchView,
 
 
 def left_pools(memory: mmap.mmap) -> list[Pool]:
-    """The pools of a segment with intact headers."""
     view = PoolsView(memory)
     return [
         Pool(name, int(fields["size"]), int(fields["largest"]), bool(fields["strict"]))

@@ -34,7 +34,6 @@ class Alone:
             self._later = self._timers._loop.call_later(rest, self.look)
 
     def stop(self) -> None:
-        """Stop running."""
         if self._later is not None:
             self._later.cancel()
             self._later = None

@@ -59,7 +59,6 @@ class AsyncTimerHandle(TimerHandle):
         return moved
 
     def arm(self, delay: float, now: float) -> None:
-        """Arm its timer, `delay` seconds from now."""
         self._callbacks.arm(self, span_of(delay), self._block)
         self._when = now + float(delay)
 

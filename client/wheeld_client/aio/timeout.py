@@ -125,11 +125,9 @@ class Timeout:
         self._id, self._soon = 0, None
 
     def done(self) -> bool:
-        """For `AsyncTimers`: whether it waits for no timer."""
         return not self._id
 
     def set_result(self, result: None) -> None:
-        """For `AsyncTimers`: its timer has fired."""
         self._id = 0
         if self._timers._in_order:
             self._expire()
@@ -137,7 +135,6 @@ class Timeout:
             self._soon = self._timers._loop.call_soon(self._expire)
 
     def set_exception(self, error: WheelError) -> None:
-        """For `AsyncTimers`: no timer will come."""
         self._id = 0
         # not now: it may be this very task that learns of it, and ends the block
         self._soon = self._timers._loop.call_soon(self._lose, error)

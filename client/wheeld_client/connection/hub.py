@@ -26,14 +26,12 @@ def is_current() -> bool:
 
 
 def current() -> Any:
-    """The greenlet that runs."""
     from gevent import getcurrent
 
     return getcurrent()
 
 
 def soon(call: Callable[[], object]) -> None:
-    """Have the hub call it, in its own greenlet."""
     from gevent import get_hub
 
     get_hub().loop.run_callback(call)

@@ -100,7 +100,6 @@ class ConnectOptions:
             time.sleep(AGAIN_SECONDS)
 
     def hello(self) -> control.Message:
-        """The message with which the worker introduces itself."""
         return control_messages.hello(self.worker, self.on_death, self.group, self.numbered)
 
     def _say_hello(self, directory: Path) -> tuple[control.Connection, Welcome]:

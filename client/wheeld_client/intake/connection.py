@@ -100,11 +100,9 @@ class Tls:
         self.secure = False
 
     def feed(self, data: memoryview) -> None:
-        """Feed bytes that arrived."""
         self._incoming.write(data)
 
     def outgoing(self) -> bytes:
-        """Take the bytes to be sent."""
         return self._outgoing.read()
 
     @property
@@ -137,7 +135,6 @@ class Tls:
         return self.session.write(data[:RECORD])
 
     def close(self) -> None:
-        """Tell the peer that nothing follows."""
         with suppress(ssl.SSLError):
             self.session.unwrap()
 
@@ -280,7 +277,6 @@ class Connection(asyncio.BufferedProtocol):
     # -- the transport's calls -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer has connected."""
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
@@ -298,13 +294,11 @@ class Connection(asyncio.BufferedProtocol):
             self._intake._idle.start(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
         if self._tls is None and not self._lingering:
             return self._view[self._have :] if self._have else self._view
         return self._intake._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have arrived."""
         if self._lingering:
             return
         if self._tls is None:
@@ -314,7 +308,6 @@ class Connection(asyncio.BufferedProtocol):
             self._pump()
 
     def eof_received(self) -> bool:
-        """The peer has finished sending."""
         self._wire_ended = True
         if self._lingering:
             return False
@@ -325,16 +318,13 @@ class Connection(asyncio.BufferedProtocol):
         return not self._transport.is_closing()
 
     def pause_writing(self) -> None:
-        """The peer is slow to take the answer."""
         self._draining = True
 
     def resume_writing(self) -> None:
-        """The peer has taken it."""
         # Not at once: a transport that is closed in here loses its connection twice (asyncio).
         self._loop.call_soon(self._drained)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection ended, for any reason."""
         if not self._gone:
             self._gone = True
             self._unsent = NOTHING
@@ -609,7 +599,6 @@ class Connection(asyncio.BufferedProtocol):
         return not self._draining
 
     def _push(self, tls: Tls) -> None:
-        """Encrypt and write as much as the peer takes."""
         try:
             while self._unsent and not self._draining and not self._transport.is_closing():
                 self._unsent = self._unsent[tls.write(self._unsent) :]

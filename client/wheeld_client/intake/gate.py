@@ -145,7 +145,6 @@ class MemoryWatch:
             self._back(error)
 
     async def close(self) -> None:
-        """End the thread."""
         self._stopping = True
         self._asked.put(None)
         if self._started:
@@ -212,7 +211,6 @@ class Gate:
         return False
 
     def withdraw(self, connection: Connection) -> None:
-        """Withdraw a request for memory."""
         self.waiting.pop(connection, None)
 
     def _try(self, connection: Connection) -> bool:
@@ -349,7 +347,6 @@ class Gate:
         self._schedule_turn()
 
     async def close(self) -> None:
-        """End the helper when nothing waits."""
         await self._memory.close()
 
 
@@ -413,11 +410,9 @@ class Limits:
         connection._counted = True
 
     def spoke(self, connection: Connection) -> None:
-        """It has sent a request."""
         self._silent.pop(connection, None)
 
     def leave(self, connection: Connection) -> None:
-        """Remove a connection that is gone, or closing."""
         if not connection._counted:
             return
         connection._counted = False
@@ -458,7 +453,6 @@ class StateTimeout:
             self.start(connection)
 
     def stop(self, connection: Connection) -> None:
-        """Remove it: it is in another state."""
         self._since.pop(connection, None)
         connection._clock = None
 
@@ -478,7 +472,6 @@ class StateTimeout:
             self._expire(connection)
 
     def close(self) -> None:
-        """Stop expiring connections."""
         self._since.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -534,7 +527,6 @@ class Pace:
         self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
 
     def end(self, connection: Connection) -> None:
-        """It has finished them, or is gone."""
         self._marks.pop(connection, None)
 
     def _tick(self) -> None:
@@ -562,7 +554,6 @@ class Pace:
         return mark.size - mark.left < due
 
     def close(self) -> None:
-        """Stop checking."""
         self._marks.clear()
         if self._timer is not None:
             self._timer.cancel()

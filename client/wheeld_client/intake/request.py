@@ -91,7 +91,6 @@ class Work(asyncio.Task[None]):
     request: Request
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """As any task's."""
         if not self.request._begun:
             self.add_done_callback(_cancelled)
         return super().cancel(msg)
@@ -130,7 +129,6 @@ async def _run(request: Request, handler: Handler) -> None:
 
 
 def _fail(request: Request, error: BaseException) -> None:
-    """The handler has raised this error, or was cancelled."""
     connection = request.connection
     connection._log_failure(request, error)  # with the frames
     _forget_frames(error)  # while the request has its memory, which goes back without any view

@@ -84,7 +84,6 @@ class PeerWatch:
                 self._watched[fd][0]._peer_event(events)
 
     def close(self) -> None:
-        """Stop watching."""
         if self._epoll is not None:
             asyncio.get_running_loop().remove_reader(self._epoll.fileno())
             self._epoll.close()

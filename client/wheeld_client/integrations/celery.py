@@ -257,7 +257,6 @@ class Sender(bootsteps.StartStopStep):
     requires = ("celery.worker.components:Pool",)
 
     def start(self, parent: Any) -> None:
-        """Begin."""
         self._app = parent.app
         self._stopping = False
         self._stopped: SimpleQueue[None] = SimpleQueue()

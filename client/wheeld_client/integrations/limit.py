@@ -77,7 +77,6 @@ class Limit:
             _limits.remove(self)
 
     def _interrupt(self) -> None:
-        """The time is up; in the thread that dispatches."""
         with self._lock:
             if self._over:
                 return

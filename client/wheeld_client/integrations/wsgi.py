@@ -117,5 +117,4 @@ class _Body:
         return self._parts
 
     def close(self) -> None:
-        """Close the application's, as the server wants it."""
         _close(self._body)

@@ -39,7 +39,6 @@ class AllocationLine:
         return bool(self._waiting)
 
     async def wait(self, size: int) -> PoolBuffer:
-        """Wait for memory, in turn."""
         waiter: _Waiter = _Waiter(size, self._loop.create_future())
         with self._lock:
             self._waiting.append(waiter)

@@ -43,21 +43,17 @@ class NoPool:
     depleted_percent = 0.0
 
     def try_allocate(self, size: int, /) -> LooseBuffer:
-        """Memory."""
         if size < 1:
             raise ValueError(f"size must be 1 or more: got {size}")
         return LooseBuffer(size)
 
     def allocate(self, size: int, timeout: float | None = None) -> LooseBuffer:
-        """Memory, at once."""
         return self.try_allocate(size)
 
     async def allocate_async(self, size: int) -> LooseBuffer:
-        """Memory, at once."""
         return self.try_allocate(size)
 
     def wait_available(self, timeout: float | None = None, size: int = 1) -> bool:
-        """There is always some."""
         return True
 
     def release(self, buffer: LooseBuffer, /) -> None:
@@ -73,7 +69,6 @@ class NoPool:
         buffer.release()
 
     def depleted_over(self, seconds: float = 30.0) -> float:
-        """Never."""
         return 0.0
 
     def stats(self) -> dict[str, Any]:

@@ -275,7 +275,6 @@ class Outcome:
 
     @property
     def kept_up(self) -> bool:
-        """Did it reach the requested rate?"""
         if self.asked_per_s is None:
             return True
         reached = self.reached_per_s >= KEPT_UP_SHARE * self.asked_per_s
@@ -292,13 +291,11 @@ class Outcome:
         return self.lateness.percentiles_ms()
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
         plain = {name: value for name, value in vars(self).items() if name not in HISTOGRAMS}
         spread = {f"{name}_ms": getattr(self, name).percentiles_ms() for name in HISTOGRAMS}
         return {**plain, **spread, "faults": self.faults, "kept_up": self.kept_up}
 
     def text(self) -> str:
-        """For people."""
         asked = "all at once" if self.asked_per_s is None else f"{self.asked_per_s:,.0f}/s"
         lines = [
             f"scheduled   {self.scheduled:>13,}  of {self.requests:,} requests",
@@ -362,7 +359,6 @@ def verdict_lines(faults: Mapping[str, int]) -> list[str]:
 
 
 def percentile_row(name: str, histogram: LatenessHistogram, meaning: str, width: int) -> str:
-    """Percentiles in ms in one line."""
     values = histogram.percentiles_ms()
     if values is None:
         return f"{name:<{width}} no samples"

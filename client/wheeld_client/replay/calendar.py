@@ -22,7 +22,6 @@ class Calendar:
         return sum(len(numbers) for _, numbers in self._runs)
 
     def add(self, due_ns: Ints, numbers: Ints) -> None:
-        """Put `numbers` in, each at its own time."""
         while self._runs and len(self._runs[-1][0]) <= 2 * len(due_ns):
             earlier = self._runs.pop()
             due_ns = np.concatenate([earlier[0], due_ns])
@@ -32,7 +31,6 @@ class Calendar:
             self._runs.append((due_ns[order], numbers[order]))
 
     def take(self, now_ns: int) -> Ints:
-        """Take out what is due."""
         taken = [np.empty(0, np.int64)]
         for index, (due, numbers) in enumerate(self._runs):
             end = int(np.searchsorted(due, now_ns, "right"))

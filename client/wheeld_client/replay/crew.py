@@ -137,11 +137,9 @@ class Crew:
         return int(self._board[1:, [CANCELLED, EXPIRED]].sum())
 
     def pending(self) -> int:
-        """How many requests are in flight."""
         return int(self._board[1:, SCHEDULED].sum()) - self._ended()
 
     def outcome(self, requests: int, asked_per_s: float | None) -> Outcome:
-        """The account, when all have ended."""
         paths = [self._directory / f"worker-{index}.json" for index in range(self._workers)]
         return add_up([json.loads(path.read_text()) for path in paths], requests, asked_per_s)
 

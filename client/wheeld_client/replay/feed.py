@@ -40,7 +40,6 @@ class Feed:
         self._read()
 
     def _read(self) -> None:
-        """Move to the next batch that has rows."""
         for columns in self._batches:
             if len(columns["arrival_ns"]):
                 self._planned = (columns["arrival_ns"] / self._speed).astype(np.int64)

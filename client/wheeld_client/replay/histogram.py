@@ -31,7 +31,6 @@ class LatenessHistogram:
         self.counts += np.bincount((bits >> _SHIFT) - _FIRST, minlength=_BINS)
 
     def merge(self, other: LatenessHistogram) -> None:
-        """Add the counts of another one."""
         self.counts += other.counts
         self.most = max(self.most, other.most)
 
@@ -58,13 +57,11 @@ class LatenessHistogram:
         return counts[first:end], edges.view(np.float64) / 1e6
 
     def as_json(self) -> dict[str, Any]:
-        """For another process."""
         used = np.flatnonzero(self.counts)
         return {"bins": used.tolist(), "counts": self.counts[used].tolist(), "most": self.most}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> LatenessHistogram:
-        """Read the result of `as_json`."""
         made = cls()
         made.counts[content["bins"]] = content["counts"]
         made.most = content["most"]

@@ -233,7 +233,6 @@ class Player:
     # -- ends -----------------------------------------------------------------------------------
 
     def _complete(self, now_ns: int) -> None:
-        """Cancel the timers of the requests that are done."""
         done = self.calendar.take(now_ns)
         if not len(done):
             return

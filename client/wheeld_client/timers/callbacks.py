@@ -129,7 +129,6 @@ class Callbacks:
         return others[0] if len(others) == 1 else np.concatenate(others)
 
     def call(self) -> None:
-        """Call what is due."""
         due = self._due
         while due:
             try:
@@ -146,7 +145,6 @@ class Callbacks:
                 self._report(handle, callback, args, error)
 
     def take_others(self) -> list[Batch]:
-        """The events that belong to no callback."""
         return list(_emptying(self._others))
 
     def _standing(

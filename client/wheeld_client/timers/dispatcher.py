@@ -50,7 +50,6 @@ class Dispatcher:
         self._thread = threading.Thread(target=self._run, name="wheeld-dispatch", daemon=True)
 
     def start(self) -> Dispatcher:
-        """Start the thread, once."""
         self._thread.start()
         return self
 
@@ -64,7 +63,6 @@ class Dispatcher:
 
     @property
     def running(self) -> bool:
-        """Whether some thread dispatches."""
         return self._thread.is_alive()
 
     def _run(self) -> None:

@@ -33,7 +33,6 @@ _BUILTIN_ERRORS = {"ValueError": ValueError, "PermissionError": PermissionError}
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """One message, as a line."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 

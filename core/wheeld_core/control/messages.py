@@ -24,7 +24,6 @@ class Request(StrEnum):
     RESUME = "resume"
     """Reconnect an existing worker (`resume`): the answer is a `Back`."""
     BYE = "bye"
-    """Be a worker no longer."""
     ALARM = "alarm"
     """Reports that the clock does not wake. It has no answer; core/include/wheeld/worker/client.h
     sends it."""
@@ -81,7 +80,6 @@ class Leaving(TypedDict):
     restarts: int
     """The number of earlier restarts in place."""
     keeps: bool
-    """Its memory is left."""
 
 
 def _kin() -> Message:

@@ -15,7 +15,6 @@ class Size(NamedTuple):
     """The figures of a purgatory."""
 
     delayed: int
-    """Operations that wait."""
     watched: int
     """The keys that they wait under, added up."""
 
@@ -30,7 +29,6 @@ class SizesView:
         self.lines = lines.reshape(rows, _native.SIZES)
 
     def of(self, row: int) -> dict[str, Size]:
-        """A worker's purgatories, by name."""
         found: dict[str, Size] = {}
         for line in self.lines[row]:
             made = int(line["made"])  # pairs: size-made - after it the name is whole

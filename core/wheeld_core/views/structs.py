@@ -55,7 +55,6 @@ def layout() -> dict[str, tuple[int, list[Field]]]:
 
 @cache
 def dtype_of(struct: str) -> np.dtype[np.void]:
-    """The numpy dtype of a shared struct."""
     size, fields = layout()[struct]
     formats: list[Any] = []
     for field in fields:

@@ -22,7 +22,6 @@ class Census(NamedTuple):
     """How many slots are used, and by whom."""
 
     pending: int
-    """Armed."""
     unowned: int
     """Held by no worker, and not waiting for its reader; homes are not counted."""
     armed: npt.NDArray[np.int64]
@@ -108,11 +107,9 @@ class SlotsView:
         return packing.STATE_PHASE.of(self.states).astype(np.uint8)
 
     def armed(self) -> npt.NDArray[np.intp]:
-        """Indices of the armed slots."""
         return np.flatnonzero(self.phases() == packing.Phase.ARMED)
 
     def pending(self) -> int:
-        """How many slots are armed."""
         parts = (self.states[at : at + _AT_ONCE] for at in range(0, len(self.states), _AT_ONCE))
         armed = packing.Phase.ARMED
         return sum(int(np.count_nonzero(packing.STATE_PHASE.of(each) == armed)) for each in parts)

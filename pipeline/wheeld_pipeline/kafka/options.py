@@ -28,7 +28,6 @@ class KafkaOptions:
     """The values of `option(...)`; see `KafkaDataSource`."""
 
     client: dict[str, str] = field(default_factory=dict)
-    """Settings of librdkafka."""
     subscribe: tuple[str, ...] = ()
     assign: dict[str, list[int]] | None = None
     starting: int | Offsets | None = None

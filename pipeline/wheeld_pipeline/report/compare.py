@@ -159,7 +159,7 @@ def _table(found: Comparison) -> str:
 
 
 def _curve(report: Report, column: str) -> tuple[list[float], list[float]]:
-    """Seconds since the report's begin, and values."""
+    """Seconds since the beginning of the report, and values."""
     minutes = report.tables["minutes"]
     begin = minutes["time"].iloc[0].timestamp()
     values = minutes[column].astype(float).tolist()

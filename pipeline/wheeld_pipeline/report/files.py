@@ -38,7 +38,6 @@ class Paths:
     page: Path
     """One HTML page that needs nothing else."""
     json: Path
-    """All numbers and tables."""
     tables: Path
     """A directory with one Parquet file per table."""
 

@@ -232,8 +232,8 @@ static inline uint64_t wh_line_ticket(wh_budget *b)
     return wh_fetch_add_seq(&b->pool->tickets, 1) + 1; /* pairs: pool-line */
 }
 
-/* Our first waiter has this ticket and wants so many bytes; 0: none of us waits. `used` is looked
- * at after this. */
+/* The ticket of our first waiter, and the bytes that it wants; 0: none of us waits. `used` is
+ * looked at after this. */
 static inline void wh_line_show(wh_budget *b, uint64_t ticket, uint64_t wants)
 {
     wh_au64 *word = &b->waiters[b->me / 64].rows;

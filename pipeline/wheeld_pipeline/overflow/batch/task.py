@@ -59,7 +59,6 @@ class Errand(NamedTuple):
     log: str
     """The shard's folder in the checkpoint, for deltas and segments."""
     staging: str
-    """The folder for the sink's rows."""
     cache: str | None
     """The folder of all columns on a host; None: the default one."""
     shard: int
@@ -87,7 +86,6 @@ class Result(NamedTuple):
     late_us: dict[str, int] | None
     seconds: dict[str, float]
     in_wheel: int
-    """Timers that are in a wheel."""
     wakes_ms: int | None
     """When a key is due next; None: never."""
 

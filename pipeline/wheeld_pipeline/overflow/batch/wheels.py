@@ -23,7 +23,6 @@ from wheeld_pipeline.overflow.batch.step import Heard, Step
 from wheeld_pipeline.overflow.shards import Daemon
 
 PAYLOAD: Final = np.dtype([("a", "<u8"), ("b", "<u8"), ("generation", "<i8")])
-"""24 bytes per timer."""
 CONNECT_SECONDS: Final = 5.0
 BACKLOG_SECONDS: Final = 0.02
 

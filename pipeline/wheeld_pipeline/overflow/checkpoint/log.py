@@ -38,7 +38,6 @@ class Position(NamedTuple):
     segments: tuple[Name, ...] = ()
     """Snapshots; NOTHING: that segment has no snapshot."""
     rows: int = 0
-    """Rows of the store."""
 
 
 def bring(store: Store, log: Place, position: Position) -> str | None:

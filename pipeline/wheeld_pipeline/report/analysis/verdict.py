@@ -80,7 +80,6 @@ class Cause(NamedTuple):
     name: str
     seen: str
     change: str
-    """The advice."""
     explains: float = 0.0
     """By how much it can have made a timer late, ns; 0: not known."""
 

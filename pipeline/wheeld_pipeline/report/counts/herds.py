@@ -24,7 +24,6 @@ TOPS: Final = ("delay_max_ns", "late_max_ns", "scheduled_to_us")
 SCHEMA: Final = dict.fromkeys(("host", "daemon", "run", "worker"), "string") | dict.fromkeys(
     ("tick_end_us", *SUMS, *LOWS, *TOPS), "long"
 )
-"""Columns of a line."""
 _COLUMNS: Final = (
     *("tick_end_us", *OWNER, "timers", "periodic", "delay_min_ns", "delay_max_ns"),
     *("late_max_ns", "scheduled_from", "scheduled_to"),

@@ -36,11 +36,8 @@ class Rows(NamedTuple):
     owners: list[tuple[Any, ...]]
     """The names of OWNER; a worker may be None."""
     wheels: list[tuple[Any, ...]]
-    """The names of WHEEL."""
     owner: Array
-    """Index into `owners`."""
     wheel: Array
-    """Index into `wheels`."""
     code: Array
     """1, 2, ...: the event's position in EVENTS; see PERIODIC_CODE and LOST_CODE."""
     time: Array
@@ -70,7 +67,6 @@ class Ended(NamedTuple):
     """Rows with which a timer, or a tick of a periodic one, ended."""
 
     row: Array
-    """Their indices."""
     scheduled: Array
     due: Array
     """The deadline; one in the past: when it was scheduled."""

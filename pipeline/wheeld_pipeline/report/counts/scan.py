@@ -28,7 +28,6 @@ _TYPES: Final = (
     | dict.fromkeys(_TEXTS, "string")
     | dict.fromkeys(MET_COLUMNS, "binary")
 )
-"""All columns of a line."""
 SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
 
 

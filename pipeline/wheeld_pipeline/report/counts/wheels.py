@@ -43,7 +43,6 @@ Array = Any
 
 class Candidates(NamedTuple):
     finest_us: int
-    """The finest tick."""
     ticks: tuple[int, ...]
     """Powers of two times the finest tick: the exponents."""
     bits: tuple[int, ...]

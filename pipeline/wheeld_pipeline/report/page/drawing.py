@@ -151,7 +151,6 @@ class Plot:
     parts: list[str] = field(default_factory=list)
     legend: list[tuple[str, str]] = field(default_factory=list)
     lines: bool = False
-    """The legend is of lines."""
 
     @property
     def bottom(self) -> float:
