@@ -17,7 +17,7 @@ from wheeld_core import _native
 PoolBuffer = _native.PoolBuffer
 
 SAMPLES: Final = 64
-"""Most samples that are kept of a window."""
+"""How many samples of a window are kept, at most."""
 
 
 class MemoryPool(_native.Pool):

@@ -282,8 +282,8 @@ static inline bool wh_offer_missed(wh_clock *c, uint32_t slot, const wh_peer *wo
            !wh_unread(c, link);
 }
 
-/* An event that was on its way and is in no list goes on: to `to`, or where it would go now. It may
- * be an offer that a worker, alive or dead, has taken in the meantime. */
+/* Deliver an event that was on its way and is in no list: to `to`, or to the receiver that it has
+ * now. It may be an offer that a worker, alive or dead, has taken in the meantime. */
 static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
 {
     uint32_t group = wh_group_of(c, slot);

@@ -7,10 +7,10 @@
  *     keep     the slab stays, its slots are handed to the successor to come (inherit.h)
  *     reroute  the slab goes to a living member of its groups; with none left, it is kept
  *
- * In other workers' slabs it may have cancelled a timer and died before it submitted that. Unread
- * events that others had sent to it go where they would go now; if it is kept, they stay. Each pass
- * does a bounded piece of this, for one worker. A sweep may start again at any time, as it does
- * under a new clock.
+ * In other workers' slabs it may have cancelled a timer and died before it submitted the cancel.
+ * Unread events that others had sent to it go where they would go now; if it is kept, they stay.
+ * Each pass does a bounded piece of this, for one worker. A sweep may start again at any time, as
+ * it does under a new clock.
  */
 #ifndef WHEELD_REAP_H
 #define WHEELD_REAP_H

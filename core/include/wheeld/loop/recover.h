@@ -1,4 +1,4 @@
-/* Recover: what a new clock does first with the memory that a dead one left.
+/* Recover: a new clock first puts the memory of a dead one in order.
  *
  * Idea. None of the wheel's lists is trusted: they are rebuilt from the slots, whose state and link
  * record say where each timer is. Events that were decided but not published are queued, in a
