@@ -26,10 +26,7 @@ END_SECONDS = 20.0
 class Side:
     """One case in its process, by default with the packages of this one.
 
-    Raises
-    ------
-    RuntimeError
-        From `__init__` or `measure`: the process ended; its traceback is on stderr.
+    RuntimeError, also from `measure`: the process ended; its traceback is on stderr.
     """
 
     def __init__(self, row: str, contender: str, quick: bool, **popen: Any) -> None:
@@ -86,12 +83,8 @@ def take(
 ) -> tuple[dict[str, list[Sample]], dict[str, str]]:
     """Run `rounds` rounds of each contender, after one that does not count if `warm`.
 
-    Returns
-    -------
-    samples : dict
-        Round by round, of each contender.
-    missing : dict
-        The contenders that this machine does not have, and why.
+    Returns the samples of each contender, round by round, and the contenders that this machine does
+    not have, and why.
     """
     samples: dict[str, list[Sample]] = {}
     missing: dict[str, str] = {}

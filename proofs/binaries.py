@@ -27,14 +27,9 @@ def version(compiler: str) -> bytes:
 
 
 def compiled(compiler: str | None, flags: list[str], source: Path, include: Path) -> Path:
-    """The binary of `source` with the headers below `include`, from an earlier time if it can be.
+    """The binary of `source` with the headers below `include`, from the cache if it is there.
 
-    Raises
-    ------
-    FileNotFoundError
-        There is no compiler.
-    RuntimeError
-        It does not compile; the message is the compiler's.
+    FileNotFoundError: there is no compiler. RuntimeError: it does not compile.
     """
     if compiler is None:
         raise FileNotFoundError("no C compiler: install gcc or clang, or set CC")

@@ -405,18 +405,10 @@ def drive(plan: Plan, completer: Completer, begin: float, request: Any, watch: A
 
 
 def run(plan: Plan, base: Any, purgatory: Any) -> tuple[float, float, int, int]:
-    """The whole workload; returns when all requests have left.
+    """The whole workload; returns when all requests have left: enqueued and finished, seconds since
+    the start, completed and expired.
 
-    Returns
-    -------
-    enqueued, finished : float
-        Seconds from the begin.
-    completed, expired : int
-
-    Raises
-    ------
-    RuntimeError
-        Some request was completed twice, or never.
+    RuntimeError: some request was completed twice, or never.
     """
     expired = [0]
     request = make_request(base, expired)

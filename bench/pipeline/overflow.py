@@ -143,13 +143,7 @@ class Bench:
 
 
 class Phase:
-    """Wall and CPU time of a phase.
-
-    Parameters
-    ----------
-    bench : Bench
-    rows : int
-    """
+    """Wall and CPU time of a phase over `rows` rows."""
 
     def __init__(self, bench: Bench, rows: int) -> None:
         self._bench, self._rows = bench, rows

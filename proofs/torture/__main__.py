@@ -52,19 +52,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 class Torture:
-    """All rows of a run.
-
-    Parameters
-    ----------
-    seed : int
-        Makes all random numbers; not the timing.
-    scale : float
-        Of the faults' counts.
-    logs : Path
-        Directory for messages of daemons and workers.
-    tick : callable
-        Called often; may raise.
-    """
+    """All rows of a run. `seed` makes all random numbers, not the timing; `scale` multiplies the
+    faults' counts; `tick` is called often, and may raise."""
 
     def __init__(self, seed: int, scale: float, logs: Path, tick: Callable[[], None]) -> None:
         self._seed, self._scale, self._logs, self._tick = seed, scale, logs, tick

@@ -51,21 +51,7 @@ class Life:
 
 
 class Crew:
-    """All lives.
-
-    Parameters
-    ----------
-    memory : Memory
-        The ledgers.
-    daemon : str
-        The daemon that workers connect to.
-    seed : int
-        Of the run.
-    log : Path
-        Where the workers' messages go.
-    first_life : int
-        The number of the first life.
-    """
+    """All lives; `first_life` is the number of the first."""
 
     def __init__(self, memory: Memory, daemon: str, seed: int, log: Path, first_life: int) -> None:
         self.memory = memory

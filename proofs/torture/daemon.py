@@ -44,15 +44,8 @@ class Outage:
 
 
 class Daemon(daemons.Daemon):
-    """A context manager for one daemon in its own directory; it removes both at the end.
-
-    Parameters
-    ----------
-    log : Path
-        The file for its messages.
-    options : tuple of str
-        More options of `wheeld start`; {base} in them is its directory.
-    """
+    """A context manager for one daemon in its own directory; it removes both at the end. {base} in
+    `options` is its directory."""
 
     def __init__(self, log: Path, options: tuple[str, ...] = ()) -> None:
         super().__init__(

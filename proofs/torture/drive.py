@@ -31,25 +31,9 @@ HERD_WINDOW_NS: Final = 3_000_000
 
 
 class Drive:
-    """A daemon, a crew, and the faults done to them; a context manager that ends all processes.
-
-    Parameters
-    ----------
-    memory : Memory
-        The ledgers; emptied.
-    seed : int
-        Of the run.
-    number : int
-        Of this drive in the run; with the seed it makes the random numbers.
-    first_life : int
-        The number of the first worker.
-    logs : Path
-        Directory for messages.
-    tick : callable
-        Called often; may raise.
-    options : tuple of str
-        Of the daemon.
-    """
+    """A daemon, a crew, and the faults done to them; a context manager that ends all processes. It
+    empties `memory`; `seed` and its `number` in the run make its random numbers; `tick` is called
+    often, and may raise."""
 
     def __init__(
         self,

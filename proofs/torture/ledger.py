@@ -140,13 +140,7 @@ BYTES: Final = _ORDERS_AT + ORDERS * ORDER.itemsize
 
 
 class Memory:
-    """All ledgers and the board, mapped.
-
-    Parameters
-    ----------
-    fd : int, optional
-        An existing memory's descriptor; default: make one.
-    """
+    """All ledgers and the board, mapped from `fd`, or made."""
 
     def __init__(self, fd: int | None = None) -> None:
         if fd is None:

@@ -207,15 +207,8 @@ def _run(plan: Plan, number: int, orders: list[Command]) -> None:
 
 
 class _Lines:
-    """Counts the lines of each function of the package, and dies at one.
-
-    Parameters
-    ----------
-    last : (str, int)
-        The function, and at which of its lines; 0: at none.
-    said : int
-        A descriptor to which the function's name is written.
-    """
+    """Counts the lines of each function of the package, and dies at the line `last` of a function,
+    0: at none. It writes the function's name to `said`."""
 
     def __init__(self, last: tuple[str, int], said: int) -> None:
         self.counts: Counter[str] = Counter()

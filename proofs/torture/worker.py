@@ -322,21 +322,7 @@ class Calls:
 
 
 class Worker(Calls):
-    """One life in a seat.
-
-    Parameters
-    ----------
-    memory : Memory
-        All ledgers.
-    seat : Seat
-        The worker's seat.
-    life : int
-        Its number.
-    daemon : str
-        The daemon to connect to.
-    seed : int
-        Of the run; with the life it makes the worker's random numbers.
-    """
+    """One life in a seat; `seed` and `life` make its random numbers."""
 
     def __init__(self, memory: Memory, seat: Seat, life: int, daemon: str, seed: int) -> None:
         super().__init__(memory, seat, life, seed)

@@ -24,14 +24,9 @@ _SHOWN: Final = (
 
 
 def found(runtime_dir: Path | None) -> Iterator[dict[str, Any]]:
-    """Each daemon in the usual places, or below that directory.
-
-    Yields
-    ------
-    dict
-        Ready for JSON: `name`, `directory` and `trouble`. If `trouble` is None, also figures of its
-        status; else it says why the daemon was not asked, or did not answer.
-    """
+    """Each daemon in the usual places, or below that directory, ready for JSON: `name`, `directory`
+    and `trouble`. If `trouble` is None, also figures of its status; otherwise it says why the
+    daemon was not asked, or did not answer."""
     for base in [runtime_dir] if runtime_dir else runtime.base_directories():
         for directory in sorted(base.iterdir()) if base.is_dir() else []:
             if directory.is_dir() and _may_serve(directory):

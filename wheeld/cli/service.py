@@ -60,21 +60,11 @@ class Installation:
 
 
 def plan(name: str, program: str, *, for_user: bool, root: Path = Path("/")) -> Installation:
-    """The plan for running the daemon `name` as a service.
+    """The plan for running the daemon `name` by the command at `program`, as a service of the
+    system or `for_user`. `root` is the root directory of an image or a test.
 
     `WheelError`: the name is not allowed in the name of a unit, or the unit could not see the
     program.
-
-    Parameters
-    ----------
-    name : str
-        Of the daemon; its unit is `wheeld@NAME`.
-    program : str
-        Absolute path of the command `wheeld`.
-    for_user : bool
-        A service of the calling user, instead of a system service.
-    root : Path
-        The root directory, if not `/`, for an image or a test.
     """
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
         raise UsageError(

@@ -144,21 +144,9 @@ def number(value: float) -> str:
 def screen(
     found: dict[str, Any], sort: str, height: int = 0, notice: str = "", keys: bool = False
 ) -> RenderableType:
-    """The screen, for a terminal of 80 columns or more.
-
-    Parameters
-    ----------
-    found : dict
-        The result of `compare`.
-    sort : str
-        One of `SORTS`.
-    height : int
-        Lines of the terminal; 0: there is no limit.
-    notice : str
-        Why the figures are old, if they are.
-    keys : bool
-        Show the available keys.
-    """
+    """The screen, for a terminal of 80 columns or more and `height` lines, 0: any number. `found`
+    comes from `compare`, `sort` is one of `SORTS`; `notice` says why the figures are old, if they
+    are; `keys` shows the keys."""
     groups = [
         f"{g['name']:<28} {g['members']} workers, {number(g['pending'])} pending, "
         f"{number(g['fired'])} fired/s"

@@ -335,14 +335,8 @@ class ClockGuard(ChildGuard):
     # -- stop -----------------------------------------------------------------------------------
 
     async def stop(self, for_good: bool = True) -> None:
-        """Stop the clock.
-
-        Parameters
-        ----------
-        for_good : bool
-            Tell the workers that the daemon has stopped. Otherwise it ends as if killed: they
-            continue in the memory, and so does the next daemon.
-        """
+        """Stop the clock. `for_good` tells the workers that the daemon has stopped; otherwise it
+        ends as if killed, and they and the next daemon continue in the memory."""
         await self._watch_no_more()
         if self._before is not None:
             await self._before.gone()

@@ -298,13 +298,8 @@ class Config:
         return notes
 
     def check(self, sources: Mapping[str, str] | None = None) -> Self:
-        """Return self, or raise ConfigError for the first value that is not allowed.
-
-        Parameters
-        ----------
-        sources : mapping, optional
-            Where values come from, for the message, by key.
-        """
+        """Return self, or raise ConfigError for the first value that is not allowed; `sources` says
+        where values come from, by key."""
         sources = sources or {}
         for key, declared in OPTIONS.items():
             value = getattr(self, key)
@@ -390,16 +385,10 @@ def _line_of(key: str, text: str) -> str:
 
 
 def load(given: dict[str, Any], file: Path | None = None) -> Config:
-    """The configuration from all sources.
+    """The configuration from all sources: `given` by the caller (None: not given), the environment,
+    and the TOML `file`, by default /etc/wheeld/<name>.toml if it exists.
 
     `ConfigError`: a key is unknown or a value is wrong.
-
-    Parameters
-    ----------
-    given : dict
-        What the caller gave itself; None stands for not given.
-    file : Path, optional
-        A TOML file; default: /etc/wheeld/<name>.toml if it exists.
     """
     sources = _Sources()
     name = given.get("name")

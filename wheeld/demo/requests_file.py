@@ -30,15 +30,8 @@ class RequestsFileError(ValueError):
 def read(path: Path) -> npt.NDArray[Any]:
     """The requests of a file, in the order of arrival, the first at 0.
 
-    Parameters
-    ----------
-    path : Path
-        Parquet if it ends in .parquet or .pq, else CSV with a header. Columns as in `COLUMNS`;
-        others are ignored; rows may be in any order.
-
-    Raises
-    ------
-    RequestsFileError
+    It is Parquet if its name ends in .parquet or .pq, otherwise CSV with a header. Other columns
+    than `COLUMNS` are ignored; rows may be in any order. `RequestsFileError`: it cannot be used.
     """
     if not path.is_file():
         raise RequestsFileError(f"{path}: no such file; expected Parquet or CSV")

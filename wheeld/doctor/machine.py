@@ -44,19 +44,8 @@ def ok(name: str, found: str) -> Finding:
 def shm_room(
     total: int, free: int, base: int, later: int, running: bool, lower: str = "capacity"
 ) -> Finding:
-    """Is there room for what a start reserves, and for all slots and all workers?
-
-    Parameters
-    ----------
-    total, free : int
-        Of /dev/shm, bytes.
-    base, later : int
-        What the daemon reserves at its start; what it comes to need with all slots and workers.
-    running : bool
-        The daemon runs: its part is reserved already.
-    lower : str
-        The option that most of the wheel's part follows from.
-    """
+    """Is there room for `base` bytes, which a start reserves unless the daemon is `running`, and
+    for the `later` ones of all slots and workers? `lower` is the option that sets most of them."""
     name, found = "shm room", f"/dev/shm has {mebibytes(free)} free of {mebibytes(total)}"
     advice = (
         f"lower {lower}, or enlarge it: mount -o remount,size=... /dev/shm; of a container: "

@@ -186,18 +186,11 @@ def _exporter(endpoint: str | None) -> MetricExporter:
 
 
 class Export:
-    """Exports a daemon's metrics again and again, from its start to `close`.
+    """Exports a daemon's metrics again and again, from its start to `close`, to the receiver at
+    `endpoint`, by default the environment's. Unless the environment names another, `daemon` is the
+    resource's `service.instance.id`; `read` is as in `prometheus.DaemonCollector`.
 
     `WheelError`, `ValueError`: the environment asks for an unknown protocol.
-
-    Parameters
-    ----------
-    daemon : str
-        Its name: the resource's `service.instance.id`, unless the environment says something else.
-    read : callable
-        As in `prometheus.DaemonCollector`.
-    endpoint : str, optional
-        Base URL of the receiver, such as http://127.0.0.1:4318; default: the environment's.
     """
 
     def __init__(self, daemon: str, read: Callable[[], Status], endpoint: str | None) -> None:

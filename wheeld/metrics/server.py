@@ -215,22 +215,12 @@ def wants_protobuf(accept: str) -> bool:
 
 @contextlib.contextmanager
 def serve(read: Callable[[], Status], listen: str) -> Iterator[str]:
-    """Serve the metrics for the block.
+    """Serve the metrics for the block at `listen`, HOST:PORT; yields that address with the port
+    that port 0 stands for.
 
-    `ValueError`: `listen` is not an address. `WheelError`: it cannot be listened on.
-
-    Parameters
-    ----------
-    read : callable
-        Returns the status, or raises WheelError or OSError; then there is only `wheeld_up 0`. It
-        is called in another thread, once at a time.
-    listen : str
-        HOST:PORT; port 0: any that is free.
-
-    Yields
-    ------
-    str
-        The address, with the port.
+    `read` returns the status, in another thread, one call at a time; if it raises WheelError or
+    OSError, there is only `wheeld_up 0`. `ValueError`: `listen` is not an address. `WheelError`: it
+    cannot be listened on.
     """
     host, port = addresses.parse(listen)
     try:

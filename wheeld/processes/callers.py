@@ -95,15 +95,8 @@ def dismiss(task: asyncio.Task[None] | None, writer: asyncio.StreamWriter) -> No
 
 
 class OneForAll(Generic[Answer]):
-    """An answer that is expensive to compute: computed once for all that ask before it starts.
-
-    Parameters
-    ----------
-    find : coroutine function
-        Computes it.
-    longest_pause : float
-        Seconds that a request waits at most before the next computation begins.
-    """
+    """An answer that is expensive to compute: `find` computes it once for all that ask before it
+    starts, at most `longest_pause` seconds after they ask."""
 
     def __init__(
         self, find: Callable[[], Awaitable[Answer]], longest_pause: float = math.inf

@@ -98,17 +98,11 @@ def say(daemon: str, level: int, text: str, path: Path = SOCKET) -> None:
 
 
 class JournalHandler(logging.Handler):
-    """Sends messages to the journal without ever blocking: messages that it does not take are
-    counted, and the count is sent when it takes some again.
+    """Sends messages to the journal at `path` without ever blocking: messages that it does not take
+    are counted, and the count is sent when it takes some again. The field WHEELD_DAEMON is
+    `daemon`; a message about a worker has WHEELD_WORKER, too.
 
     `WheelError`: no journal listens there.
-
-    Parameters
-    ----------
-    daemon : str
-        Its name: the field WHEELD_DAEMON. A message about a worker has WHEELD_WORKER, too.
-    path : Path
-        The journal's socket.
     """
 
     def __init__(self, daemon: str, path: Path = SOCKET) -> None:

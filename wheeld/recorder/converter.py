@@ -36,13 +36,8 @@ BUSY_PAUSE: Final = 0.25
 
 
 class Load:
-    """Measured by the thread that takes records; the other one only reads it.
-
-    Parameters
-    ----------
-    now : callable
-        The time in seconds.
-    """
+    """Measured by the thread that takes records; the other one only reads it. `now` is the time in
+    seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -78,23 +73,12 @@ class Load:
 
 
 class Converter(threading.Thread):
-    """Converts spools in the order in which they come.
+    """Converts spools in the order in which they come, and keeps `keep_ns` and `most_bytes` of the
+    trace, None: all.
 
-    Parameters
-    ----------
-    trace : Path
-        The directory of the trace.
-    keep_ns, most_bytes : int, optional
-        What is kept of it; None: everything.
-    written : callable
-        Called with each new file and its rows.
-    trouble : callable
-        Called with the reason when a write fails, and with None once writing works again.
-    warn : callable
-        Called with errors that cannot be retried.
-    load : Load
-        How fast records come in: at high rates spools wait, because the clock and the workers may
-        need the processors.
+    It calls `written` with each new file and its rows, `trouble` with the reason when a write fails
+    and with None once writing works again, and `warn` with errors that cannot be retried. At a high
+    `load` spools wait, because the clock and the workers may need the processors.
     """
 
     def __init__(

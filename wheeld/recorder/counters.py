@@ -44,26 +44,9 @@ _ACCOUNTS: Mapping[str, str] = {
 
 
 class Counters:
-    """Makes rows of counters and keeps them.
-
-    Parameters
-    ----------
-    wheel, trace, pools, registry : mmap
-        The segments that the counters are read from.
-    directory : Path
-        The directory of the trace.
-    facts : Facts
-        The daemon and run whose counters they are.
-    full : callable
-        Called with each spool that is complete.
-    clock_pid : callable
-        Process id of the clock that runs now; 0: none.
-
-    Attributes
-    ----------
-    virtual : bool
-        The wheel's time moves by `advance` only.
-    """
+    """Makes rows of counters from the segments and keeps them; calls `full` with each complete
+    spool. `clock_pid` gives the process id of the present clock, 0: none. If the wheel's time is
+    `virtual`, it moves by `advance` only."""
 
     def __init__(
         self,

@@ -118,13 +118,8 @@ class Facts:
 
     @classmethod
     def parse(cls, text: bytes) -> Facts:
-        """Facts from lines; incomplete lines are ignored.
-
-        Raises
-        ------
-        ValueError
-            They do not name the daemon of the records.
-        """
+        """Facts from lines; incomplete lines are ignored. ValueError: they do not name the
+        daemon."""
         facts = None
         for line in text.split(b"\n")[:-1]:
             with contextlib.suppress(ValueError, KeyError, TypeError):

@@ -35,13 +35,7 @@ SEGMENTS: Final = ("wheel", "registry", "pools", "trace")
 
 
 class RecorderGuard(ChildGuard):
-    """One running recorder at a time; none without --trace.
-
-    Parameters
-    ----------
-    resources : Resources
-        What the recorder maps.
-    """
+    """One running recorder at a time; none without --trace."""
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(RECORDER)

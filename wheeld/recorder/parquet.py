@@ -45,25 +45,12 @@ def folder_of(dataset: Path, hour: int) -> Path:
 
 
 def convert_records(path: Path, trace: Path, written: Written, warn: Callable[[str], None]) -> None:
-    """Make the Parquet files of a spool of records.
+    """Make the Parquet files of a spool of records, which stays; calls `written` with each file
+    that has its name and with its rows, and `warn` with faults of the spool that do not prevent
+    this.
 
-    Parameters
-    ----------
-    path : Path
-        The spool; it stays.
-    trace : Path
-        The directory of the trace.
-    written : callable
-        Called with each file that has its name, and its rows.
-    warn : callable
-        Called with what is wrong with the spool, when that is no reason to give up.
-
-    Raises
-    ------
-    OSError
-        A system error; the call can be repeated.
-    ValueError
-        The spool does not name the daemon of its records.
+    OSError: a system error; the call can be repeated. ValueError: the spool does not name the
+    daemon of its records.
     """
     facts = read_facts(path)
     for position, records in chunks(path, GROUP_ROWS):

@@ -42,23 +42,9 @@ _OTHER_RING: Final = 1 << 32
 
 
 class RingReader:
-    """Moves records from the ring into spools.
-
-    Parameters
-    ----------
-    memory : mmap
-        The trace segment; this is the only one that moves its head.
-    trace : Path
-        The directory of the trace.
-    facts : Facts
-        The daemon whose records they are; names are added to it.
-    virtual : bool
-        The daemon's time is virtual, and taken for Unix time.
-    full : callable
-        Called with each spool that is complete.
-    warn : callable
-        Called with what has gone wrong for good.
-    """
+    """Moves records from the ring into spools; only this object moves the ring's head. It adds
+    names to `facts`, calls `full` with each complete spool, and `warn` with permanent errors. A
+    `virtual` time is taken for Unix time."""
 
     def __init__(
         self,
@@ -169,13 +155,7 @@ class RingReader:
     # -- records --------------------------------------------------------------------------------
 
     def take(self, tail: int) -> int:
-        """Store the records before `tail`; returns how many.
-
-        Raises
-        ------
-        OSError
-            They cannot be stored, and stay in the ring.
-        """
+        """Store the records before `tail`; returns how many. OSError: they stay in the ring."""
         taken = 0
         self._read_clocks(self.view.head)
         while (head := self.view.head) != tail:

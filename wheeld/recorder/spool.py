@@ -71,20 +71,8 @@ def record_size() -> int:
 
 
 class RecordSpool:
-    """The spool of records that is being written.
-
-    Parameters
-    ----------
-    path : Path
-        Its file of records, which is made if it is not there.
-    facts : Facts
-        The facts known so far; they go into the spool, and later ones too.
-
-    Attributes
-    ----------
-    rows : int
-        Whole records in it.
-    """
+    """The spool of records that is being written, at `path`, with `rows` whole records. The `facts`
+    go into it, and later ones, too."""
 
     def __init__(self, path: Path, facts: Facts) -> None:
         name = SpoolName.parse(path.name)
@@ -103,15 +91,10 @@ class RecordSpool:
 
     @classmethod
     def resume(cls, path: Path, facts: Facts, head: int) -> tuple[RecordSpool, int]:
-        """Continue with a spool that a killed recorder left.
+        """Continue with a spool that a killed recorder left; returns it, and how many records
+        before `head` are missing: 0, unless the file was truncated.
 
         Records at or behind `head` are cut off, as is half a record: they are still in the ring.
-
-        Returns
-        -------
-        tuple of Spool and int
-            The spool, and how many records before `head` are missing: 0, unless the file was
-            truncated.
         """
         spool = cls(path, facts)
         wanted = max(head - spool.position, 0)
@@ -124,15 +107,8 @@ class RecordSpool:
         return self.position + self.rows
 
     def append(self, records: memoryview) -> None:
-        """Append whole records, either all of them or none.
-
-        Raises
-        ------
-        SpoolGone
-            The file has been removed.
-        OSError
-            A system error; what was written of them is cut off.
-        """
+        """Append whole records, either all of them or none. SpoolGone: the file has been removed.
+        OSError: a system error; a partial write is cut off."""
         if os.fstat(self._records).st_nlink == 0:
             raise SpoolGone(f"{self.path} was removed with {self.rows:,} records")
         append_whole(self._records, records)
@@ -178,13 +154,7 @@ def remove_orphans(folder: Path, run: str) -> None:
 
 
 def read_facts(path: Path) -> Facts:
-    """The state of a spool's records or counters.
-
-    Raises
-    ------
-    ValueError
-        It does not name the daemon of the records.
-    """
+    """The state of a spool's records or counters. ValueError: it does not name the daemon."""
     file = path if path.suffix == COUNTERS else path.with_suffix(FACTS)
     with contextlib.suppress(FileNotFoundError):
         return Facts.parse(file.read_bytes())

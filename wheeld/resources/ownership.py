@@ -28,21 +28,12 @@ def of_trace(spool: Path, name: str, host: str | None = None) -> Path:
 
 
 def take(path: Path, option: str, holder: str, inherited: Iterable[int] = ()) -> int:
-    """Take a lock for as long as the daemon lives; returns the descriptor that holds it.
+    """Take the lock at `path`, in a directory of this user alone, for as long as the daemon lives;
+    returns the descriptor that holds it. A match among the locks `inherited` by an exec is used,
+    and the others are left alone.
 
-    `WheelError`: another daemon holds it; the message names that one.
-
-    Parameters
-    ----------
-    path : Path
-        The lock, in a directory of this user alone.
-    option : str
-        The option that named the directory, for the message.
-    holder : str
-        Who takes it, for the message to others.
-    inherited : iterable of int
-        Locks that this process held before it executed the program anew; a match is used, and the
-        others are left alone.
+    `WheelError`: another daemon holds it; the message names that one, `option`, which gave the
+    directory, and its `holder`.
     """
     for _ in range(_TRIES):
         fd = os.open(path, _FLAGS, 0o600)

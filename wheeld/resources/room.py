@@ -57,19 +57,11 @@ def check(
     subject: Path = Path("/proc/self"),
     groups: Path = cgroups.ROOT,
 ) -> None:
-    """Check the state directory and the memory limit.
+    """Check the state directory and the memory limit of the process `subject` (/proc/PID) below the
+    control groups' root `groups`. A daemon `over_living` memory only logs shortages.
 
     `WheelError`: the daemon could not run, or could not take its snapshots; the message says what
     is missing.
-
-    Parameters
-    ----------
-    config : Config
-        What the daemon is started with.
-    over_living : bool
-        It takes over live memory: shortages are only logged then.
-    subject, groups : Path
-        The /proc/PID whose limits apply, and the root of the control groups.
     """
     for fault in _faults(config, subject, groups):
         if not over_living:

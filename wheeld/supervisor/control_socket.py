@@ -42,17 +42,8 @@ Answer = Mapping[str, Any]
 
 
 class ControlSocket:
-    """The connections of one daemon.
-
-    Parameters
-    ----------
-    resources, workers
-        The daemon's.
-    answer : callable
-        Answers a request, of a worker or of another connection; None: no answer.
-    stopping : asyncio.Event
-        Set when the daemon ends: no further message is read.
-    """
+    """The connections of one daemon. `answer` answers a request, of a worker or of another
+    connection, None: no answer; once `stopping` is set, no further message is read."""
 
     def __init__(
         self,

@@ -31,17 +31,8 @@ _STOPPED = {"T": "is stopped: `kill -CONT {pid}`", "t": "is stopped by a debugge
 
 
 def clock_trouble(pid: int | None, state: str, progresses: bool) -> str | None:
-    """The fault of a clock process, and what to do; None: nothing.
-
-    Parameters
-    ----------
-    pid : int or None
-        None: there is none.
-    state : str
-        As in /proc/PID/stat; empty: it has ended.
-    progresses : bool
-        Its last pass is recent, or it sleeps and its sleep is not over.
-    """
+    """The fault of a clock process, and what to do; None: nothing. `state` is as in /proc/PID/stat,
+    empty: it has ended; `progresses`: its last pass is recent, or its sleep is not over."""
     if pid is None or state in ("", "Z", "X"):
         return "no clock is running: the daemon starts another; its log says what it waits for"
     if state in _STOPPED:

@@ -45,23 +45,9 @@ def launch(
     fresh: bool = False,
     check: bool = False,
 ) -> None:
-    """Run a daemon until it ends, or until this process executes the program again.
-
-    Parameters
-    ----------
-    given : dict
-        Options; None: not given.
-    file : Path, optional
-        A TOML file, as in `config.load`.
-    parent_pid, parent_known, remove_base, fresh
-        As in `Supervisor`.
-    check : bool
-        Start nothing: print what would be started.
-
-    Raises
-    ------
-    Those in `EXPECTED`.
-    """
+    """Run a daemon until it ends, or until this process executes the program again. `given` and
+    `file` are as in `config.load`, `parent_pid` to `fresh` as in `Supervisor`; `check` only prints
+    what would be started. It raises the errors in `EXPECTED`."""
     loaded = configuration.load(given, file)
     if not check:
         titles.set_title(loaded.name, "supervisor")

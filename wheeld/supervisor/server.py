@@ -367,13 +367,8 @@ class Supervisor:
                 self.resources.directory.parent.rmdir()
 
     async def _leave_or_remove(self) -> handover.Handover | None:
-        """Clean up; if one step fails, the others are still carried out.
-
-        Returns
-        -------
-        Handover or None
-            For the program that this process executes next.
-        """
+        """Clean up; if one step fails, the others are still carried out. Returns the handover for
+        the program that this process executes next, if any."""
         listener = -1
         if (server := self._server) is not None:
             if self._mode in (StopMode.RESTART, StopMode.RESTART_ANEW):

@@ -94,15 +94,10 @@ class SharedHeads:
 
     def mend(self, names: Mapping[str, str]) -> bool:
         """Restore the lengths and headers of the segments of these names. If `watch` or `pools` is
-        gone, make a new one.
+        gone, make a new one. Returns whether a part of `slots` is lost.
 
         `OSError`, `SegmentError`: one is not a segment of this user, or /dev/shm has no room for
         the lost part.
-
-        Returns
-        -------
-        bool
-            Whether a part of `slots` is lost.
         """
         with contextlib.ExitStack() as opened:
             fds: dict[str, int] = {}

@@ -81,14 +81,8 @@ def _check_printable(what: str, name: object) -> None:
 
 
 class Registry:
-    """Allocates rows and writes them.
-
-    Parameters
-    ----------
-    memory : mmap
-        The registry segment; rows that are not free become tenants. It is copied: later, the copy
-        is read alone, as another process may write to the segment.
-    """
+    """Allocates rows and writes them. Rows in `memory` that are not free become tenants. It is
+    copied: later, the copy is read alone, as another process may write to the segment."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory

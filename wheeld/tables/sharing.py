@@ -32,16 +32,8 @@ KINDS: Mapping[str, int] = {name: segments.KINDS[name] for name in ("watch", "po
 
 class Sharing:
     """Rows of the watch directory and of the pools' ledgers, for the workers that come and go.
-
-    Parameters
-    ----------
-    watch, pools : mmap
-        The two segments.
-    ready : callable
-        Called before each use: raises WheelError if the segments must no longer be touched.
-    ring : callable
-        Wakes the worker in a row, if there is one.
-    """
+    `ready` is called before each use, and raises WheelError if the segments must no longer be
+    touched; `ring` wakes the worker in a row, if there is one."""
 
     def __init__(
         self,
