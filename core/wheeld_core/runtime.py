@@ -114,10 +114,7 @@ def create(
     0710 for `gid`: its members can use the files in it but not open the directory itself, whose
     lock they could take then.
 
-    Raises
-    ------
-    WheelError
-        No usual place is writable, or the directory is not ours alone.
+    WheelError: no usual place is writable, or the directory is not ours alone.
     """
     check_name(name)
     bases = [Path(runtime_dir)] if runtime_dir else base_directories()

@@ -58,28 +58,12 @@ def create(
     gid: int | None = None,
     holes: Sequence[tuple[int, int]] = (),
 ) -> mmap.mmap:
-    """Make a new, zeroed segment of `size` bytes, map it read-write.
+    """Make a new, zeroed segment of `size` bytes with that `mode` (whatever the umask) for `gid`,
+    map it read-write.
 
-    Parameters
-    ----------
-    name : str
-        Without a slash; it must not exist.
-    size : int
-        Bytes, reserved at once.
-    mode : int
-        Permissions, whatever the umask.
-    gid : int, optional
-        The group to which `mode` applies; default: the process's own.
-    holes : sequence of (int, int)
-        Offset and size of parts that are not reserved, in order: `reserve` does it later. They are
-        not to be read before that.
-
-    Raises
-    ------
-    NameTaken
-        The name is.
-    SegmentError
-        /dev/shm has too little room (both sizes are named).
+    Its memory is reserved at once, except `holes`, offsets and sizes in order: `reserve` does that
+    later, and nobody may read them before. NameTaken: the name exists. SegmentError: /dev/shm has
+    too little room (both sizes are named).
     """
     try:
         fd = shm.make(name, mode)
@@ -191,10 +175,7 @@ def reserve_but(fd: int, name: str, size: int, holes: Sequence[tuple[int, int]])
 def reserve(fd: int, name: str, offset: int, size: int) -> None:
     """Reserve memory for a part of a segment, so that writing there cannot raise SIGBUS.
 
-    Raises
-    ------
-    SegmentError
-        /dev/shm has too little room (both sizes are named).
+    SegmentError: /dev/shm has too little room (both sizes are named).
     """
     if size <= 0:
         return
@@ -212,27 +193,12 @@ def reserve(fd: int, name: str, offset: int, size: int) -> None:
 
 
 def attach(name: str, kind: int, *, writable: bool, owner_uid: int | None = None) -> mmap.mmap:
-    """Map an existing segment after checking its owner, size and layout.
+    """Map an existing segment after checking its owner, size and layout; `kind` is one of
+    `_native.KIND_*`.
 
-    Parameters
-    ----------
-    name : str
-        Without a slash.
-    kind : int
-        One of `_native.KIND_*`.
-    writable : bool
-        Map read-write; otherwise read-only.
-    owner_uid : int, optional
-        Who must own it.
-
-    Raises
-    ------
-    FileNotFoundError, PermissionError
-        As the operating system says.
-    LayoutMismatch
-        It was made by another version; both are named.
-    SegmentError
-        It is not a wheeld segment of that kind, or its name leads elsewhere.
+    FileNotFoundError, PermissionError: from the operating system. LayoutMismatch: another version
+    made it; both are named. SegmentError: it is not a wheeld segment of that kind, or its name
+    leads elsewhere.
     """
     with opened(name, writable, owner_uid) as (fd, size):
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
@@ -327,12 +293,7 @@ def check(memory: mmap.mmap | _native.Memory, kind: int, name: str) -> None:
 
 def unlink(name: str) -> None:
     """Remove a segment's name; it lives on where it is mapped. No error when it is gone.
-
-    Raises
-    ------
-    SegmentError
-        It belongs to another user.
-    """
+    SegmentError: it belongs to another user."""
     with contextlib.suppress(FileNotFoundError):
         try:
             shm.unlink(name)

@@ -23,13 +23,7 @@ else:
 
 def make(name: str, mode: int) -> int:
     """Make an empty segment and return its descriptor, open for reading and writing.
-
-    Raises
-    ------
-    FileExistsError
-        The name is taken.
-    OSError
-    """
+    FileExistsError: the name is taken."""
     if PROVIDER == "wheeld_core":
         return _native.shm_make(f"/{name}", mode)
     try:
@@ -40,16 +34,8 @@ def make(name: str, mode: int) -> int:
 
 
 def unlink(name: str) -> None:
-    """Remove a segment's name.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is none of that name.
-    PermissionError
-        It is another user's.
-    OSError
-    """
+    """Remove a segment's name. FileNotFoundError: there is none of that name. PermissionError: it
+    is another user's."""
     if PROVIDER == "wheeld_core":
         _native.shm_unlink(f"/{name}")
         return

@@ -45,12 +45,8 @@ class DaemonDirectory(NamedTuple):
     def open_bell(self, name: str) -> int:
         """A descriptor of a FIFO in it that the caller may ring, and closes.
 
-        Raises
-        ------
-        PermissionError
-            It is not a FIFO of the directory's owner.
-        FileNotFoundError
-            It, or its reader, has gone.
+        PermissionError: it is not a FIFO of the directory's owner. FileNotFoundError: it, or its
+        reader, has gone.
         """
         try:
             fd = os.open(plain(name), FIFO_FLAGS, dir_fd=self.fd)
@@ -70,10 +66,7 @@ class DaemonDirectory(NamedTuple):
         """A descriptor of the caller's own FIFO: made from the one that the daemon `passed`, which
         the caller still has to close; without one, as for this user, by name.
 
-        Raises
-        ------
-        PermissionError
-            As `open_bell`; or this user may not read it.
+        PermissionError: as `open_bell`; or this user may not read it.
         """
         if not passed:
             return self._checked(os.open(plain(name), FIFO_FLAGS, dir_fd=self.fd), name)
@@ -122,12 +115,8 @@ def plain(name: object) -> str:
 def entered(directory: Path) -> Iterator[DaemonDirectory]:
     """Open the runtime directory of a trusted daemon, for the block.
 
-    Raises
-    ------
-    PermissionError
-        A user other than this one, root or the daemon's own can have made it; the message says why.
-    FileNotFoundError, NotADirectoryError
-        It is not there.
+    PermissionError: a user other than this one, root or the daemon's own can have made it; the
+    message says why. FileNotFoundError, NotADirectoryError: it is not there.
     """
     path = _followed(_followed(directory.absolute().parent) / directory.absolute().name)
     with contextlib.ExitStack() as opened:
@@ -148,13 +137,8 @@ def own_directory(path: Path, mode: int) -> Path:
     """Make the directory at `path` with `mode`, if it does not exist, and check that only this user
     can write there.
 
-    Raises
-    ------
-    PermissionError
-        It belongs to somebody else, others may write to it or to the one that it is in, or a link
-        that another user has made leads there.
-    OSError
-        It cannot be made.
+    PermissionError: it belongs to somebody else, others may write to it or to its parent, or a link
+    that another user has made leads there. OSError: it cannot be made.
     """
     path = path.absolute()
     _check_links(path)  # before anything is made where they lead

@@ -66,20 +66,13 @@ class ClockGone(WheelError):
 
 
 class ClockGuard(ChildGuard):
-    """One running clock at a time.
+    """One running clock at a time; `before` drives the wheel until the first clock of this guard
+    does.
 
-    Parameters
-    ----------
-    resources : Resources
-        The segments that the clock maps and the FIFOs that it opens.
-    workers : callable
-        Gives what a new clock has to serve from the start, one message per worker.
-    on_skipped : callable
-        Called with the rows of workers whose segment was found damaged, and what is wrong with it.
-    on_failure : callable
-        Called with a message when the memory is damaged, so that no clock can be kept running.
-    before : Predecessor, optional
-        The clock that drives the wheel until the first one of this guard does.
+    `workers` gives what a new clock has to serve from the start, one message per worker.
+    `on_skipped` is called with the rows of workers whose segment was found damaged, and what is
+    wrong with it; `on_failure` with a message when the memory is damaged, so that no clock can be
+    kept running.
     """
 
     first_pause = 0.0

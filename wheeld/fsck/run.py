@@ -141,21 +141,12 @@ def run(
     repair: bool = False,
     progress: Progress = lambda *_: None,
 ) -> Findings:
-    """Check, and perhaps repair, the wheel of a daemon.
+    """Check, and perhaps repair, the wheel of a daemon, by its name or the path of its runtime
+    directory. `repair` rebuilds it with the native recovery, only when no daemon and no clock run;
+    `progress` is called with what is being done, steps done, steps in all.
 
     `WheelError`, `OSError`: it could not be checked, or not be repaired; the message says what to
     do.
-
-    Parameters
-    ----------
-    name : str
-        The daemon's name, or the path of its runtime directory.
-    runtime_dir : Path, optional
-        Directory that holds the runtime directory; default: the usual places.
-    repair : bool
-        Rebuild the wheel with the native recovery; only when no daemon and no clock run.
-    progress : callable
-        Called with what is being done, steps done, steps in all.
     """
     directory = find(name, runtime_dir)
     daemon = DaemonMemory(directory)

@@ -186,17 +186,8 @@ def _wrong_tenants(s: WheelImage, tenants: Array, where: str) -> list[str]:
 
 
 def repair(watch: mmap.mmap, pools: mmap.mmap, rows: Array, alone: bool) -> None:
-    """Repair what the next supervisor would; if no worker lives, repair the rest, too.
-
-    Parameters
-    ----------
-    watch, pools : mmap
-        The segments, writable, with intact headers.
-    rows : ndarray of registry rows
-        The worker table.
-    alone : bool
-        No worker lives, so these words have no other writer.
-    """
+    """Repair the writable segments, whose headers are intact, as the next supervisor would; if
+    `alone`, no worker lives: repair the rest, too."""
     _native.resume_pools(pools)
     directory, budget = WatchView(watch), PoolsView(pools)
     gone = np.isin(rows["state"], _GONE) & sharing.occupied(directory, budget)

@@ -206,19 +206,10 @@ bits."""
 
 
 def rebucketed(buckets: Iterable[tuple[int, int]], scale: float) -> tuple[int, dict[int, int]]:
-    """Count the zeros, and the values in each bucket, by index, in order.
+    """Count the zeros, and the values in each bucket, by index, in order, of a live histogram's
+    (largest value, count) times `scale`.
 
-    Parameters
-    ----------
-    buckets
-        (largest value, count) of those of a live histogram, in order.
-    scale : float
-        What a value there is multiplied by.
-
-    Returns
-    -------
-    int, dict
-        Bucket i has values over 2**((i - 1) / 8) and up to 2**(i / 8), as Prometheus numbers them.
+    Bucket i has values over 2**((i - 1) / 8) and up to 2**(i / 8), as Prometheus numbers them.
     """
     zero, counts = 0, dict[int, int]()
     for upper, said in buckets:

@@ -47,14 +47,8 @@ class ExporterGuard(ChildGuard):
             check_installed()
 
     def launch(self, awaited: bool) -> None:
-        """Start keeping an exporter running, if one is wanted.
-
-        Parameters
-        ----------
-        awaited : bool
-            `started` is called next, and raises errors that occur until then. Otherwise they are
-            logged.
-        """
+        """Start keeping an exporter running, if one is wanted. `awaited`: `started` is called next,
+        and raises errors that occur until then; otherwise they are logged."""
         self._awaited = awaited
         if self._listen is not None:
             self._start_keeping()

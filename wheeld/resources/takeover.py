@@ -281,28 +281,15 @@ def take_over(
     fresh: bool,
     restores: bool = False,
 ) -> tuple[str, dict[str, mmap.mmap], SharedHeads] | None:
-    """Map the live segments of this directory's last daemon; returns them with their fixed
-    contents, or None if there are none.
+    """Map the live segments of the last daemon of this directory, which the caller has locked;
+    returns them with their fixed contents, or None if there are none, or if they are discarded as
+    `fresh` says. `restores`: the pending timers can come from the last snapshot, if it contains all
+    of them.
 
     `WheelError`: a living supervisor has them; they hold another wheel than `wanted`; they were
     left on purpose and have another layout; they have live workers in a PID namespace that this
     start cannot see; or workers have damaged them beyond repair. The message says which, and what
     to do.
-
-    Parameters
-    ----------
-    directory : Path
-        The runtime directory, locked by the caller.
-    name : str
-        Name of the daemon.
-    wanted : mapping
-        The wheel's configuration (`Config.native`).
-    pools : list of Pool
-        The memory pools that there should be.
-    fresh : bool
-        Discard them.
-    restores : bool
-        The pending timers can come from the last snapshot, if it contains all of them.
     """
     facts = _facts(directory)
     prefix = _left_prefix(directory, name, facts)

@@ -8,13 +8,8 @@ from wheeld_client.aio.waiters import Waiters
 
 
 class Alone:
-    """Checks operations; while there is no daemon, runs again when the next one times out.
-
-    Parameters
-    ----------
-    timers : AsyncTimers
-        The owner of the operations; calls `look` when it is rung or finds the daemon away.
-    """
+    """Checks operations of `timers`, which calls `look` when it is rung or finds the daemon away;
+    while there is no daemon, runs again when the next operation times out."""
 
     def __init__(self, timers: Waiters) -> None:
         self._timers = timers

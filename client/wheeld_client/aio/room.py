@@ -23,11 +23,7 @@ class Room:
 
     They form two queues, and only the first of each tries again: so they are served in order,
     however many there are, and a cancel, which needs no slot, does not wait behind those that do.
-
-    Attributes
-    ----------
-    patience : float
-        Seconds after which a call that still has no room raises what a blocking one would.
+    After `patience` seconds without room a call raises what a blocking one would.
     """
 
     def __init__(self) -> None:
@@ -40,14 +36,10 @@ class Room:
         self._stirred.set()
 
     async def wait(self, call: Callable[[], T], refused: Refusal) -> T:
-        """Repeat a call that was just `refused`, until it finds room.
+        """Repeat a call that was just `refused`, until it finds room. If the task is cancelled
+        meanwhile, the call has had no effect.
 
-        If the task is cancelled meanwhile, the call has had no effect.
-
-        Raises
-        ------
-        WheelFull, DaemonNotRunning
-            There was none for `patience` seconds.
+        WheelFull, DaemonNotRunning: there was no room for `patience` seconds.
         """
         last = [refused]
         try:

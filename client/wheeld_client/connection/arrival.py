@@ -21,22 +21,10 @@ def arrive(
     runtime_dir: str | os.PathLike[str] | None,
     timeout: float,
 ) -> Client:
-    """Find a daemon and connect to it. Retry while none answers but the shared memory of one that
-    was not stopped is there.
+    """Find a daemon as `connect` does, and call `enter` with its runtime directory. Retry for
+    `timeout` seconds while none answers but the shared memory of one that was not stopped is there.
 
-    Parameters
-    ----------
-    enter : callable
-        Called with the runtime directory.
-    name, runtime_dir : str, path
-        As in `connect`.
-    timeout : float
-        Seconds after which it gives up.
-
-    Raises
-    ------
-    DaemonNotRunning
-        There is none; raised at once if none has left any memory.
+    DaemonNotRunning: there is none; raised at once if none has left any memory.
     """
     give_up = time.monotonic() + timeout
     while True:

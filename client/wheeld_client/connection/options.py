@@ -28,15 +28,8 @@ long."""
 
 @dataclass(frozen=True)
 class ConnectOptions:
-    """The options of `connect`, checked before anything is sent.
-
-    Raises
-    ------
-    TypeError
-        One of them is of another type.
-    ValueError
-        One of them is not allowed, or needs another.
-    """
+    """The options of `connect`, checked before anything is sent. TypeError: one of them is of
+    another type. ValueError: one of them is not allowed, or needs another."""
 
     worker: str | None = None
     on_death: str = "drop"

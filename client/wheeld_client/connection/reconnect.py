@@ -62,15 +62,8 @@ class ReconnectAttempt(control.Connection):
             raise
 
     def answered(self, timeout: float) -> bool:
-        """Has the daemon taken the worker? From then on an ordinary connection.
-
-        Raises
-        ------
-        Refused
-            It has not.
-        OSError, ValueError
-            This attempt has failed.
-        """
+        """Has the daemon taken the worker? From then on an ordinary connection. Refused: it has
+        not. OSError, ValueError: this attempt has failed."""
         try:
             self.answer = control.decode(self._read_line())
         except BlockingIOError:
@@ -82,19 +75,9 @@ class ReconnectAttempt(control.Connection):
 
 
 class Reconnector:
-    """The progress of a worker's reconnection to its supervisor.
-
-    Parameters
-    ----------
-    directory : Path
-        The daemon's runtime directory.
-    hello : dict
-        The daemon's answer to this worker's hello.
-    seconds : float
-        How long to try before the caller gets an error.
-    timeout : float
-        For the requests of the new connection.
-    """
+    """The progress of a worker's reconnection to its supervisor. `hello` is the daemon's answer to
+    this worker's hello; after `seconds` the caller gets an error; `timeout` is for the requests of
+    the new connection."""
 
     def __init__(self, directory: Path, hello: Welcome, seconds: float, timeout: float) -> None:
         self._directory = directory
@@ -115,20 +98,11 @@ class Reconnector:
         """The daemon's answer to the last request that it granted."""
 
     def step(self, hello: control.Message | None = None) -> control.Connection | Wait:
-        """Do the next step. One thread at a time does; the others have to call again later.
+        """Do the next step. One thread at a time does; the others have to call again later. With
+        `hello` the wheel has ended: send this to the next daemon, instead of `resume` to this one.
 
-        Parameters
-        ----------
-        hello : dict, optional
-            The wheel has ended: send this to the next daemon, instead of `resume` to this one.
-
-        Raises
-        ------
-        DaemonNotRunning
-            The time is up. A later step tries again, now and then.
-        Refused
-            The daemon will not have this worker (back). Another may: a later step with `hello`
-            tries again, now and then.
+        DaemonNotRunning: the time is up. Refused: the daemon will not have this worker (back). In
+        both cases a later step, after a refusal one with `hello`, tries again now and then.
         """
         if self._lock.locked():
             return Wait(-1, FIRST_PAUSE)

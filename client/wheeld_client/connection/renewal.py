@@ -37,13 +37,7 @@ class Renewable(Protocol):
 
 
 class Renewal:
-    """Moves a worker to the next daemon when its wheel has ended. No step ever waits.
-
-    Parameters
-    ----------
-    worker : Renewable
-        Whose it is.
-    """
+    """Moves a worker to the next daemon when its wheel has ended. No step ever waits."""
 
     def __init__(self, worker: Renewable) -> None:
         self._worker = worker
@@ -54,12 +48,8 @@ class Renewal:
     def step(self, reconnector: Reconnector, hello: control.Message) -> Wait | None:
         """Take one step; one thread at a time does. None: done.
 
-        Raises
-        ------
-        DaemonNotRunning
-            The time is up; a later step tries again.
-        LayoutMismatch, PermissionError
-            The next daemon is not for this client.
+        DaemonNotRunning: the time is up; a later step tries again. LayoutMismatch, PermissionError:
+        the next daemon is not for this client.
         """
         if not self._lock.acquire(blocking=False):
             if self._who == threading.get_ident():  # a signal handler, in the middle of a step

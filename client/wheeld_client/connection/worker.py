@@ -34,15 +34,7 @@ _workers: weakref.WeakSet[ConnectedWorker] = weakref.WeakSet()
 
 
 class ConnectedWorker(_native.Worker):
-    """The connection of `Timers`.
-
-    Parameters
-    ----------
-    directory : Path
-        The daemon's runtime directory.
-    options : ConnectOptions
-        Those of `connect`.
-    """
+    """The connection of `Timers`, to the daemon in `directory`."""
 
     worker: str
     _connection: Any
@@ -186,13 +178,8 @@ class ConnectedWorker(_native.Worker):
         return self._shared[kind]
 
     def _open_bell(self, row: int) -> int:
-        """A descriptor of another worker's FIFO, which the caller closes.
-
-        Raises
-        ------
-        FileNotFoundError
-            It has gone.
-        """
+        """A descriptor of another worker's FIFO, which the caller closes. FileNotFoundError: it has
+        gone."""
         with trust.entered(self.directory) as place:
             return place.open_bell(runtime.worker_fifo(row))
 

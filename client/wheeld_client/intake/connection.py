@@ -80,18 +80,12 @@ PREFIX, READY, BODY, CLOSED = State
 
 
 class Tls:
-    """The server side of TLS for one connection, between encrypted and plain bytes.
+    """The server side of TLS for one connection, between encrypted and plain bytes; `secure`: the
+    handshake is over.
 
     It works in memory: the connection feeds what arrived and sends what is to go. So it decides how
     much is read, and when. An event loop's own TLS does not allow that: it keeps reading while it
     is paused, and allocates 256 KiB per connection.
-
-    Attributes
-    ----------
-    session : ssl.SSLObject
-        With the peer's certificate, the cipher and so on.
-    secure : bool
-        The handshake is over.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:

@@ -85,15 +85,8 @@ class MemoryWatch:
     """Notices memory that other processes give back: a thread that blocks in the pool.
 
     It starts at the first refusal and sleeps while nothing is refused. It is a daemon thread: the
-    interpreter does not wait for it at exit.
-
-    Parameters
-    ----------
-    pool : PoolProtocol
-        Whose memory.
-    back : callable
-        Called on the loop as `back(None)` when there may be memory, as `back(error)` when the pool
-        failed; either answers one `want`.
+    interpreter does not wait for it at exit. On the loop it calls `back(None)` when there may be
+    memory, and `back(error)` when the pool failed; either answers one `want`.
     """
 
     def __init__(self, pool: PoolProtocol, back: Callable[[Exception | None], None]) -> None:
@@ -365,16 +358,11 @@ def address_of(connection: Connection) -> str | None:
 
 
 class Limits:
-    """Admits connections.
+    """Admits `most` connections, and `most_per_peer`; None: no limit.
 
     A connection that has sent no request yet makes room for a new one, the longest silent one
-    first. So silent peers keep nobody out, however many, and a connection that was served is
-    never closed to admit strangers.
-
-    Parameters
-    ----------
-    most, most_per_peer : int, optional
-        Connections; None: no limit.
+    first. So silent peers keep nobody out, however many, and a connection that was served is never
+    closed to admit strangers.
     """
 
     def __init__(self, most: int | None, most_per_peer: int | None) -> None:
@@ -487,20 +475,12 @@ class _Mark:
 
 
 class Pace:
-    """Ends connections that make no progress while they hold memory that others wait for.
+    """Calls `expire` for connections that make no progress while they hold memory that others wait
+    for, as `wanted` says.
 
-    It counts its own ticks, not seconds: a loop that was blocked for long has not read its
-    sockets either.
-
-    Parameters
-    ----------
-    timeout : float, optional
-        Seconds that a request, or an answer, may take: a connection that is not on the way to
-        finish by then is late. None: only one without any progress is.
-    wanted : callable
-        Whether somebody wants what this connection holds.
-    expire : callable
-        Ends one.
+    A connection is late if it will not finish its request or answer within `timeout` seconds, None:
+    only if it makes no progress at all. It counts its own ticks, not seconds: a loop that was
+    blocked for long has not read its sockets either.
     """
 
     def __init__(

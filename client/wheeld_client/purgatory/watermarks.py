@@ -87,13 +87,7 @@ class Level(DelayedOperation):
 
 
 class Thresholds:
-    """All waiters of one process for words of one name.
-
-    Parameters
-    ----------
-    purgatory : Purgatory
-        Its keys are the words'.
-    """
+    """All waiters of one process for words of one name, whose keys are those of `purgatory`."""
 
     def __init__(self, purgatory: Purgatory) -> None:
         self._purgatory = purgatory

@@ -48,19 +48,9 @@ def _open_board(directory: Path) -> Any:
 class Crew:
     """The workers, seen from the parent.
 
-    Parameters
-    ----------
-    directory : Path
-        Private.
-    workers : int
-        How many processes.
-    module : str
-        What each runs, as `python -m MODULE DIRECTORY INDEX`; it calls `main`.
-    order : dict
-        For `main`: daemon, runtime_dir, worker (prefix of the workers' names), payloads, flat_out,
-        seed; and what `feed_of` needs.
-    error : type
-        What is raised when one fails.
+    Each runs `python -m MODULE DIRECTORY INDEX`, which calls `main`; `directory` is private. The
+    `order` for them has daemon, runtime_dir, worker (prefix of their names), payloads, flat_out,
+    seed, and what `feed_of` needs. If one fails, `error` is raised.
     """
 
     def __init__(
@@ -184,12 +174,8 @@ def running(*args: Any) -> Iterator[Crew]:
 def main(feed_of: Callable[[dict[str, Any], int, int], Feed]) -> None:
     """Be the worker that the command line names: DIRECTORY INDEX.
 
-    An error that the user can do something about is the last line on stderr, and exit code 1.
-
-    Parameters
-    ----------
-    feed_of : callable
-        Makes the worker's requests, from the order, its index, and the number of workers.
+    `feed_of` makes its requests from the order, its index, and the number of workers. An error that
+    the user can do something about is the last line on stderr, and exit code 1.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)

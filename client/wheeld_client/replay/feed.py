@@ -21,15 +21,8 @@ ARRIVED: Final = np.dtype(
 
 
 class Feed:
-    """Reads batches of columns as they are needed.
-
-    Parameters
-    ----------
-    batches : iterator of columns
-        In the order of arrival.
-    speed : float
-        How much faster than recorded they arrive; `FLAT_OUT`: all at once.
-    """
+    """Reads batches of columns, in the order of arrival, as they are needed. They arrive `speed`
+    times faster than recorded; `FLAT_OUT`: all at once."""
 
     def __init__(self, batches: Iterator[Columns], speed: float) -> None:
         self._batches, self._speed = batches, speed

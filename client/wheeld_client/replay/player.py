@@ -34,25 +34,11 @@ FULL_SECONDS: Final = 30.0
 
 
 class Player:
-    """Plays one worker's share.
+    """Plays one worker's share: every `of`-th request of the feed, beginning with number `index`;
+    cookies are made from both.
 
-    Parameters
-    ----------
-    timers : Timers
-        Connected to the daemon.
-    feed : Feed
-        This worker's requests.
-    index, of : int
-        This worker plays every `of`-th request, beginning with number `index`; cookies are made
-        from both.
-    start_ns : int
-        When the workload begins, on the wheel's clock.
-    flat_out : bool
-        Requests arrive when they can be scheduled, so none is behind.
-    payloads : bool
-        Schedule payloads, too.
-    seed : int
-        For the payloads.
+    The workload begins at `start_ns` of the wheel's clock. If `flat_out`, requests arrive when they
+    can be scheduled, so none is behind. `seed` is for the `payloads`, if they are scheduled.
     """
 
     def __init__(
