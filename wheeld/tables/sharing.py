@@ -166,7 +166,7 @@ def copies(workers: int, watch: mmap.mmap, pools: mmap.mmap) -> tuple[WatchView,
     """Views of copies, which cannot change. `WheelError`: their headers are damaged."""
     copied = bytes(watch), bytes(pools)
     if found := faults(workers, *copied):
-        raise WheelError(f"{'; '.join(found)}: a worker has overwritten that")
+        raise WheelError(f"{'; '.join(found)}: a worker has overwritten them")
     return WatchView(copied[0]), PoolsView(copied[1])
 
 

@@ -107,8 +107,8 @@ static inline void wh_mark_in_hands(wh_clock *c, uint32_t slot, const wh_peer *f
         link->completion = wh_completion_word(WH_STAGE_HANDED, 0, 0);
 }
 
-/* Invariant 3. The link of a periodic timer, or of one on another clock, does not tell the time
- * that it is linked for. */
+/* Invariant 3. The link of a periodic timer, or of one on another clock, does not have the time for
+ * which it is linked. */
 static inline void wh_inherit_armed(wh_clock *c, uint32_t slot, uint64_t state, const wh_peer *heir)
 {
     const wh_link *link = &c->wheel.links[slot];

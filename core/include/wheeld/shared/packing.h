@@ -216,7 +216,7 @@ static inline uint32_t wh_group_word(uint32_t uses, bool named)
 static inline uint32_t wh_group_uses(uint32_t used) { return (uint32_t)WH_GET(GROUP_USES, used); }
 static inline bool wh_group_named(uint32_t used) { return WH_GET(GROUP_NAMED, used) != 0; }
 
-/* worker.asked: the count of its asks, and for how many slots; `all`: so many or none. */
+/* worker.asked: the count of its asks, and for how many slots; `all`: this many, or none. */
 static inline uint64_t wh_ask_word(uint64_t asks, bool all, uint32_t slots)
 {
     return WH_PUT(ASK_COUNT, asks) | WH_PUT(ASK_ALL, all) | slots;

@@ -1,8 +1,8 @@
 /* Rows: any process may look up a worker by name while the supervisor writes the table.
  *
- * A row gets a new tenant in this order: state free, incarnation, name, state active. So the
- * reader's order is: an incarnation, a state that says that its tenant's name is written, the name,
- * and the same incarnation again, which says that no next tenant's name is.
+ * A row gets a new tenant in this order: state free, incarnation, name, state active. So a reader
+ * loads the incarnation, a state that confirms its tenant's name, the name, and the incarnation
+ * again: if it is the same, the name is not a later tenant's.
  */
 #ifndef WHEELD_ROWS_H
 #define WHEELD_ROWS_H

@@ -26,7 +26,7 @@ COLUMNS: Final = (
     *("time", "event", *OWNER, "timer_id", "scheduled", "deadline", "delay_ns", "lateness_ns"),
     *("count", "missed", "pending", "periodic", "found", "lost_event"),
 )
-"""The columns that are read of a trace."""
+"""The columns that are read from a trace."""
 _ENDS: Final = tuple(EVENT_CODES[name] for name in (EXPIRED, CANCELLED, DROPPED))
 
 
