@@ -38,13 +38,9 @@ SIZES = tuple(10**power for power in range(3, 8))
 class Contender:
     """Something that holds timers. Delays are seconds; handles may be anything.
 
-    The calls are attributes, so that a contender whose own call fits is measured without a wrapper.
-
-    Attributes
-    ----------
-    schedule : callable(delay) -> handle
-    cancel : callable(handle)
-    reschedule : callable(handle, delay) -> new handle, or anything if `keeps_handle`
+    The calls schedule(delay) -> handle, cancel(handle) and reschedule(handle, delay), which returns
+    a new handle unless `keeps_handle`, are attributes, so that a contender whose own call fits is
+    measured without a wrapper.
     """
 
     schedule: Callable[[float], Handle]

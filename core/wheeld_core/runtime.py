@@ -75,21 +75,11 @@ def candidates(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> 
 
 
 def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
-    """The runtime directory of a running daemon.
+    """The runtime directory of a running daemon, by the daemon's name or the path of that
+    directory; `runtime_dir` holds it, default: the usual places.
 
-    Parameters
-    ----------
-    name : str
-        The daemon's name, or the path of its runtime directory.
-    runtime_dir : path, optional
-        Directory that holds the runtime directory; default: the usual places.
-
-    Raises
-    ------
-    DaemonNotRunning
-        There is none; the message names the directories that were looked at.
-    PermissionError
-        There is one, but of a user that is not trusted (`wheeld_core.trust`).
+    DaemonNotRunning: there is none; the message names the directories that were looked at.
+    PermissionError: its user is not trusted (`wheeld_core.trust`).
     """
     if not isinstance(name, str):
         raise TypeError(f"name={name!r}: expected str")

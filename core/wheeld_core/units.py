@@ -19,13 +19,8 @@ _SIZE: Final = re.compile(r"([0-9]+)\s*([KMGT]?)(?:I?B)?")
 
 
 def parse_duration(text: str) -> int:
-    """The nanoseconds of a duration such as "1.5ms" or "7d"; a bare number is seconds.
-
-    Raises
-    ------
-    ValueError
-        It is not a number, or one with a unit.
-    """
+    """The nanoseconds of a duration such as "1.5ms" or "7d"; a bare number is seconds. ValueError:
+    it is not a number, or one with a unit."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not math.isfinite(found := float(match[1]) * _NS[match[2] or "s"]):
         raise ValueError(
@@ -37,12 +32,7 @@ def parse_duration(text: str) -> int:
 
 def parse_bytes(text: str) -> int:
     """The bytes of a size such as "1048576", "64K", "64MB" or "2GiB", in powers of 1024.
-
-    Raises
-    ------
-    ValueError
-        It is not a whole number, alone or with one of these units.
-    """
+    ValueError: it is not a whole number, alone or with one of these units."""
     match = _SIZE.fullmatch(text.strip().upper())
     if match is None:
         raise ValueError("expected bytes, such as 1048576, 64K, 64M or 2G")
@@ -50,13 +40,8 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_count(text: str) -> int:
-    """The number in "1000000", "1_000_000" or "1e6".
-
-    Raises
-    ------
-    ValueError
-        It is not a whole number of at most 19 digits.
-    """
+    """The number in "1000000", "1_000_000" or "1e6". ValueError: it is not a whole number of at
+    most 19 digits."""
     match = _COUNT.fullmatch(text.strip().lower())
     found = int(match[1]) * 10 ** int(match[2] or 0) if match else 0
     if match is None or len(str(found)) > 19:

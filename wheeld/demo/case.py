@@ -29,20 +29,8 @@ HEAD_START_NS: Final = 100_000_000
 
 @dataclass(frozen=True)
 class CaseRun:
-    """A case that was run.
-
-    Attributes
-    ----------
-    name, title : str
-    outcome : Outcome
-        What became of its requests.
-    pending : list of (float, int)
-        Seconds since the start, and how many timers were pending then.
-    clock_s, supervisor_s : float
-        CPU time that the daemon took.
-    shared_bytes : int
-        Shared memory that it used.
-    """
+    """A case that was run; `pending`: seconds since the start, and how many timers were pending
+    then."""
 
     name: str
     title: str

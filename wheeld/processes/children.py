@@ -25,19 +25,11 @@ HEALTHY_SECONDS: Final = 30.0
 
 
 class Child:
-    """One child process, started by the constructor, which is called from a running event loop.
+    """One child process, started by the constructor, which is called from a running event loop, as
+    `python -m MODULE <fd>`; `wheeld.processes.child_main` is the other end.
 
-    `OSError`: no process or descriptor is available; nothing is left behind.
-
-    Parameters
-    ----------
-    module : str
-        Run as `python -m MODULE <fd>`; `wheeld.processes.child_main` is the other end.
-
-    Attributes
-    ----------
-    channel : socket
-        Our end; the caller closes it, by `hang_up` once it is connected.
+    The caller closes `channel`, our end, by `hang_up` once it is connected. `OSError`: no process
+    or descriptor is available; nothing is left behind.
     """
 
     def __init__(self, module: str) -> None:
@@ -121,13 +113,8 @@ class Child:
 
 
 class ChildGuard:
-    """Keeps one child process running: when it ends, the next one starts after a pause.
-
-    Attributes
-    ----------
-    restarts : int
-        How many children ended or did not start.
-    """
+    """Keeps one child process running: when it ends, the next one starts after a pause; `restarts`
+    counts the children that ended or did not start."""
 
     first_pause: float = LEAST_PAUSE
     """Seconds before the child that follows a healthy one."""

@@ -48,31 +48,13 @@ class Resources:
     """The runtime directory, the shared segments and the FIFOs of one daemon.
 
     Only the supervisor makes one. The directory is locked (flock) for as long as it lives, so a
-    second daemon of the same name is refused.
+    second daemon of the same name is refused. `fresh` discards what a killed daemon of that name
+    left, instead of taking it over; `handover` comes from this process before it executed the
+    program again.
 
-    Parameters
-    ----------
-    config : Config
-        What the daemon is started with.
-    fresh : bool
-        Discard what a killed daemon of that name left, instead of taking it over.
-    handover : Handover, optional
-        What this process handed over before it executed the program anew.
-
-    Attributes
-    ----------
-    directory : Path
-        The runtime directory.
-    bells_removed : bool
-        FIFOs that workers have open were removed.
-    taken_over : bool
-        The segments are those of a killed daemon, and may have live workers.
-    sharing : Sharing
-        The segments that all workers write.
-    trace : Path or None
-        The directory of the trace, with --trace.
-    lost_slots : bool
-        Another process has truncated the slots under the running clock.
+    `bells_removed`: FIFOs that workers have open were removed. `taken_over`: the segments are those
+    of a killed daemon, and may have live workers. `lost_slots`: another process has truncated the
+    slots under the running clock.
     """
 
     def __init__(

@@ -352,13 +352,8 @@ class Memories(NamedTuple):
 
 
 class DaemonMemory:
-    """The segments of one daemon, found through its control socket or its daemon.json.
-
-    Attributes
-    ----------
-    status : dict or None
-        The daemon's answer; None: none answers.
-    """
+    """The segments of one daemon, found through its control socket or its daemon.json; `status` is
+    the daemon's answer, None: none answers."""
 
     def __init__(self, directory: Path, timeout: float = 5.0) -> None:
         self.directory = directory

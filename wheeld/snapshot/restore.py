@@ -71,22 +71,15 @@ def plan_restore(
     restore: str = "remaining",
     misfire: str = "fire",
 ) -> Restoration:
-    """When each timer of a snapshot is due, and which are dropped.
+    """When each timer of a snapshot is due, and which are dropped, in a wheel of `capacity` and
+    `payload_bytes`; `now` is `Clocks.read(restoring=True)`.
+
+    With `restore` "remaining" a monotonic or boottime timer has the time left that it had at the
+    snapshot; with "wall" less the time since, by the realtime clock. Realtime timers keep their
+    deadline. `misfire`: "fire" timers that fell due after the snapshot at once, or "skip" them; a
+    timer that was due at the snapshot already is owed in any case.
 
     `WheelError`: the snapshot does not fit; the message says what to start the daemon with.
-
-    Parameters
-    ----------
-    now : Clocks
-        `Clocks.read(restoring=True)`.
-    capacity, payload_bytes : int
-        Of the new segments.
-    restore : str
-        "remaining": a monotonic or boottime timer has the time left that it had at the snapshot.
-        "wall": less the time since, by the realtime clock. Realtime timers keep their deadline.
-    misfire : str
-        What fell due after the snapshot and not later than now: "fire" it at once, or "skip" it.
-        A timer that was due at the snapshot already is owed in any case.
     """
     timers = snapshot.timers.copy()
     then = snapshot.clocks
@@ -167,20 +160,14 @@ def apply(
     rows: Mapping[str, tuple[int, int]],
     groups: Mapping[str, int] | None = None,
 ) -> None:
-    """Write the timers of a plan into fresh segments, before any clock runs over it.
+    """Write the timers of a plan into fresh segments, before any clock runs over it. `rows` is name
+    -> (row, incarnation) for all of `plan.workers`, `groups` name -> index; a target that is not
+    there is gone, so the owner gets its expiration.
 
     Slots of the claimed slabs that hold no timer are written as cancelled ones, so that the first
     clock gives them to their owner. All other generations continue, too, so that ids stay unique.
 
     `WheelError`: the segment is in use, or an owner has no row. Nothing is written then.
-
-    Parameters
-    ----------
-    rows : mapping
-        Name -> (row, incarnation), for all of `plan.workers`. A target that is not in it is
-        gone: the owner gets what was for it.
-    groups : mapping, optional
-        Name -> index, for `plan.groups`.
     """
     names, timers = plan.snapshot.names, plan.timers
     if slots.states.any() or slots.owners.any():

@@ -59,25 +59,12 @@ class StopMode(enum.Enum):
 class Supervisor:
     """One daemon, from start to stop.
 
-    Parameters
-    ----------
-    config : Config
-        What it is started with.
-    parent_pid, parent_known : int, optional
-        Stop when this process dies (embedded daemons), which has this identity (identity.py).
-    remove_base : bool
-        Also remove the directory that holds the runtime directory, if it is empty then.
-    fresh : bool
-        Discard what a killed daemon of that name left, instead of taking it over.
-    read_config : callable, optional
-        Reads the configuration again, for SIGHUP; default: it stays as it is.
-    before : handover.Handover, optional
-        What this process left before it executed the program anew.
-
-    Attributes
-    ----------
-    successor : handover.Handover or None
-        After `run`: the program to execute, with signals blocked.
+    It stops when `parent_pid` dies (embedded daemons), a process of the identity `parent_known`
+    (identity.py). `remove_base` also removes the directory that holds the runtime directory, if it
+    is empty then; `fresh` discards what a killed daemon of that name left, instead of taking it
+    over; `read_config` reads the configuration again, for SIGHUP; `before` comes from this process
+    before it executed the program again. After `run`, `successor` is the program to execute, if
+    any, with signals blocked.
     """
 
     def __init__(

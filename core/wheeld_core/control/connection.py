@@ -54,15 +54,9 @@ def failure(error: BaseException) -> Message:
 
 
 class Connection:
-    """A blocking connection to a daemon's control socket.
-
-    Raises
-    ------
-    DaemonNotRunning
-        There is none.
-    PermissionError
-        Its directory or the process that answers is not trusted (`wheeld_core.trust`).
-    """
+    """A blocking connection to a daemon's control socket. DaemonNotRunning: there is none.
+    PermissionError: its directory or the process that answers is not trusted
+    (`wheeld_core.trust`)."""
 
     def __init__(self, directory: Path, timeout: float = 10.0) -> None:
         self.directory = directory
@@ -110,15 +104,9 @@ class Connection:
             time.sleep(0.005)
 
     def request(self, op: str, timeout: float | None = None, **fields: Any) -> Message:
-        """Send a request and return its answer.
-
-        Raises
-        ------
-        DaemonNotRunning
-            The daemon went away, or did not answer in time.
-        WheelError, ValueError, PermissionError
-            The daemon refused; raised as the class that it named.
-        """
+        """Send a request and return its answer. DaemonNotRunning: the daemon went away, or did not
+        answer in time. WheelError, ValueError, PermissionError: the daemon refused; raised as the
+        class that it named."""
         if not self._is_ours():
             raise DaemonNotRunning(
                 f"the connection to wheeld at {self.directory} was closed by other code "

@@ -16,13 +16,7 @@ if TYPE_CHECKING:
 
 
 class RegistryView:
-    """A registry segment: the worker table.
-
-    Raises
-    ------
-    WheelError
-        Its head is damaged.
-    """
+    """A registry segment: the worker table. WheelError: its head is damaged."""
 
     def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "registry")
