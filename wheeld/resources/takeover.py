@@ -98,7 +98,8 @@ def _refuse_held(pid: int, directory: Path, name: str) -> NoReturn:
 
 def _stray(directory: Path, name: str) -> str | None:
     """The prefix of live segments that were made for this directory and have no supervisor; of
-    several, the ones used last. `WheelError`: some have one, which lost this directory."""
+    several, the ones used last. `WheelError`: a supervisor that lost this directory still holds
+    some."""
     stem, shm, found = segment_stem(directory, name), Path(segments.SHM_DIRECTORY), dict[str, int]()
     for group in remains.groups(shm, os.getuid()):
         if group.name != name or not group.prefix.startswith(stem):

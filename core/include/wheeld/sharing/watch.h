@@ -271,9 +271,9 @@ static inline void wh_watch_mark_all(wh_watch *w, uint32_t bucket, uint64_t mark
             wh_watch_mark_word(w, 64 * i + (uint32_t)__builtin_ctzll(rows), bucket / 16, mark);
 }
 
-/* The worker of the row has died: mark the key that it was changing for all watchers. True: there
- * was something; a worker that sleeps with a mark (wh_watch_owed) has to be rung for before the row
- * is cleared. */
+/* The worker of the row has died: mark the key that it was changing for all watchers. True: a key
+ * was noted; workers that sleep with a mark (wh_watch_owed) must be rung before the row is
+ * cleared. */
 static inline bool wh_watch_finish(void *memory, uint32_t rows, uint32_t row)
 {
     wh_watch w;

@@ -1,4 +1,4 @@
-"""Pieces of a page, from the templates beside this file: figures, tables, tiles, the frame."""
+"""Pieces of a page, from the templates in this folder: figures, tables, tiles, the frame."""
 
 from __future__ import annotations
 
