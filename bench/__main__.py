@@ -57,8 +57,9 @@ def measure(rows: list[Row], rounds: int, quick: bool) -> list[dict[str, Any]]:
             if (id(row.contenders), busy) not in found:
                 how = ", one core busy" if busy else ""
                 print(f"measuring {row.name}{how}", file=sys.stderr, flush=True)
+                warm = row.warm and not quick
                 found[id(row.contenders), busy] = runner.take(
-                    row.name, list(row.contenders), several, row.warm, quick, busy
+                    row.name, list(row.contenders), several, warm, quick, busy
                 )
         samples, missing = found[id(row.contenders), False]
         under_load, _ = found.get((id(row.contenders), True), ({}, {}))

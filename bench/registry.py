@@ -140,7 +140,7 @@ TABLE = (
             *_one_call("cancel", 186),
         ),
         rounds=7,
-        notes=("rivals: scattered, too; they cancel and schedule anew to reschedule",),
+        notes=("rivals: scattered, too; to reschedule, they cancel and schedule again",),
     ),
     Row(
         "callbacks",

@@ -81,29 +81,6 @@ def test_around_the_end_of_the_ring_and_of_64_bits(tmp_path: Path) -> None:
 # -- killed after each step ------------------------------------------------------------------------
 
 
-def test_killed_after_the_append(ring: Ring, tmp_path: Path) -> None:
-    ring.more(30)
-    first = Recorder(ring, tmp_path).resume()
-    head = ring.view.head
-    first.take()
-    _set_head(ring, head)
-    ring.more(5)
-    Recorder(ring, tmp_path).resume().finish()
-    assert cookies(tmp_path) == list(range(35))
-
-
-def test_killed_within_the_append(ring: Ring, tmp_path: Path) -> None:
-    ring.more(30)
-    first = Recorder(ring, tmp_path).resume()
-    head = ring.view.head
-    first.take()
-    _set_head(ring, head + 10)
-    path = spools(tmp_path / "_spool", RECORDS)[0]
-    os.truncate(path, 20 * record_size() + 13)
-    Recorder(ring, tmp_path).resume().finish()
-    assert cookies(tmp_path) == list(range(30))
-
-
 def test_killed_before_the_spool_was_removed(ring: Ring, tmp_path: Path) -> None:
     ring.more(30)
     first = Recorder(ring, tmp_path).resume()
@@ -137,10 +114,6 @@ def test_spool_without_facts(ring: Ring, tmp_path: Path) -> None:
     assert cookies(tmp_path) == list(range(10))
     assert {row["worker"] for row in read(tmp_path)} == {"w0"}
     assert left(tmp_path) == []
-
-
-def _set_head(ring: Ring, head: int) -> None:
-    ring.view.header["rec_head"] = head
 
 
 class Killed(BaseException):
