@@ -496,14 +496,18 @@ def experiment(who: str, quick: bool) -> Iterator[Sample]:
         while True:
             sample: Sample = {}
             for case in CASES:
-                about = max(measured(case, math.inf, ROUGH_RATE)["rate"], ROUGH_RATE / 10)
+                about = ROUGH_RATE / 10
+                if not quick:
+                    about = max(measured(case, math.inf, ROUGH_RATE)["rate"], about)
                 flat_out = measured(case, math.inf, about)
 
                 def achieves(rate: float, case: str = case) -> bool:
                     return measured(case, rate, rate)["rate"] >= ACHIEVED * rate
 
-                step = 100.0 if quick else STEP
-                best = saturation(achieves, about, 1_000, step)
+                if quick and achieves(about):
+                    best = about
+                else:
+                    best = saturation(achieves, about, 1_000, 100.0 if quick else STEP)
                 sample[f"{case}, saturation, ns"] = 1e9 / best
                 sample[f"{case}, all at once, ns"] = 1e9 / flat_out["rate"]
                 sample |= {f"{case}, {name}": flat_out[name] for name in ("CPU, ns", "peak, MB")}
