@@ -63,7 +63,6 @@ OWN = {
     "WH_NAP_STOPPED": "what is left of a call that waited, within a process",
     "WH_CALL_BAD_DELAY": "how a call ends, within a process",
     "WH_CALL_BAD_OFFSETS": "how a call ends, within a process",
-    "WH_CALL_FOREIGN": "how a call ends, within a process",
     "WH_CALL_GONE": "how a call ends, within a process",
     "WH_CALL_LONG_PAYLOAD": "how a call ends, within a process",
     "WH_CALL_NOT_DRAINED": "how a call ends, within a process",

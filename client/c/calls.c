@@ -40,11 +40,6 @@ static int result_of(const wheeld *w, enum wh_call call, uint64_t id)
         return WHEELD_OK;
     case WH_CALL_OVER:
         return fail(WHEELD_OVER, "timer %llu has fired or was cancelled", (unsigned long long)id);
-    case WH_CALL_FOREIGN:
-        return fail(WHEELD_FOREIGN,
-                    "timer %llu was scheduled by another worker, which alone can "
-                    "move it",
-                    (unsigned long long)id);
     case WH_CALL_WHEEL_FULL:
         return fail(WHEELD_FULL, w->core.unanswered
                                      ? "no slot is free, and the clock has not answered yet "

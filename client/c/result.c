@@ -43,7 +43,6 @@ const char *wheeld_result_text(int result)
         [WHEELD_OVER] = "the timer has fired or was cancelled",
         [WHEELD_INVALID] = "an argument is not allowed",
         [WHEELD_FULL] = "no slot is free",
-        [WHEELD_FOREIGN] = "the timer is another worker's",
         [WHEELD_NOT_RUNNING] = "the wheeld daemon does not serve this client",
         [WHEELD_MISMATCH] = "client and daemon are of different versions",
         [WHEELD_NOT_PERMITTED] = "not permitted",

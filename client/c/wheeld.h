@@ -23,7 +23,6 @@ enum wheeld_result {
     WHEELD_OVER,         /* the timer has fired or was cancelled, or no timer has that id */
     WHEELD_INVALID,      /* an argument is not allowed */
     WHEELD_FULL,         /* no slot is free, or this worker holds as many as it may */
-    WHEELD_FOREIGN,      /* only the worker that scheduled a timer can move it */
     WHEELD_NOT_RUNNING,  /* the daemon has stopped, is away, or no longer serves this client */
     WHEELD_MISMATCH,     /* the daemon has another version of wheeld */
     WHEELD_NOT_PERMITTED, /* files or daemon belong to a user who need not be believed */

@@ -6,6 +6,7 @@
 //! It schedules, moves, cancels and receives timers at random, and prints a line about each of these.
 //! It has no periodic timers and no group, so each record in its ring is the end of its own timer.
 
+use std::arch::asm;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Error, Read, Result, Write};
 use std::os::unix::{fs::OpenOptionsExt, io::AsRawFd, net::UnixStream};
@@ -28,6 +29,18 @@ const RECORD: usize = 40;
 const INDEX: u64 = 0x3fff_ffff; // of an id: its slot
 const ARMED: u64 = 1;
 const CANCELLED: u64 = 2;
+const MOVED: u64 = 1 << 31;
+const EARLY: u64 = 1 << 30;
+const VERSION: u64 = 0x3fff_ff00;
+
+fn is_armed(state: u64, id: u64) -> bool {
+    state >> 32 == id >> 32 && state & 0xff == ARMED
+}
+
+/// The first words of a slot: its deadline, and what tells its tenants apart.
+fn pair(deadline: i64, rest: u64) -> u128 {
+    (rest as u128) << 64 | deadline as u64 as u128
+}
 
 #[repr(C)]
 struct PollFd(i32, i16, i16);
@@ -41,6 +54,19 @@ fn now() -> i64 {
     let mut t = [0i64; 2];
     unsafe { clock_gettime(1, &mut t) }; // CLOCK_MONOTONIC
     t[0] * 1_000_000_000 + t[1]
+}
+
+/// Compare-and-swap of 16 bytes. On arm64 it would be ldaxp and stlxp, or casp.
+fn change_pair(at: *mut u128, old: u128, new: u128) -> u128 {
+    let (low, high): (u64, u64);
+    unsafe {
+        asm!(
+            "xchg rbx, rsi", "lock cmpxchg16b [rdi]", "mov rbx, rsi", // rbx is the compiler's
+            in("rdi") at, inout("rsi") new as u64 => _, in("rcx") (new >> 64) as u64,
+            inout("rax") old as u64 => low, inout("rdx") (old >> 64) as u64 => high,
+        )
+    };
+    (high as u128) << 64 | low as u128
 }
 
 /// A mapped segment: the words that others read or write too, by their offsets.
@@ -66,6 +92,9 @@ impl Segment {
         same.then_some(it).ok_or_else(strange)
     }
     words! { u64: AtomicU64, i64: AtomicI64, u32: AtomicU32, u16: AtomicU16 }
+    fn at(&self, at: usize) -> *mut u128 {
+        unsafe { self.0.add(at).cast() }
+    }
     /// A word that does not change while we are here.
     fn word(&self, at: usize) -> usize {
         self.u64(at).load(Relaxed) as usize
@@ -214,43 +243,50 @@ impl Worker {
         };
         let id = generation << 32 | slot;
         self.slots.i64(at + at!(slot.deadline = 0)).store(deadline, Relaxed);
-        self.slots.i64(at + at!(slot.interval = 8)).store(0, Relaxed);
-        self.slots.u64(at + at!(slot.cookie = 16)).store(cookie, Relaxed);
-        self.slots.u32(at + at!(slot.target = 24)).store(0, Relaxed);
-        self.slots.u16(at + at!(slot.payload_size = 28)).store(0, Relaxed);
-        self.slots.u16(at + at!(slot.flags = 30)).store(0, Relaxed);
+        self.slots.u32(at + at!(slot.target = 8)).store(0, Relaxed);
+        self.slots.u16(at + at!(slot.payload_size = 12)).store(0, Relaxed);
+        self.slots.u16(at + at!(slot.flags = 14)).store((generation << 3) as u16, Relaxed);
+        self.slots.i64(at + at!(slot.interval = 16)).store(0, Relaxed);
+        self.slots.u64(at + at!(slot.cookie = 24)).store(cookie, Relaxed);
         self.state(slot).store(generation << 32 | ARMED, Release);
         self.submit(id, deadline);
         id
     }
 
-    /// Change the state word of an armed timer; false: it has ended.
-    fn change(&self, id: u64, to: impl Fn(u64) -> u64) -> bool {
-        let armed = |state: u64| state >> 32 == id >> 32 && state & 0xff == ARMED;
-        let next = |state| armed(state).then(|| to(state));
-        self.state(id).fetch_update(AcqRel, Acquire, next).is_ok()
-    }
-
     fn cancel(&mut self, id: u64) -> bool {
-        let won = self.change(id, |state| state & !0xff | CANCELLED);
+        let end = |state| is_armed(state, id).then(|| state & !0xff | CANCELLED);
+        let won = self.state(id).fetch_update(AcqRel, Acquire, end).is_ok();
         if won {
             self.submit(id | 1 << 30, i64::MAX);
         }
         won
     }
 
-    /// Only for timers of our own that we have not received yet: their slots are ours.
+    /// Move an armed timer, of any worker: its deadline, then its state word.
     fn reschedule(&mut self, id: u64, delay: i64) -> bool {
-        if self.state(id).load(Acquire) >> 32 != id >> 32 {
-            return false;
+        let (deadline, at) = (now() + delay, self.slot(id));
+        loop {
+            let (before, rest) = (self.slots.i64(at).load(Acquire), self.slots.u64(at + 8).load(Acquire));
+            let mut state = self.state(id).load(Acquire);
+            let change = |from, to| self.state(id).compare_exchange(from, to, AcqRel, Acquire).is_ok();
+            if !is_armed(state, id) {
+                return false;
+            }
+            if deadline < before && state & EARLY == 0 {
+                if !change(state, state | EARLY) {
+                    continue;
+                }
+                state |= EARLY;
+            }
+            let old = pair(before, rest);
+            let moved = state & !VERSION | (state + 0x100) & VERSION | MOVED;
+            if change_pair(self.slots.at(at), old, pair(deadline, rest)) == old && change(state, moved) {
+                if state & EARLY != 0 {
+                    self.submit(id | 2 << 30, deadline);
+                }
+                return true;
+            }
         }
-        let (deadline, at) = (now() + delay, self.slot(id) + at!(slot.deadline = 0));
-        let before = self.slots.i64(at).swap(deadline, Relaxed);
-        let moved = self.change(id, |state| state & !0xffff_ff00 | (state + 0x100) & 0xffff_ff00);
-        if moved && deadline < before {
-            self.submit(id | 2 << 30, deadline);
-        }
-        moved
     }
 
     /// Print what is in the completion ring, and forget it: its slots are free again.

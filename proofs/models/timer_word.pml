@@ -1,16 +1,18 @@
 /* Timer word: cancel, reschedule, fire and tick on one state word, over generations of one slot.
  *
- * The owner arms the slot twice, first as a one-shot or a periodic timer, which it may move once to
- * earlier or later, then as a one-shot; it may cancel each, and arms anew as soon as it has the slot
- * back. Another worker cancels the first one's id at any time: also when it is long stale.
+ * The owner arms the slot twice, first as a one-shot or a periodic timer, which it may move once
+ * to earlier or later, then as a one-shot; it may cancel each, and arms anew as soon as it has the slot
+ * back. Another worker cancels or moves the first one's id at any time: also when it is long stale. Each
+ * may stop for ever between any two steps of a move.
  *
  * Holds: a timer fires no earlier than the deadline that its compare-and-swap protects, or than the one
- * that a reschedule under way asks for (that reschedule then says False). Each generation has one end, a
- * cancel that won or one delivery, and gives the slot back once. A stale id changes nothing. No tick is
- * received once a cancel has said True.
+ * that a move under way asks for (that move then says False). Each generation has one end, a cancel that won or one
+ * delivery, and gives the slot back once. A stale id changes nothing. No tick is received once a cancel
+ * has said True. Once the worker that moved a timer last has submitted what it had to, and the clock has
+ * handled that, the timer is linked no later than its deadline, whatever another mover has yet to submit.
  *
  * MUTANT 1: the clock reads the deadline before the state word
- * MUTANT 2: the owner moves the version before it stores the deadline
+ * MUTANT 2: a move takes the words of the next tenant for those that it has read
  * MUTANT 3: reschedule does not move the version
  * MUTANT 4: the clock fires by a store, without comparing
  * MUTANT 5: cancel does not compare the generation
@@ -19,24 +21,28 @@
  * MUTANT 8: the receiver takes ticks without a look at the state word
  * MUTANT 9: the clock fires on the deadline that it linked the timer with
  * MUTANT 10: the clock compares the phase only, not the version
+ * MUTANT 11: a move to later than the present deadline is never submitted
+ * MUTANT 12: a move to earlier sets EARLY after its deadline
  */
 #ifndef MUTANT
 #define MUTANT 0
 #endif
 #define GENERATIONS 2
-#define LAST_TICK 2
+#define LAST_TICK 3
 
 mtype = { ARMED, CANCELLED, FIRED };           /* phases */
 mtype = { SCHEDULE, CANCEL, RESCHEDULE };      /* submissions */
 mtype = { EXPIRED, TICK };                     /* completions */
 mtype = { OPEN, TICKED, OVER };                /* stages of link.completion */
 
-typedef word { byte gen; byte version; mtype phase }
+typedef word { byte gen; byte version; bool early; mtype phase }
 
 /* The slot, shared. */
 word state;
 byte deadline;
 bool periodic;
+bool linked; /* in the clock's wheel */
+byte bucket; /* there */
 
 chan owner_subs = [6] of { mtype, byte };
 chan other_subs = [2] of { mtype, byte };
@@ -45,26 +51,36 @@ chan rets = [2] of { byte };
 byte now;
 
 /* For the checks. */
-byte effective, asked = 255; /* deadline in force; asked for by a reschedule under way */
+byte words_of;        /* the tenant whose words the slot has */
+byte effective, asked[2] = 255; /* deadline in force; asked for by a move under way */
+byte mover = 2;       /* who moved it last: the owner, the other one, nobody */
+bool under_way[2];    /* it has yet to submit that */
+bool busy;            /* the clock handles a submission */
 bool held = true;            /* the owner has the slot */
 byte cancels[3], deliveries[3], comebacks[3];
 bool said_true[3];           /* a cancel of that generation has returned True */
+
+inline load() { s.gen = state.gen; s.version = state.version; s.early = state.early; s.phase = state.phase }
+
+/* Is the state word the one that was read? */
+#define SAME (state.gen == s.gen && state.phase == s.phase && \
+              ((state.version == s.version && state.early == s.early) || MUTANT == 10))
 
 /* slot.h:wh_slot_cancel; the CAS is one step, the load before it another */
 inline cancel(g, won)
 {
     won = false;
-    atomic { s.gen = state.gen; s.version = state.version; s.phase = state.phase };
+    atomic { load() };
     do
     :: (s.gen == g || MUTANT == 5) && s.phase == ARMED ->
         atomic {
             if
-            :: state.gen == s.gen && state.version == s.version && state.phase == s.phase ->
+            :: SAME ->
                 state.phase = CANCELLED;
                 assert(state.gen == g);
                 cancels[g]++;
                 won = true
-            :: else -> s.gen = state.gen; s.version = state.version; s.phase = state.phase
+            :: else -> load()
             fi
         };
         if
@@ -75,42 +91,56 @@ inline cancel(g, won)
     od
 }
 
-/* -- the owner ------------------------------------------------------------------------------------ */
-
-/* client.h:wh_client_move */
-inline move(to)
+/* slot.h:wh_slot_move; the deadline changes by a CAS of the words that name the tenant, too */
+inline move(who, g, to)
 {
-    atomic { s.gen = state.gen; s.version = state.version; s.phase = state.phase };
-    before = deadline;
     won = false;
+    atomic { load() };
     do
-    :: s.gen == gen && s.phase == ARMED && !won ->
-#if MUTANT != 2
-        atomic { deadline = to; asked = to };
-#endif
+    :: s.gen == g && s.phase == ARMED && !won ->
+        atomic { before = deadline; tenant = words_of };
+        atomic {
+            same = SAME;
+            if
+            :: same && to < before && MUTANT != 11 && MUTANT != 12 -> state.early = true; s.early = true
+            :: else -> load()
+            fi
+        };
         atomic {
             if
-            :: state.gen == s.gen && state.version == s.version && state.phase == s.phase ->
+            :: same && deadline == before && (words_of == tenant || MUTANT == 2) ->
+                assert(words_of == g);
+                deadline = to;
+                asked[who] = to;
+                mover = who;
+                under_way[who] = true
+            :: else -> same = false; load()
+            fi
+        };
+        atomic {
+            if
+            :: same && SAME ->
                 if
                 :: MUTANT != 3 -> state.version++
                 :: else
                 fi;
-                effective = to;
+                if
+                :: to < before && MUTANT == 12 -> state.early = true
+                :: else
+                fi;
+                tell = state.early || (to < before && MUTANT == 11) || periodic;
+                assert(state.gen == g);
+                effective = deadline;
                 won = true
-            :: else -> s.gen = state.gen; s.version = state.version; s.phase = state.phase
+            :: else -> load()
             fi
-        };
-#if MUTANT == 2
-        atomic { deadline = to; asked = to }
-#endif
+        }
     :: else -> break
     od;
-    asked = 255;
-    if
-    :: won && (to < before || periodic) -> owner_subs!RESCHEDULE, gen
-    :: else
-    fi
+    asked[who] = 255
 }
+
+/* -- the owner ------------------------------------------------------------------------------------ */
 
 /* receive.h:wh_client_take, receive.h:wh_client_reclaim */
 inline receive()
@@ -138,38 +168,44 @@ inline come_back(g)
 active proctype Owner()
 {
     word s;
-    byte gen, g, before;
-    bool won, may_move, may_cancel;
+    byte gen, g, to, before, tenant;
+    bool won, same, tell, may_move, may_cancel;
     do
     :: held && gen < GENERATIONS ->
         /* client.h:wh_client_arm: the fields, then the state word */
         atomic {
             gen++;
+            words_of = gen;
             if
-            :: deadline = 1
-            :: deadline = 2
-            fi;
-            if
-            :: periodic = false; may_cancel = true
-            :: periodic = false; may_cancel = false
-            :: gen == 1 -> periodic = true; may_cancel = true /* nothing else ends it */
+            :: gen == 2 -> deadline = 1; periodic = false; may_cancel = false
+            :: gen == 1 -> deadline = 3; periodic = false; may_cancel = false
+            :: gen == 1 -> deadline = 1; periodic = false; may_cancel = true
+            :: gen == 1 -> deadline = 1; periodic = true; may_cancel = true /* nothing else ends it */
             fi;
             may_move = gen == 1
         };
         atomic {
             state.gen = gen;
             state.version = 0;
+            state.early = false;
             state.phase = ARMED;
             effective = deadline;
+            mover = 2;
             held = false
         };
         owner_subs!SCHEDULE, gen
     :: !held && may_move ->
         may_move = false;
         if
-        :: move(1)
-        :: move(2)
-        fi
+        :: to = 1
+        :: to = 3
+        fi;
+        move(0, gen, to);
+        if
+        :: atomic { won && tell -> owner_subs!RESCHEDULE, gen; under_way[0] = false }
+        :: atomic { else -> under_way[0] = false }
+        fi;
+        atomic { to = 0; before = 0; tenant = 0; won = false; same = false; tell = false; s.gen = 0; s.version = 0; s.early = false }
     :: !held && may_cancel ->
         /* client.h:wh_client_cancel; also when it comes too late */
         may_cancel = false;
@@ -186,13 +222,21 @@ active proctype Owner()
 active proctype Other()
 {
     word s;
-    bool won;
-    byte g;
+    bool won, same, tell;
+    byte g, to, before, tenant;
     state.gen >= 1 -> g = 1;
-    cancel(g, won);
     if
-    :: won -> atomic { other_subs!CANCEL, g; said_true[g] = true }
-    :: else
+    :: cancel(g, won);
+        if
+        :: won -> atomic { other_subs!CANCEL, g; said_true[g] = true }
+        :: else
+        fi
+    :: to = 2;
+        move(1, g, to);
+        if
+        :: atomic { won && tell -> other_subs!RESCHEDULE, g; under_way[1] = false }
+        :: atomic { else -> under_way[1] = false }
+        fi
     fi
 }
 
@@ -224,7 +268,7 @@ inline place()
 inline examine()
 {
     atomic {
-        s.gen = state.gen; s.version = state.version; s.phase = state.phase;
+        load();
         if
         :: s.gen != g && MUTANT != 6
         :: s.gen == g || MUTANT == 6 ->
@@ -238,7 +282,8 @@ inline examine()
                 fi;
                 if
                 :: s.phase == CANCELLED -> give_back()
-                :: s.phase == ARMED && (first || (op == RESCHEDULE && linked)) -> to_place = true
+                :: s.phase == ARMED && first -> to_place = true
+                :: s.phase == ARMED && !first && op == RESCHEDULE && linked -> to_place = true
                 :: else
                 fi
             fi
@@ -250,10 +295,6 @@ inline examine()
     fi
 }
 
-/* Is the state word the one that was read? */
-#define SAME (state.gen == s.gen && state.phase == s.phase && \
-              (state.version == s.version || MUTANT == 10))
-
 /* fire.h:wh_fire_periodic */
 inline tick()
 {
@@ -261,7 +302,7 @@ inline tick()
         if
         :: SAME ->
             state.version++;
-            assert(effective <= now || asked <= now);
+            assert(effective <= now || asked[0] <= now || asked[1] <= now);
             stage = TICKED;
             last = now;
             comps!TICK, link_gen;
@@ -282,7 +323,7 @@ inline fire()
         if
         :: SAME || MUTANT == 4 ->
             state.phase = FIRED;
-            assert(effective <= now || asked <= now);
+            assert(effective <= now || asked[0] <= now || asked[1] <= now);
             stage = OVER;
             comps!EXPIRED, link_gen;
             done = true
@@ -302,7 +343,7 @@ inline expire()
 #if MUTANT == 1
         timing();
 #endif
-        atomic { s.gen = state.gen; s.version = state.version; s.phase = state.phase };
+        atomic { load() };
         assert(s.gen == link_gen);
         if
         :: s.phase != ARMED -> give_back(); break
@@ -324,15 +365,24 @@ inline expire()
 active proctype Clock()
 {
     word s;
-    byte link_gen, last, bucket, due, g;
+    byte link_gen, last, due, g;
     mtype stage = OPEN, op;
-    bool linked, done, first, to_place;
+    bool done, first, to_place;
 end:
     do
-    :: owner_subs?op, g -> examine()
-    :: other_subs?op, g -> examine()
+    :: atomic { owner_subs?op, g -> busy = true }; examine(); busy = false
+    :: atomic { other_subs?op, g -> busy = true }; examine(); busy = false
     :: linked && bucket <= now -> expire()
     od
+}
+
+active proctype Punctual()
+{
+end:
+    atomic {
+        linked && !periodic && state.phase == ARMED && bucket > deadline && mover < 2 && !under_way[mover] &&
+        !busy && empty(owner_subs) && (mover == 0 || empty(other_subs)) -> assert(false)
+    }
 }
 
 active proctype Time()

@@ -256,7 +256,7 @@ inline end_slot(s)
     link_gen[s] = gen[s]
 }
 
-/* reap.h:wh_reap, one slab: reap.h:wh_reclaim_slab or reap.h:wh_sweep_cancelled */
+/* reap.h:wh_reap, one slab: reap.h:wh_reclaim_slab or reap.h:wh_sweep_changed */
 inline sweep(s)
 {
 #if MUTANT == 3

@@ -33,11 +33,12 @@ RECORDS = {
 
 WRITERS = {
     "creator", "clock", "worker", "supervisor", "owner", "recorder", "nobody",
+    "owner; MOVES: clock",
     "clock; the worker: fire to poll",  # one struct in two segments, each with one writer
 }  # fmt: skip
 BY_COMPARE_AND_SWAP = {
-    ("owner", "owner"), ("state", "state"), ("pool", "used"), ("pool", "dry_since"),
-    ("ledger", "made"), ("word_set", "tags"), ("word_set", "values"),
+    ("owner", "owner"), ("state", "state"), ("slot", "deadline"), ("pool", "used"),
+    ("pool", "dry_since"), ("ledger", "made"), ("word_set", "tags"), ("word_set", "values"),
 }  # fmt: skip
 BY_READ_MODIFY_WRITE = {
     ("watchers", "workers"), ("watch_row", "any"), ("watch_row", "dirty"), ("pool", "tickets"),
@@ -68,7 +69,7 @@ def test_fields_by_hand() -> None:
     wanted = {
         ("head", "magic"): (0, 8), ("head", "layout_version"): (8, 4),
         ("head", "fingerprint"): (32, 8), ("row", "name"): (48, 64),
-        ("slot", "deadline"): (0, 8), ("slot", "interval"): (8, 8), ("slot", "cookie"): (16, 8),
+        ("slot", "deadline"): (0, 8), ("slot", "interval"): (16, 8), ("slot", "cookie"): (24, 8),
         ("completion", "id"): (0, 8), ("completion", "missed"): (32, 4), ("link", "due"): (24, 8),
         ("wheel", "tick_ns"): (128, 8), ("registry", "boot_id"): (152, 40),
         ("watch_row", "tenant"): (256, 8), ("watch_row", "dirty"): (512, 32768),
@@ -262,7 +263,7 @@ def test_views_read_what_the_core_wrote() -> None:
         assert wheel.slots.armed().tolist() == [slot]
         assert int(wheel.slots.states[slot]) == id >> 32 << 32 | 1
         fields = wheel.slots.slots[slot]
-        assert (int(fields["deadline"]), int(fields["interval"])) == (
+        assert (int(wheel.slots.deadlines[slot]), int(fields["interval"])) == (
             10**6 + 1_500_000_000,
             250_000_000,
         )

@@ -90,13 +90,30 @@ def test_a_move_that_the_clock_was_not_told_of(
         assert not overdue(wheel)
 
 
+def test_a_move_after_one_that_was_not_submitted() -> None:
+    """Who moved it to earlier is stopped before the clock was told; the next mover, to later than
+    that, tells it."""
+    with LocalWheel(256) as wheel:
+        owner, stopped, other = (wheel.worker(row) for row in range(3))
+        id = owner.schedule(60.0, 1)
+        wheel.settle()
+        tail = int(sub_tail(wheel, 1)[0])
+        assert stopped.reschedule(id, 1.0)
+        sub_tail(wheel, 1)[0] = tail
+        assert other.reschedule(id, 2.0)
+        wheel.advance(SECOND)
+        assert not len(owner.poll())
+        wheel.advance(SECOND)
+        assert cookies(owner.poll()) == [1]
+
+
 def test_a_move_that_died_before_its_version() -> None:
     with LocalWheel(256) as wheel:
         dying = wheel.worker(0)
         id = dying.schedule(12.0, 1)
         wheel.settle()
         wheel.slots.slots.setflags(write=True)
-        wheel.slots.slots["deadline"][id & 0xFFFFFFFF] = 2 * SECOND
+        wheel.slots.deadlines[id & 0xFFFFFFFF] = 2 * SECOND
         wheel.depart(0, KEEP)
         assert wheel.settle() == [0]
         wheel.advance(2 * SECOND)

@@ -117,8 +117,7 @@ def test_both_go_on_in_split_slabs(wheel: LocalWheel, rng_seed: int) -> None:
     mine = {int(id) for id in ids[ids % 2 == 0]}
     theirs = set(fill(wheel, b))
     assert wheel.counter("split") > 0
-    with pytest.raises(ValueError, match="another worker"):
-        b.reschedule(next(iter(mine)), 1.0)
+    assert b.reschedule(next(iter(mine)), 1.0)
     for timers, open_ids in ((a, mine), (b, theirs)):
         chosen = rng.permutation(sorted(open_ids))
         assert timers.cancel_many(chosen[:100]).all()

@@ -19,17 +19,26 @@ Ids = np.ndarray[Any, np.dtype[np.uint64]]
 processes = multiprocessing.get_context("spawn")
 
 
-def cancel_for(name: str, channel: Connection) -> None:
+EARLIER = 0.002
+
+
+def change_for(name: str, moves: bool, channel: Connection) -> None:
+    """Cancel the timers that come through the channel, or move them."""
     with connect(name) as timers:
         channel.send_bytes(b"ready")
-        while ids := channel.recv_bytes():
-            channel.send_bytes(timers.cancel_many(np.frombuffer(ids, np.uint64)).tobytes())
+        while message := channel.recv_bytes():
+            ids = np.frombuffer(message, np.uint64)
+            to = np.full(len(ids), EARLIER)
+            won = timers.reschedule_many(ids, to) if moves else timers.cancel_many(ids)
+            channel.send_bytes(won.tobytes())
 
 
 @contextmanager
-def rival(name: str) -> Iterator[tuple[Callable[[Ids], None], Callable[[], Any]]]:
+def rival(
+    name: str, *, moves: bool = False
+) -> Iterator[tuple[Callable[[Ids], None], Callable[[], Any]]]:
     ours, theirs = processes.Pipe()
-    process = processes.Process(target=cancel_for, args=(name, theirs))
+    process = processes.Process(target=change_for, args=(name, moves, theirs))
     process.start()
     theirs.close()
     try:
@@ -170,6 +179,24 @@ def test_reschedule_against_cancel_against_fire(daemon: str, timers: Timers, rng
             moves = move_all(timers, ids, delay)
             events = settle_accounts(timers, ids, take())
             check_moved(events, ids, moves, delay)
+        assert timers.pending == len(timers.poll()) == 0
+
+
+@pytest.mark.parametrize("interval", [None, 1000.0])
+def test_two_workers_move_one_timer(daemon: str, timers: Timers, interval: float | None) -> None:
+    with rival(daemon, moves=True) as (give, take):
+        for _ in range(100):
+            ids = timers.schedule_many(np.full(BATCH, 1000.0), interval=interval)
+            began = timers.now_ns()
+            give(ids)
+            later = timers.reschedule_many(ids, np.full(BATCH, 2 * EARLIER))
+            assert take().all()
+            events = receive(timers, BATCH)
+            assert np.array_equal(np.sort(events["timer_id"]), np.sort(ids))
+            assert (events["deadline"] - began >= EARLIER * 1e9).all()
+            if interval:
+                assert later.all()
+                assert timers.cancel_many(ids).all()
         assert timers.pending == len(timers.poll()) == 0
 
 

@@ -16,9 +16,7 @@ from proofs import sanitize
 
 SOURCES = Path(__file__).parents[2] / "client/c"
 TOOLS = all(map(shutil.which, ("make", "pkg-config"))) and sanitize.compiler() is not None
-(OK, OVER, INVALID, FULL, FOREIGN, NOT_RUNNING, MISMATCH, NOT_PERMITTED, REFUSED, FORKED) = range(
-    10
-)
+(OK, OVER, INVALID, FULL, NOT_RUNNING, MISMATCH, NOT_PERMITTED, REFUSED, FORKED) = range(9)
 
 
 class Options(ctypes.Structure):

@@ -326,7 +326,6 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "larger than the ring": lambda b: b.timers.schedule_many(np.ones(1025), block=False),
     "reserve too many": lambda b: b.timers.reserve(10**5, block=False),
     "cancel batch": lambda b: b.timers._cancel_batch(b.ids, b.won[:1]),
-    "foreign": lambda b: b.timers.reschedule(b.foreign, 1.0),
     "reschedule": lambda b: b.timers.reschedule(b.armed),
     "poll": lambda b: b.timers.poll(-1.0),
     "poll type": lambda b: b.timers.poll(0.0, "x"),

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 import numpy as np
-import pytest
 from hypothesis import assume, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -110,14 +109,14 @@ class WheelMachine(RuleBasedStateMachine):
         won = self.workers[row].cancel_many(np.array(ids, np.uint64))
         assert won.tolist() == [self.oracle.cancel(id) for id in ids]
 
-    @rule(data=st.data(), pick=picks, armed=st.booleans())
-    def reschedule(self, data: st.DataObject, pick: int, armed: bool) -> None:
+    @rule(data=st.data(), row=rows, pick=picks, armed=st.booleans())
+    def reschedule(self, data: st.DataObject, row: int, pick: int, armed: bool) -> None:
         id = self.id_of_any(pick, armed)
         timer = self.oracle.armed.get(id)
         delay = self.delay_ns(data) / 1e9
         if timer and timer.interval:
             delay = max(delay, 1e-6)  # a new first tick, after the last one
-        won = self.workers[timer.owner if timer else 0].reschedule(id, delay)
+        won = self.workers[row].reschedule(id, delay)
         assert won is self.oracle.reschedule(id, seconds_to_ns(delay))
 
     @rule(data=st.data(), row=rows, chosen=st.lists(st.tuples(picks, st.booleans()), max_size=20))
@@ -125,7 +124,6 @@ class WheelMachine(RuleBasedStateMachine):
         self, data: st.DataObject, row: int, chosen: list[tuple[int, bool]]
     ) -> None:
         ids = [self.id_of_any(pick, armed) for pick, armed in chosen]
-        ids = [id for id in ids if self.owner_of(id) in (row, None)]
         base = self.delay_ns(data)
         delays = [max(base + i * self.tick // 3, 1000) / 1e9 for i in range(len(ids))]
         won = self.workers[row].reschedule_many(np.array(ids, np.uint64), delays)
@@ -134,18 +132,6 @@ class WheelMachine(RuleBasedStateMachine):
             for id, delay in zip(ids, delays, strict=True)
         ]
         assert won.tolist() == wanted
-
-    def owner_of(self, id: int) -> int | None:
-        timer = self.oracle.armed.get(id)
-        return timer.owner if timer else None
-
-    @rule(pick=picks)
-    def reschedule_foreign(self, pick: int) -> None:
-        timer = self.oracle.armed.get(self.id_of_any(pick, True))
-        assume(timer is not None)
-        assert timer is not None
-        with pytest.raises(ValueError, match="another worker"):
-            self.workers[(timer.owner + 1) % WORKERS].reschedule(timer.id, 1.0)
 
     @rule(data=st.data())
     def advance(self, data: st.DataObject) -> None:

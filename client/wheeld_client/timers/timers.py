@@ -273,13 +273,13 @@ class Timers(CallingWorker):
     def reschedule_many(
         self, ids: npt.ArrayLike, delays: npt.ArrayLike, *, block: bool = True
     ) -> npt.NDArray[np.bool_]:
-        """Move this worker's timers; returns for each what `reschedule` would, shape (n,).
+        """Move timers, of any worker; returns for each what `reschedule` would, shape (n,).
 
         Raises
         ------
         ValueError
-            A dtype or shape is wrong, or one of the timers is another worker's; none was moved.
-            With `block=False` also as in `schedule_many`.
+            A dtype or shape is wrong; none was moved. With `block=False` also as in
+            `schedule_many`.
         RingFull
             As in `schedule_many`; none was moved.
         InvalidDelay

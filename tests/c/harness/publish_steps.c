@@ -86,7 +86,7 @@ static void cancel_until(uint64_t cookie)
     uint64_t id = id_of(cookie);
     uint32_t slot = wh_id_slot(id), at = 0;
     if (at++ < step) {
-        CHECK(wh_slot_cancel(&A->client.states[slot], wh_id_gen(id)), "cancel");
+        CHECK(wh_slot_cancel(&A->client.states[slot].state, wh_id_gen(id)), "cancel");
         account_cancelled(&book, cookie);
     }
     if (at++ < step)
@@ -133,12 +133,9 @@ static void play_move(void)
     begin();
     uint64_t id = id_of(schedule(A, (plan){.delay = 500 * MS}));
     world_settle(&w);
-    wh_au64 *word = &A->client.states[wh_id_slot(id)];
-    uint64_t state = wh_load_acquire(word);
+    bool tell;
     if (at++ < step)
-        wh_store_relaxed(&A->client.slots[wh_id_slot(id)].deadline, MS);
-    if (at++ < step)
-        CHECK(wh_cas_acq_rel(word, &state, wh_state_moved(state)), "moved");
+        CHECK(wh_client_move(&A->client, id, MS, &tell) && tell, "moved");
     if (at++ < step)
         wh_client_push(&A->client, wh_id_with(id, WH_OP_RESCHEDULE));
     if (at++ < step)

@@ -31,5 +31,6 @@ int main(int argc, char **argv)
     rounds_add(worker_paths, WORKER_PATHS);
     rounds_add(waiting_paths, WAITING_PATHS);
     rounds_add(undisturbed_paths, UNDISTURBED_PATHS);
+    rounds_add(foreign_paths, 1);
     return rounds_run((step_plan){.survive = survive});
 }

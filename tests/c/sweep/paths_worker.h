@@ -81,6 +81,13 @@ static void before_movable_periodic(void)
 static void do_earlier(void) { worker_move(A, subject, 5 * MS); }
 static void do_later(void) { worker_move(A, subject, 90 * MS); }
 
+static void before_movable_foreign(void)
+{
+    subject = schedule(B, (plan){.delay = 30 * MS, .to = 1, .interval = dice(2) ? 9 * MS : 0});
+    if (dice(2))
+        clock_work();
+}
+
 static uint32_t several[4];
 
 /* One-shot and periodic, some of them met, each on its own clock. */
@@ -296,5 +303,10 @@ static const struct path worker_paths[] = {
     {"unpark", before_unpark, do_use, 1},
 };
 #define WORKER_PATHS (sizeof worker_paths / sizeof *worker_paths)
+
+/* With another worker's timer. */
+static const struct path foreign_paths[] = {
+    {"move-foreign", before_movable_foreign, do_earlier, 1},
+};
 
 #endif

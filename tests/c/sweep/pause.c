@@ -67,5 +67,6 @@ int main(int argc, char **argv)
     rounds_add(worker_paths, WORKER_PATHS);
     rounds_add(clock_paths, CLOCK_PATHS);
     rounds_add(waiting_paths, WAITING_PATHS);
+    rounds_add(foreign_paths, 1);
     return rounds_run((step_plan){.mode = STEP_PAUSE, .survive = survive});
 }

@@ -158,7 +158,7 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
 {
     wh_client *c = &w->client;
     entry *e = &S->book.entries[cookie];
-    if (!wh_client_owns(c, e->id) || (!w->waits && !wh_client_fits(c, 1)))
+    if (e->id == 0 || (!w->waits && !wh_client_fits(c, 1)))
         return false;
     e->flight = MOVING;
     e->flier = (uint8_t)w->row;
@@ -253,7 +253,7 @@ static void crew_none_overdue(void)
     for (uint32_t slot = 0; slot < S->config.capacity; slot++) {
         const wh_peer *owner = wh_owner_of(c, slot);
         if (owner == NULL || owner->leave ||
-            wh_state_phase(wh_load_relaxed(&c->states[slot])) != WH_ARMED)
+            wh_state_phase(wh_load_relaxed(&c->states[slot].state)) != WH_ARMED)
             continue;
         wh_timing t = wh_timing_of(c, slot);
         CHECK(wh_due_tick(&c->wheel, t.due) > now,

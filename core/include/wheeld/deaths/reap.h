@@ -42,7 +42,7 @@ static inline void wh_reclaim_offer(wh_clock *c, uint32_t slot, wh_peer *owner)
     uint32_t group = wh_group_of(c, slot);
     if (group >= WH_GROUPS || !wh_stage_offers(wh_stage_of(link)))
         return;
-    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
+    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: fire, offer */
     bool there = reader != owner && reader->life > WH_PEER_DYING &&
                  (reader->life == WH_PEER_PRESENT || wh_group_member(c, group) == NULL);
     if (wh_state_phase(state) == WH_FIRED && there)
@@ -56,7 +56,7 @@ static inline bool wh_unread_end(wh_clock *c, uint32_t slot)
 {
     const wh_link *link = &c->wheel.links[slot];
     enum wh_stage stage = wh_stage_of(link);
-    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire */
+    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: fire */
     return wh_state_phase(state) == WH_FIRED &&
            (stage == WH_STAGE_WAIT_EXPIRE ||
             ((stage == WH_STAGE_EXPIRED || stage == WH_STAGE_LENT) && wh_unread(c, link)));
@@ -66,8 +66,8 @@ static inline bool wh_unread_end(wh_clock *c, uint32_t slot)
 static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
-    uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
-    bool dropped = wh_slot_cancel(&c->states[slot], gen);
+    uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot].state)); /* pairs: arm, cancel */
+    bool dropped = wh_slot_cancel(&c->states[slot].state, gen);
     if (dropped)
         wh_count_dropped(c, peer);
     wh_note_reclaimed(c, slot, gen, dropped);
@@ -89,19 +89,23 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
     return true;
 }
 
-/* Return timers of other workers' slabs that are cancelled but not handled. If the canceller lives,
- * its later submission finds that done. */
-static inline void wh_sweep_cancelled(wh_clock *c, uint32_t slab)
+/* Handle what others did to timers of other workers' slabs and may not have submitted: cancels, and
+ * moves to earlier. If they live, their later submission finds that done. */
+static inline void wh_sweep_changed(wh_clock *c, uint32_t slab)
 {
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
         uint32_t slot = slab << WH_SLAB_BITS | i;
         wh_link *link = &c->wheel.links[slot];
-        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: cancel */
-        if (wh_state_phase(state) != WH_CANCELLED || wh_state_gen(state) != link->gen ||
-            wh_stage_over(wh_stage_of(link)))
+        uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: cancel, extend */
+        if (wh_state_gen(state) != link->gen || wh_stage_over(wh_stage_of(link)))
             continue;
-        wh_wheel_remove(&c->wheel, slot);
-        wh_give_back(c, slot, wh_owner_of(c, slot));
+        if (wh_state_phase(state) == WH_CANCELLED) {
+            wh_wheel_remove(&c->wheel, slot);
+            wh_give_back(c, slot, wh_owner_of(c, slot));
+        } else if (wh_state_phase(state) == WH_ARMED && wh_state_is_early(state) &&
+                   wh_owner_of(c, slot) != NULL && wh_placed(c, link)) {
+            wh_relink(c, slot, wh_owner_of(c, slot));
+        }
     }
 }
 
@@ -111,7 +115,7 @@ static inline void wh_sweep_taken(wh_clock *c, const wh_peer *peer, uint32_t sla
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
         uint32_t slot = slab << WH_SLAB_BITS | i;
         const wh_link *link = &c->wheel.links[slot];
-        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: offer */
+        uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: offer */
         uint32_t taker = wh_taker(wh_owner_word(wh_peer_index(c, peer), peer->incarnation));
         if (wh_state_phase(state) != WH_TAKEN || wh_state_gen(state) != link->gen ||
             wh_state_taker(state) != taker || !wh_stage_offers(wh_stage_of(link)))
@@ -177,8 +181,8 @@ static inline bool wh_reap_lists(wh_clock *c, wh_peer *peer)
 static inline void wh_end_orphan(wh_clock *c, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
-    uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
-    bool dropped = wh_slot_cancel(&c->states[slot], gen);
+    uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot].state)); /* pairs: arm, cancel */
+    bool dropped = wh_slot_cancel(&c->states[slot].state, gen);
     if (dropped)
         wh_count(&c->seg->dropped, 1);
     wh_note_reclaimed(c, slot, gen, dropped);
@@ -292,7 +296,7 @@ static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
             wh_sweep_taken(c, peer, slab);
         if (wh_unlikely(wh_is_split(c, slab))) {
             wh_reap_split(c, peer, slab, last);
-            wh_sweep_cancelled(c, slab);
+            wh_sweep_changed(c, slab);
             own++;
         } else if (wh_owner_name(owner) == mine) {
             if (peer->leave == WH_LEAVE_DROP)
@@ -304,7 +308,7 @@ static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
             wh_free_orphan(c, slab);
             own++;
         } else if (owner != 0) {
-            wh_sweep_cancelled(c, slab);
+            wh_sweep_changed(c, slab);
         }
         peer->reap_slab++;
     }

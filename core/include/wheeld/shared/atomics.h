@@ -38,6 +38,48 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock in shared memory would die w
     atomic_compare_exchange_strong_explicit((p), (expected), (desired), memory_order_seq_cst,      \
                                             memory_order_seq_cst)
 
+/* Compare-and-swap of two words side by side, 16 bytes aligned, acq_rel. On failure *first and
+ * *second hold what was found; on arm64 perhaps of two moments, which the next try finds out. */
+static inline bool wh_cas_both(void *words, uint64_t *first, uint64_t *second, uint64_t new_first,
+                               uint64_t new_second)
+{
+    bool done;
+#if defined(__SANITIZE_THREAD__)
+    void __tsan_release(void *), __tsan_acquire(void *);
+    __tsan_release(words);
+#endif
+#if defined(__x86_64__)
+    __asm__ volatile("lock cmpxchg16b %1"
+                     : "=@ccz"(done), "+m"(*(unsigned __int128 *)words), "+a"(*first), "+d"(*second)
+                     : "b"(new_first), "c"(new_second)
+                     : "memory");
+#elif defined(__aarch64__)
+    uint64_t found, other;
+    uint32_t failed;
+    do {
+        __asm__ volatile("ldaxp %0, %1, %2"
+                         : "=&r"(found), "=&r"(other)
+                         : "Q"(*(unsigned __int128 *)words)
+                         : "memory");
+        done = found == *first && other == *second;
+        if (!done)
+            break;
+        __asm__ volatile("stlxp %w0, %2, %3, %1"
+                         : "=&r"(failed), "=Q"(*(unsigned __int128 *)words)
+                         : "r"(new_first), "r"(new_second)
+                         : "memory");
+    } while (failed);
+    *first = found;
+    *second = other;
+#else
+#error "a compare-and-swap of 16 bytes is needed"
+#endif
+#if defined(__SANITIZE_THREAD__)
+    __tsan_acquire(words);
+#endif
+    return done;
+}
+
 /* Read-modify-writes of words with several writers; each returns what was there before. */
 #define wh_fetch_or_seq(p, bits) atomic_fetch_or_explicit((p), (bits), memory_order_seq_cst)
 #define wh_fetch_and_seq(p, bits) atomic_fetch_and_explicit((p), (bits), memory_order_seq_cst)

@@ -25,7 +25,7 @@
 #include "wheeld/shared/layout_trace.h"   /* those of the trace segment */
 #include "wheeld/shared/packing.h"        /* the meaning of the bits in its words */
 
-#define WH_LAYOUT_VERSION 6u
+#define WH_LAYOUT_VERSION 7u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
 #define WH_LINE 128
 
@@ -201,19 +201,18 @@ enum wh_kind {
       "owner (arm); any worker and the clock by compare-and-swap", "all",                          \
       "release, acq_rel CAS; pairs: arm, cancel, extend, fire, offer")
 
+/* The first 16 bytes change together, by one compare-and-swap, when a timer is moved. */
 #define WH_SLOT_FIELDS(N, F, A)                                                                    \
-    F(wh_ai64, deadline, "due time on the slot's clock, ns", "owner", "clock",                     \
-      "relaxed, before the CAS of the version; pairs: extend")                                     \
+    F(wh_ai64, deadline, "due time on the slot's clock, ns",                                       \
+      "owner (arm); any worker by compare-and-swap of 16 bytes", "clock",                          \
+      "before arm; acq_rel CAS before that of the version; pairs: extend")                         \
+    F(wh_au32, target, "TARGET word; 0: owner", "owner", "clock", "before arm")                    \
+    F(wh_au16, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
+    F(wh_au16, flags, "FLAGS word",                                                                \
+      "owner; MOVES: clock", "clock, target", "before arm; MOVES before the CAS of a tick")        \
     F(wh_ai64, interval, "period, ns; 0 or below: one-shot, scheduled at minus that (0: unknown)", \
       "owner", "clock", "before arm")                                                              \
-    F(wh_au64, cookie, "the user's 64 bits", "owner", "clock", "before arm")                       \
-    F(wh_au32, target,                                                                             \
-      "TARGET word; 0: owner",             \
-      "owner", "clock", "before arm")                                                              \
-    F(wh_au16, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
-    F(wh_au16, flags,                                                                              \
-      "FLAGS word", \
-      "owner", "clock, target", "before arm; MOVES as deadline")
+    F(wh_au64, cookie, "the user's 64 bits", "owner", "clock", "before arm")
 
 #define WH_REGISTRY_FIELDS(N, F, A)                                                                \
     N(uint64_t, rows_off, "offset of the worker table", "creator", "all", "before magic")          \
@@ -363,7 +362,8 @@ typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_r
     S(trace_record, wh_trace_record, WH_TRACE_RECORD_FIELDS)
 
 _Static_assert(sizeof(wh_slot) == 32, "two slots share a cache line");
-_Static_assert(sizeof(wh_owner) == 8 && sizeof(wh_state_word) == 8, "arrays of plain words");
+_Static_assert(sizeof(wh_owner) == 8, "an array of plain words");
+_Static_assert(sizeof(wh_state_word) == 8, "an array of plain words");
 _Static_assert(sizeof(wh_holder) == 4, "an array of plain words");
 _Static_assert(sizeof(wh_link) == 32, "two links share a cache line");
 _Static_assert(sizeof(wh_lane) == 24, "the clock's alone, side by side");

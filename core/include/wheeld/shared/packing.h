@@ -23,7 +23,8 @@
     P(STATE, GEN, 32, 32, "generation")                                                            \
     P(STATE, TAKER, 8, 24, "once offered: the taker")                                              \
     P(STATE, MOVED, 31, 1, "1: moved since its last tick, so its next one is at the deadline")     \
-    P(STATE, VERSION, 8, 23, "changes since it was armed")                                         \
+    P(STATE, EARLY, 30, 1, "1: moved to earlier: from then on each move is submitted")             \
+    P(STATE, VERSION, 8, 22, "changes since it was armed")                                         \
     P(STATE, PHASE, 0, 8, "0 never armed, 1 ARMED, 2 CANCELLED, 3 FIRED, 4 TAKEN, 5 DONE")         \
     P(TAKER, INCARNATION, 12, 12, "low bits of the incarnation of who took an offer")              \
     P(TAKER, WORKER, 0, 12, "its row + 1")                                                         \
@@ -57,11 +58,11 @@
     P(MADE, TENANT, 16, 48, "low bits of the worker's incarnation")                                \
     P(MADE, NUMBER, 1, 15, "low bits of how many lines it had opened")                             \
     P(MADE, OPEN, 0, 1, "1: a purgatory's; all bits 0: nobody's")                                  \
-    P(FLAGS, MOVES, 3, 13, "low bits of how often it was moved; counted if it is periodic")        \
+    P(FLAGS, MOVES, 3, 13, "counts the grids of a periodic timer; begins at the low bits of GEN")                          \
     P(FLAGS, PRIVATE, 2, 1, "1: what it is for is in its owner's process, and nobody else's")      \
     P(FLAGS, CLOCK, 0, 2, "0 base clock, 1 realtime, 2 boottime")                                  \
     P(TRACED, TICK, 31, 1, "1: the next tick is recorded already")                                 \
-    P(TRACED, VERSION, 0, 23, "up to which version of the state changes are recorded")
+    P(TRACED, VERSION, 0, 22, "up to which version of the state changes are recorded")
 /* clang-format on */
 
 #define WH_DECLARE_PART(word, part, at, bits, ...)                                                 \
@@ -122,10 +123,12 @@ static inline uint64_t wh_state_touch(uint64_t s)
     uint64_t version = WH_MASK(STATE_VERSION);
     return (s & ~version) | ((s + WH_PUT(STATE_VERSION, 1)) & version);
 }
+static inline bool wh_state_is_early(uint64_t s) { return WH_GET(STATE_EARLY, s) != 0; }
 static inline uint64_t wh_state_moved(uint64_t s)
 {
     return wh_state_touch(s) | WH_MASK(STATE_MOVED);
 }
+static inline uint64_t wh_state_early(uint64_t s) { return s | WH_MASK(STATE_EARLY); }
 static inline uint64_t wh_state_ticked(uint64_t s)
 {
     return wh_state_touch(s) & ~WH_MASK(STATE_MOVED);
@@ -135,6 +138,11 @@ static inline uint32_t wh_next_gen(uint32_t gen) { return gen + 1 ? gen + 1 : 1;
 static inline uint32_t wh_flags_clock(uint32_t flags)
 {
     return (uint32_t)WH_GET(FLAGS_CLOCK, flags);
+}
+/* The flags of a timer of that generation, which differ from those of the slot's last tenants. */
+static inline uint16_t wh_flags_armed(uint32_t flags, uint32_t gen)
+{
+    return (uint16_t)(flags | WH_PUT_LOW(FLAGS_MOVES, gen));
 }
 static inline uint16_t wh_flags_moved(uint32_t flags)
 {

@@ -11,10 +11,18 @@
  *  4. The worker that sets FIRED to TAKEN takes the offer, and the word names it; only the clock
  *     ends that for a worker that has died. So any number of rings may hold a record of it.
  *  5. The version goes up with every change of an armed timer; a reader that sees equal states
- *     before and after has read one consistent set of fields. It wraps after 2**23 changes within
+ *     before and after has read one consistent set of fields. It wraps after 2**22 changes within
  *     one such read.
- *  6. A move of a periodic timer begins a new grid. A tick is of the present grid if its record has
- *     as many moves in its flags as the slot; MOVED says that there has been none yet.
+ *  6. A move changes the deadline by a compare-and-swap of the slot's first 16 bytes, which its
+ *     next tenant has others in: so any worker may move any timer, and a stale id changes nothing.
+ *     The flags tell tenants apart; they wrap after 2**13 tenants with the same deadline and target
+ *     within one such call.
+ *  7. A worker that moves a timer to earlier sets EARLY first, and submits the move afterwards. The
+ *     clock may not know of the deadline that a later mover finds then: so each move of a timer
+ *     with EARLY is submitted.
+ *  8. A move of a periodic timer begins a new grid. A tick is of the present grid if its record has
+ *     the MOVES of the slot, which the clock counts up with the first tick of a grid; MOVED says
+ *     that there has been none yet.
  */
 #ifndef WHEELD_SLOT_H
 #define WHEELD_SLOT_H
@@ -39,6 +47,43 @@ static inline bool wh_slot_cancel(wh_au64 *state, uint32_t gen)
         /* pairs: cancel - else the clock that loses would deliver what was cancelled */
         if (wh_cas_acq_rel(state, &s, wh_state_to(s, WH_CANCELLED)))
             return true;
+    return false;
+}
+
+/* Let the deadline of the armed timer `gen` be `deadline`, with *state as it was read last. False:
+ * others have changed something; look again. */
+static inline bool wh_slot_change(wh_au64 *word, wh_slot *slot, uint64_t *state, int64_t deadline)
+{
+    wh_au64 *words = (wh_au64 *)slot;
+    uint64_t before = wh_load_acquire(&words[0]); /* pairs: extend */
+    uint64_t rest = wh_load_acquire(&words[1]);   /* pairs: extend */
+    uint64_t found = wh_load_acquire(word); /* pairs: arm, fire - if armed, these are its fields */
+    bool earlier = deadline < (int64_t)before && !wh_state_is_early(found);
+    if (found != *state ||
+        /* pairs: extend - who sees this deadline sees EARLY */
+        (earlier && !wh_cas_acq_rel(word, &found, wh_state_early(found)))) {
+        *state = found;
+        return false;
+    }
+    *state = earlier ? wh_state_early(found) : found;
+    return wh_cas_both(slot, &before, &rest, (uint64_t)deadline, rest); /* pairs: extend */
+}
+
+/* Move an armed timer. True: it is due at `deadline` from now on; *tell: the clock may have linked
+ * it for later. */
+static __attribute__((noinline, unused)) bool
+wh_slot_move(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t deadline, bool *tell)
+{
+    uint64_t state = wh_load_acquire(word); /* pairs: arm, fire */
+    while (wh_state_gen(state) == gen && wh_state_phase(state) == WH_ARMED) {
+        if (!wh_slot_change(word, slot, &state, deadline))
+            continue;
+        *tell = wh_state_is_early(state);
+        /* pairs: extend, fire - the deadline is stored first: a clock that judged by the old one
+         * fails its own CAS and looks again */
+        if (wh_cas_acq_rel(word, &state, wh_state_moved(state)))
+            return true;
+    }
     return false;
 }
 

@@ -14,7 +14,7 @@ static inline enum wh_call wh_call_cancel_batch(wh_client *c, const uint64_t *id
         return done;
     for (uint64_t i = 0; i < n; i++) {
         if (i + WH_BATCH_AHEAD < n && wh_id_given_slot(ids[i + WH_BATCH_AHEAD]) < c->capacity)
-            wh_prefetch_write(&c->states[wh_id_given_slot(ids[i + WH_BATCH_AHEAD])]);
+            wh_prefetch_write(&c->states[wh_id_given_slot(ids[i + WH_BATCH_AHEAD])].state);
         if ((done = wh_client_have_room(c, 1, wait)) != WH_CALL_OK)
             break;
         won[i] = wh_client_cancel(c, ids[i]);
@@ -36,8 +36,8 @@ wh_hot enum wh_call wh_batch_move(wh_client *c, const wh_batch *b, uint64_t i, b
 {
     uint64_t id = b->ids[i];
     int64_t delay = b->delays ? wh_delay_ns(b->delays[i]) : 0;
-    if (wh_unlikely(!wh_client_owns(c, id)))
-        return wh_client_is_foreign(c, id) ? WH_CALL_FOREIGN : WH_CALL_OVER;
+    if (wh_unlikely(wh_id_given_slot(id) >= c->capacity))
+        return WH_CALL_OVER;
     if (wh_unlikely(!wh_client_fits(c, 1))) {
         *times = (wh_times){0}; /* it may wait */
         return b->delays ? wh_client_move_by(c, id, delay, wait, earliest)
@@ -50,20 +50,7 @@ wh_hot enum wh_call wh_batch_move(wh_client *c, const wh_batch *b, uint64_t i, b
                              earliest);
 }
 
-/* Is a row an armed timer of another worker? If so, b->stopped is its index. */
-static inline bool wh_batch_has_foreign(const wh_client *c, wh_batch *b)
-{
-    for (uint64_t i = 0; i < b->n; i++) {
-        if (i + WH_BATCH_AHEAD < b->n && wh_id_slot(b->ids[i + WH_BATCH_AHEAD]) < c->capacity)
-            wh_prefetch_write(&c->states[wh_id_slot(b->ids[i + WH_BATCH_AHEAD])]);
-        if (wh_client_is_foreign(c, b->ids[b->stopped = i]))
-            return true;
-    }
-    return false;
-}
-
-/* Move all timers to `delays` from now or to `deadlines`, or none if one belongs to another worker.
- * moved[i] is 0 if the timer has ended. */
+/* Move all timers to `delays` from now or to `deadlines`. moved[i] is 0 if the timer has ended. */
 static inline enum wh_call wh_call_reschedule_batch(wh_client *c, wh_batch *b, uint8_t *moved,
                                                     bool wait)
 {
@@ -72,8 +59,6 @@ static inline enum wh_call wh_call_reschedule_batch(wh_client *c, wh_batch *b, u
     enum wh_call done = wh_batch_check(c, b);
     if (done != WH_CALL_OK)
         return done;
-    if (wh_batch_has_foreign(c, b))
-        return WH_CALL_FOREIGN;
     if ((done = wh_batch_fits(c, b->n, wait)) != WH_CALL_OK)
         return done;
     for (uint64_t i = 0; i < b->n; i++) {

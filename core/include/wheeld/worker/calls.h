@@ -70,25 +70,22 @@ static inline enum wh_call wh_call_cancel(wh_client *c, uint64_t id, bool wait)
     return WH_CALL_OK;
 }
 
-/* Is it an armed timer of another worker? */
-static inline bool wh_client_is_foreign(const wh_client *c, uint64_t id)
-{
-    return wh_client_is_armed(c, id) && !wh_client_owns(c, id);
-}
-
-/* The clock of an own timer. */
+/* The clock of a timer. */
 static inline uint32_t wh_client_kind(const wh_client *c, uint64_t id)
 {
     uint32_t kind = wh_flags_clock(wh_load_relaxed(&c->slots[wh_id_slot(id)].flags));
     return kind < WH_CLOCK_KINDS ? kind : WH_CLOCK_BASE;
 }
 
-/* Must a move of an own timer be submitted? One to a later time need not be. */
+/* Must a move be submitted? One to a later time need not be. */
 static inline bool wh_client_tells(const wh_client *c, uint64_t id, int64_t deadline)
 {
     const wh_slot *s = &c->slots[wh_id_given_slot(id)];
+    wh_au64 *state = &c->states[wh_id_given_slot(id)].state;
     return wh_client_is_armed(c, id) &&
-           (deadline < wh_load_relaxed(&s->deadline) || wh_load_relaxed(&s->interval) > 0);
+           (deadline < wh_load_relaxed(&s->deadline) ||
+            wh_state_is_early(wh_load_acquire(state)) || /* pairs: extend */
+            wh_load_relaxed(&s->interval) > 0);
 }
 
 /* Get room for a move to `deadline`, if that needs any. *waited: time has passed. */
@@ -99,16 +96,16 @@ static wh_seldom enum wh_call wh_client_room_to_move(wh_client *c, uint64_t id, 
     return *waited ? wh_client_wait_room(c, 1, wait) : WH_CALL_OK;
 }
 
-/* Move an own timer to `deadline`, which is `rest` from now. The ring then has the submission for
+/* Move a timer to `deadline`, which is `rest` from now. The ring then has the submission for
  * the clock, and *earliest is lowered: the caller publishes. */
 wh_hot enum wh_call wh_client_move_to(wh_client *c, uint64_t id, uint32_t kind, int64_t deadline,
                                       int64_t rest, int64_t *earliest)
 {
-    bool earlier;
-    if (!wh_client_move(c, id, deadline, &earlier))
+    bool tell;
+    if (!wh_client_move(c, id, deadline, &tell))
         return WH_CALL_OVER;
     wh_count(&c->seg->rescheduled, 1);
-    if (earlier) {
+    if (tell) {
         int64_t due = kind == WH_CLOCK_BASE ? deadline : wh_time_add(wh_client_now(c), rest);
         *earliest = due < *earliest ? due : *earliest;
         wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
@@ -120,10 +117,9 @@ wh_hot enum wh_call wh_client_move_to(wh_client *c, uint64_t id, uint32_t kind, 
 static inline enum wh_call wh_client_move_by(wh_client *c, uint64_t id, int64_t delay, bool wait,
                                              int64_t *earliest)
 {
-    if (wh_likely(wh_id_slot(id) < c->capacity))
-        wh_client_prefetch(c, wh_id_slot(id)); /* while the owner word and the time are read */
-    if (wh_unlikely(!wh_client_owns(c, id)))
-        return wh_client_is_foreign(c, id) ? WH_CALL_FOREIGN : WH_CALL_OVER;
+    if (wh_unlikely(wh_id_given_slot(id) >= c->capacity))
+        return WH_CALL_OVER;
+    wh_client_prefetch(c, wh_id_slot(id)); /* while the time is read */
     uint32_t kind = wh_client_kind(c, id);
     int64_t deadline = wh_time_add(wh_client_now_of(c, kind), delay);
     if (wh_unlikely(!wh_client_fits(c, 1))) {
@@ -143,8 +139,8 @@ static inline enum wh_call wh_client_move_at(wh_client *c, uint64_t id, int64_t 
 {
     enum wh_call room;
     bool waited;
-    if (!wh_client_owns(c, id))
-        return wh_client_is_foreign(c, id) ? WH_CALL_FOREIGN : WH_CALL_OVER;
+    if (wh_id_given_slot(id) >= c->capacity)
+        return WH_CALL_OVER;
     if (wh_unlikely(!wh_client_fits(c, 1)) &&
         (room = wh_client_room_to_move(c, id, deadline, wait, &waited)) != WH_CALL_OK)
         return room;

@@ -6,8 +6,9 @@
  *  2. Arm comes last: a slot's fields are written before `state`, `state` before the submission,
  *     the submission before the tail that publishes it. A worker that dies in between leaves a
  *     timer that was never armed, or one that its death drops.
- *  3. A slot's fields are written by its owner only, while it holds the slot; `deadline` and the
- *     moves in `flags` also while the timer is armed, before the version goes up.
+ *  3. A slot's fields are written by its owner only, while it holds the slot and before it arms
+ *     it. Afterwards any worker may change its state word and its deadline (slot.h), and the clock
+ *     counts the moves in its flags.
  *  4. The caller keeps other threads out (the GIL does, or the lock of the Python object).
  *  5. A worker whose row is no longer ACTIVE under its incarnation is fenced: it may change no
  *     shared memory. Others get its slots only when its process has ended or has said good-bye.
@@ -40,7 +41,7 @@ struct wh_client {
     const wh_row *row; /* read-only: this worker's row of the worker table, or wh_no_row */
     wh_line *line; /* read-only */
     wh_worker_seg *seg;
-    wh_au64 *states;
+    wh_state_word *states;
     wh_slot *slots;
     char *payloads;
     wh_au64 *subs;
@@ -97,7 +98,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
     *c = (wh_client){.wheel = wheel,
                      .line = wh_line_of(wheel, &g, worker),
                      .seg = worker_memory,
-                     .states = (wh_au64 *)((char *)slots + g.states_off),
+                     .states = (wh_state_word *)((char *)slots + g.states_off),
                      .slots = (wh_slot *)((char *)slots + g.slots_off),
                      .payloads = (char *)slots + g.payloads_off,
                      .subs = (wh_au64 *)((char *)worker_memory + g.sub_off),
@@ -315,7 +316,7 @@ static inline void wh_request_made(wh_request *r, int64_t now)
 /* The generation of the next timer in a slot of this worker. */
 static inline uint32_t wh_client_next_gen(const wh_client *c, uint32_t slot)
 {
-    uint32_t gen = wh_next_gen(wh_state_gen(wh_load_relaxed(&c->states[slot])));
+    uint32_t gen = wh_next_gen(wh_state_gen(wh_load_relaxed(&c->states[slot].state)));
     return wh_likely(gen != 1) ? gen : c->first_gen;
 }
 
@@ -325,16 +326,16 @@ static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_requ
     wh_slot *s = &c->slots[index];
     uint32_t gen = wh_client_next_gen(c, index);
     wh_store_relaxed(&s->deadline, r->deadline);
+    wh_store_relaxed(&s->target, r->target);
+    wh_store_relaxed(&s->payload_size, (uint16_t)r->payload_size);
+    wh_store_relaxed(&s->flags, wh_flags_armed(r->flags, gen));
     wh_store_relaxed(&s->interval, r->interval);
     wh_store_relaxed(&s->cookie, r->cookie);
-    wh_store_relaxed(&s->target, r->target);
-    wh_store_relaxed(&s->flags, (uint16_t)r->flags);
-    wh_store_relaxed(&s->payload_size, (uint16_t)r->payload_size);
     if (r->payload_size)
         wh_payload_write(c->payloads + (uint64_t)index * c->payload_bytes, r->payload,
                          r->payload_size);
     /* pairs: arm - the clock must not see the timer before its fields */
-    wh_store_release(&c->states[index], wh_state(gen, WH_ARMED));
+    wh_store_release(&c->states[index].state, wh_state(gen, WH_ARMED));
     return wh_id(gen, index);
 }
 
@@ -343,7 +344,7 @@ static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_requ
 static inline bool wh_client_cancel(wh_client *c, uint64_t id)
 {
     uint64_t index = wh_id_given_slot(id);
-    if (index >= c->capacity || !wh_slot_cancel(&c->states[index], wh_id_gen(id)))
+    if (index >= c->capacity || !wh_slot_cancel(&c->states[index].state, wh_id_gen(id)))
         return false;
     wh_client_push(c, wh_id_with(id, WH_OP_CANCEL));
     return true;
@@ -358,7 +359,7 @@ static inline bool wh_client_owns(const wh_client *c, uint64_t id)
 /* Prefetch what arming or moving a timer in that slot will write. */
 static inline void wh_client_prefetch(const wh_client *c, uint32_t slot)
 {
-    wh_prefetch_write(&c->states[slot]);
+    wh_prefetch_write(&c->states[slot].state);
     wh_prefetch_write(&c->slots[slot]);
 }
 
@@ -366,30 +367,19 @@ static inline void wh_client_prefetch(const wh_client *c, uint32_t slot)
 static inline bool wh_client_is_armed(const wh_client *c, uint64_t id)
 {
     uint64_t index = wh_id_given_slot(id);
-    return index < c->capacity && wh_slot_stands(&c->states[index], id);
+    return index < c->capacity && wh_slot_stands(&c->states[index].state, id);
 }
 
-/* Move an own timer. True: it was armed and now is due at `deadline`, and *earlier says whether
- * the clock has to be told. False: it has fired or was cancelled. */
-static inline bool wh_client_move(wh_client *c, uint64_t id, int64_t deadline, bool *earlier)
+/* Move a timer, of any worker. True: it was armed and now is due at `deadline`, and *tell says
+ * whether the clock has to be told. False: it has fired or was cancelled. */
+static inline bool wh_client_move(wh_client *c, uint64_t id, int64_t deadline, bool *tell)
 {
-    wh_slot *s = &c->slots[wh_id_given_slot(id)];
-    wh_au64 *word = &c->states[wh_id_given_slot(id)];
-    uint64_t state = wh_load_acquire(word); /* pairs: fire */
-    int64_t before = wh_load_relaxed(&s->deadline);
-    bool periodic = wh_load_relaxed(&s->interval) > 0;
-    while (wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_ARMED) {
-        if (wh_unlikely(periodic)) /* once for each try: a tick in between may have this count */
-            wh_store_relaxed(&s->flags, wh_flags_moved(wh_load_relaxed(&s->flags)));
-        wh_store_relaxed(&s->deadline, deadline);
-        /* pairs: extend, fire - the deadline is stored first: a clock that judged by the old one
-         * fails its own CAS and looks again */
-        if (wh_cas_acq_rel(word, &state, wh_state_moved(state))) {
-            *earlier = deadline < before || periodic;
-            return true;
-        }
-    }
-    return false;
+    uint64_t index = wh_id_given_slot(id);
+    if (index >= c->capacity ||
+        !wh_slot_move(&c->states[index].state, &c->slots[index], wh_id_gen(id), deadline, tell))
+        return false;
+    *tell |= wh_load_relaxed(&c->slots[index].interval) > 0; /* a new grid */
+    return true;
 }
 
 #endif

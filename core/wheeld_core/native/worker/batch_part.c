@@ -46,7 +46,7 @@ static wh_seldom bool batch_refuse(WorkerObject *w, const wh_batch *b, enum wh_c
                      row, (long long)(b->offsets[row + 1] - b->offsets[row]),
                      w->client.payload_bytes);
     else
-        worker_raise(w, call, b->n ? b->ids[row] : 0);
+        worker_raise(w, call);
     return false;
 }
 
@@ -194,7 +194,7 @@ static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
     }
     Py_XDECREF(handles);
     if (call != WH_CALL_OK)
-        worker_raise(w, call, 0);
+        worker_raise(w, call);
     PyBuffer_Release(&ids.view);
     PyBuffer_Release(&won.view);
     if (!ok || call != WH_CALL_OK)

@@ -24,7 +24,7 @@ static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int6
     wh_client *c = &w->client;
     enum wh_call call = wh_call_reserve(c, &id, 1, wait);
     if (call != WH_CALL_OK) {
-        worker_raise(w, call, 0);
+        worker_raise(w, call);
         return false;
     }
     PyObject *number = PyLong_FromUnsignedLongLong(id);
@@ -37,7 +37,7 @@ static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int6
         return true;
     }
     if (ok)
-        worker_raise(w, call, id);
+        worker_raise(w, call);
     PyObject *error = error_take();
     if (call != WH_CALL_GONE && worker_is_open(w))
         wh_call_release(c, &id, 1);

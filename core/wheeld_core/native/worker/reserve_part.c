@@ -13,7 +13,7 @@ static PyObject *worker_reserve_batch(WorkerObject *w, PyObject *args)
     enum wh_call call =
         ok ? wh_call_reserve(&w->client, ids.view.buf, (uint64_t)n, wait) : WH_CALL_OK;
     if (call != WH_CALL_OK)
-        worker_raise(w, call, 0);
+        worker_raise(w, call);
     PyBuffer_Release(&ids.view);
     if (!ok || call != WH_CALL_OK)
         return NULL;

@@ -111,9 +111,8 @@ static void worker_raise_ring(wh_client *c, enum wh_call call)
             (unsigned long long)wh_client_room(c), (unsigned long long)c->short_of);
 }
 
-/* Set the error that says why a call, for the timer `id`, failed. After a nap one is already
- * set. */
-static wh_seldom void worker_raise(WorkerObject *w, enum wh_call call, uint64_t id)
+/* Set the error that says why a call failed. After a nap one is already set. */
+static wh_seldom void worker_raise(WorkerObject *w, enum wh_call call)
 {
     wh_client *c = &w->client;
     if (call == WH_CALL_WHEEL_FULL)
@@ -124,10 +123,6 @@ static wh_seldom void worker_raise(WorkerObject *w, enum wh_call call, uint64_t 
         worker_raise_ring(c, call);
     else if (call == WH_CALL_NOT_DRAINED)
         PyErr_SetString(errors.daemon_not_running, not_drained);
-    else if (call == WH_CALL_FOREIGN)
-        PyErr_Format(PyExc_ValueError,
-                     "timer %llu is another worker's; cancel it and schedule a new one",
-                     (unsigned long long)id);
     else if (call == WH_CALL_NO_MEMORY)
         PyErr_NoMemory();
 }

@@ -8,7 +8,7 @@ static uint64_t worker_arm_timer(WorkerObject *w, const wh_request *r, int64_t d
     enum wh_call call = wh_call_schedule(&w->client, r, due, wait, &id);
     if (wh_likely(call == WH_CALL_OK))
         return id;
-    worker_raise(w, call, id);
+    worker_raise(w, call);
     return 0;
 }
 
@@ -109,7 +109,7 @@ static inline int worker_cancel_timer(WorkerObject *w, uint64_t id, bool wait)
     enum wh_call call = wh_call_cancel(&w->client, id, wait);
     if (wh_likely(call <= WH_CALL_OVER))
         return call == WH_CALL_OK;
-    worker_raise(w, call, id);
+    worker_raise(w, call);
     return -1;
 }
 
@@ -152,7 +152,7 @@ static inline PyObject *worker_reschedule_one(WorkerObject *w, PyObject *const *
         return NULL;
     enum wh_call call = wh_call_reschedule(&w->client, id, delay, wait);
     if (wh_unlikely(call > WH_CALL_OVER)) {
-        worker_raise(w, call, id);
+        worker_raise(w, call);
         return NULL;
     }
     return PyBool_FromLong(call == WH_CALL_OK);

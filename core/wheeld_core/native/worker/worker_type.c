@@ -312,11 +312,10 @@ static PyMethodDef worker_methods[] = {
      "Notes\n-----\nWait-free, no system call. Any thread. A callback of `call_later` goes with its timer."},
     {"reschedule", FAST(LOCKED(worker_reschedule)), METH_FASTCALL | METH_KEYWORDS,
      "reschedule(id, delay, *, block=True)\n--\n\n"
-     "Move one of this worker's timers to `delay` seconds from now; the id stays.\n\n"
+     "Move a timer, of any worker, to `delay` seconds from now; the id stays.\n\n"
      "Returns\n-------\nbool\n"
-     "    False: it has fired or was cancelled. If both happen at the same moment, it may have fired\n"
-     "    at the new, earlier deadline; once in any case.\n\n"
-     "Raises\n------\nInvalidDelay\nValueError\n    The timer is another worker's.\n"
+     "    True: it is due at the new time only. False: it has fired or was cancelled.\n\n"
+     "Raises\n------\nInvalidDelay\n"
      "RingFull\n    With block=False, when the call would have to wait for the clock. The timer was not moved.\n"
      "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nMoving to later needs no message and no system call. Any thread."},
