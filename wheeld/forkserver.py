@@ -17,6 +17,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -133,6 +135,10 @@ class DaemonProcess:
         self.pid = pid
         self.returncode: int | None = None
         self._pidfd, self._result = pidfd, result
+        self._reading = threading.Lock()
+        # as long as anybody may wait or signal: a closed descriptor could be another's by then
+        for fd in (pidfd, result):
+            weakref.finalize(self, os.close, fd)
 
     def poll(self) -> int | None:
         """Its exit code, or None while it runs."""
@@ -150,9 +156,9 @@ class DaemonProcess:
                 waiting.register(fd, select.POLLIN)
                 if not waiting.poll(patience):
                     raise subprocess.TimeoutExpired("wheeld", timeout or 0.0)
-            self.returncode = int(os.read(self._result, 16) or 1)
-            os.close(self._pidfd)
-            os.close(self._result)
+            with self._reading:
+                if self.returncode is None:
+                    self.returncode = int(os.read(self._result, 16) or 1)
         return self.returncode
 
     def terminate(self) -> None:

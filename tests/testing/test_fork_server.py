@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
+import sys
+import threading
+import types
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import wheeld
 from daemons import Daemon, until
+from wheeld.forkserver import DaemonProcess
 from wheeld_core.errors import WheelError
 
 
@@ -68,3 +74,30 @@ def test_it_outlives_its_server(runtime_dir: Path, daemon_name: str) -> None:
 
 def _has_parent(pid: int, parent: int) -> bool:
     return f"PPid:\t{parent}\n" in Path(f"/proc/{pid}/status").read_text()
+
+
+def test_two_threads_wait_for_one_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have seen its end before either reads its exit code."""
+    both = threading.Barrier(2, timeout=60)
+
+    class Poll:
+        def __init__(self) -> None:
+            self.poll_ = select.poll()
+            self.register = self.poll_.register
+
+        def poll(self, patience: float | None) -> list[tuple[int, int]]:
+            ready = self.poll_.poll(patience)
+            both.wait()
+            return ready
+
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    theirs, ours = os.pipe()
+    daemon = DaemonProcess(process.pid, os.pidfd_open(process.pid), theirs)
+    os.write(ours, b"3")
+    os.close(ours)
+    monkeypatch.setattr("wheeld.forkserver.select", types.SimpleNamespace(poll=Poll, POLLIN=1))
+    with ThreadPoolExecutor(2) as pool:
+        codes = [pool.submit(daemon.wait) for _ in range(2)]
+        assert [code.result() for code in codes] == [3, 3]
+    assert process.wait() == 0
+    daemon.kill()

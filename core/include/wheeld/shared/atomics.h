@@ -97,6 +97,8 @@ static inline bool wh_cas_both(void *words, uint64_t *first, uint64_t *second, u
 #define wh_unlikely(x) __builtin_expect(!!(x), 0)
 #define wh_seldom __attribute__((noinline, cold)) /* never inlined: rarely called */
 #define wh_cold __attribute__((cold)) /* made small, not fast: not called per timer */
+/* never inlined: its callers stay small */
+#define wh_apart __attribute__((noinline, unused))
 /* always inlined, however large the caller */
 #define wh_hot static inline __attribute__((always_inline))
 /* Have a line at hand that is written soon: not shared first, and then asked for again. The builtin

@@ -71,8 +71,8 @@ static inline bool wh_slot_change(wh_au64 *word, wh_slot *slot, uint64_t *state,
 
 /* Move an armed timer. True: it is due at `deadline` from now on; *tell: the clock may have linked
  * it for later. */
-static __attribute__((noinline, unused)) bool
-wh_slot_move(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t deadline, bool *tell)
+static wh_apart bool wh_slot_move(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t deadline,
+                                  bool *tell)
 {
     uint64_t state = wh_load_acquire(word); /* pairs: arm, fire */
     while (wh_state_gen(state) == gen && wh_state_phase(state) == WH_ARMED) {
