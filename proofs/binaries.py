@@ -7,6 +7,7 @@ were not used for a week are removed. Deleting the folder is always safe.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -73,9 +74,8 @@ def _run(command: list[str]) -> bytes:
 def _forget() -> None:
     """Remove binaries that nobody has used for long; another process may be removing them, too."""
     old = time.time() - KEPT_SECONDS
-    for binary in KEPT.glob("*/*"):
-        try:
-            if binary.stat().st_mtime < old:
-                shutil.rmtree(binary.parent)
-        except FileNotFoundError:
-            continue
+    for kept in os.listdir(KEPT):
+        with contextlib.suppress(FileNotFoundError):
+            used = [binary.stat().st_mtime for binary in (KEPT / kept).iterdir()]
+            if used and max(used) < old:
+                shutil.rmtree(KEPT / kept)
