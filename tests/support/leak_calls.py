@@ -83,7 +83,7 @@ def ticks(b: Bench) -> None:
     b.wheel.settle()
     noted: dict[int, int] = {}
     b.timers._await_work(0.0, None, noted)
-    assert noted == {id: 0}
+    assert noted.keys() == {id}
     b.timers.cancel(id)
     b.wheel.settle()
 
