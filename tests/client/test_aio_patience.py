@@ -64,7 +64,7 @@ async def test_cancelled_while_it_waits(
     timers: LocalAsyncTimers, wheel: LocalWheel, name: str
 ) -> None:
     ids = fill_ring(timers.local)
-    before = wheel.slots.states.tobytes(), wheel.slots.deadlines.tobytes()
+    before = wheel.slots.states.tobytes(), wheel.slots.slots["deadline"].tobytes()
     task = asyncio.create_task(WAITING[name](timers, ids[0]))
     await turns(50)
     next_one = asyncio.create_task(timers.patiently(timers.schedule, FAR))

@@ -23,11 +23,11 @@ run = pytest.fixture(runner_without_sleep)
 @with_timers
 async def test_full_ring(timers: LocalAsyncTimers, wheel: LocalWheel, name: str) -> None:
     ids = fill_ring(timers.local)
-    before = wheel.slots.states.tobytes(), wheel.slots.deadlines.tobytes()
+    before = wheel.slots.states.tobytes(), wheel.slots.slots["deadline"].tobytes()
     task = asyncio.create_task(WAITING[name](timers, ids[0]))
     await turns(200)
     assert not task.done()
-    assert before == (wheel.slots.states.tobytes(), wheel.slots.deadlines.tobytes())
+    assert before == (wheel.slots.states.tobytes(), wheel.slots.slots["deadline"].tobytes())
     wheel.settle()
     await until(lambda: timers.local._counters()["scheduled"] > RING or task.done())
     wheel.advance(3 * SECOND)
@@ -74,7 +74,7 @@ async def test_a_wait_is_part_of_the_delay(timers: LocalAsyncTimers, wheel: Loca
         wheel.advance(SECOND)
         await until(lambda: timers._waiters)
         (id,) = timers._waiters
-        deadline = int(wheel.slots.deadlines[id & 0xFFFFFFFF])
+        deadline = int(wheel.slots.slots["deadline"][id & 0xFFFFFFFF])
         if delay == 1e12:
             assert deadline > 2**62
         else:
@@ -130,7 +130,7 @@ async def test_what_is_not_awaited_raises(timers: LocalAsyncTimers, wheel: Local
     handle = timers.call_later(FAR, nothing)
     async with timers.timeout(FAR) as limit:
         id = fill_ring(timers.local)[0]
-        before = timers.local.pending, wheel.slots.deadlines.tobytes()
+        before = timers.local.pending, wheel.slots.slots["deadline"].tobytes()
         for call in (
             lambda: timers.schedule(1.0, 7),
             lambda: timers.cancel(id),
@@ -143,7 +143,7 @@ async def test_what_is_not_awaited_raises(timers: LocalAsyncTimers, wheel: Local
         ):
             with pytest.raises(RingFull):
                 call()
-        assert before == (timers.local.pending, wheel.slots.deadlines.tobytes())
+        assert before == (timers.local.pending, wheel.slots.slots["deadline"].tobytes())
         limit.reschedule(2 * FAR)
         assert limit.when() == 2 * FAR
         assert handle.reschedule(2 * FAR)

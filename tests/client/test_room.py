@@ -31,7 +31,7 @@ def snapshot(wheel: LocalWheel, timers: LocalTimers) -> Any:
     stats = timers.stats()
     return (
         wheel.slots.states.tobytes(),
-        wheel.slots.deadlines.tobytes(),
+        wheel.slots.slots["deadline"].tobytes(),
         stats["pending"],
         stats["scheduled"],
         stats["cancelled"],

@@ -119,7 +119,7 @@ def test_moving_someone_elses_timer(wheel: LocalWheel, timers: LocalTimers) -> N
     id = timers.schedule(0.001)
     own = other.schedule(5.0)
     refused(other, lambda t: t.reschedule_many([own], [-9.0]), InvalidDelay, "delays[0]", "-9.0")
-    assert int(wheel.slots.deadlines[own & 0xFFFFFFFF]) == 5_000 * MS
+    assert int(wheel.slots.slots["deadline"][own & 0xFFFFFFFF]) == 5_000 * MS
     assert other.reschedule_many([own, id], [9.0, 0.005]).all()
     wheel.advance(4 * MS)
     assert not len(timers.poll())

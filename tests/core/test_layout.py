@@ -263,7 +263,7 @@ def test_views_read_what_the_core_wrote() -> None:
         assert wheel.slots.armed().tolist() == [slot]
         assert int(wheel.slots.states[slot]) == id >> 32 << 32 | 1
         fields = wheel.slots.slots[slot]
-        assert (int(wheel.slots.deadlines[slot]), int(fields["interval"])) == (
+        assert (int(fields["deadline"]), int(fields["interval"])) == (
             10**6 + 1_500_000_000,
             250_000_000,
         )

@@ -113,7 +113,7 @@ def test_a_move_that_died_before_its_version() -> None:
         id = dying.schedule(12.0, 1)
         wheel.settle()
         wheel.slots.slots.setflags(write=True)
-        wheel.slots.deadlines[id & 0xFFFFFFFF] = 2 * SECOND
+        wheel.slots.slots["deadline"][id & 0xFFFFFFFF] = 2 * SECOND
         wheel.depart(0, KEEP)
         assert wheel.settle() == [0]
         wheel.advance(2 * SECOND)

@@ -69,7 +69,7 @@ BROKEN = {
         "schedule",
         "client.h",
         "    wh_store_relaxed(&s->deadline, r->deadline);\n",
-        "    wh_store_seq(&c->states[index].state, wh_state(gen, WH_ARMED));\n{}",
+        "    wh_store_seq(&c->states[index], wh_state(gen, WH_ARMED));\n{}",
     ),
     "a submission is published before it is written": (
         "pause",

@@ -205,7 +205,7 @@ def test_a_slot_that_is_given_back_during_the_look() -> None:
         timers = named(wheel, 0, "web")
         id = timers.schedule(0.001, cookie=1)
         wheel.advance(2 * MS)
-        wheel.slots.deadlines[id & 0xFFFFFFFF] = 99  # a move that lost against the clock
+        wheel.slots.slots["deadline"][id & 0xFFFFFFFF] = 99  # a move that lost against the clock
 
         class Head:
             def reshape(self, shape: int) -> npt.NDArray[Any]:

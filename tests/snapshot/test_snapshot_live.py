@@ -226,7 +226,7 @@ def test_a_timer_that_is_moved_all_the_time_is_taken() -> None:
     with LocalWheel(capacity=256) as wheel:
         timers = named(wheel, 0, "w")
         id = timers.schedule(1.0)
-        deadline = wheel.slots.deadlines
+        deadline = wheel.slots.slots["deadline"]
         state = wheel.slots.states
 
         def push() -> None:

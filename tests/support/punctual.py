@@ -31,7 +31,7 @@ def overdue(wheel: LocalWheel) -> list[tuple[int, int, int]]:
         if not slots.owners[slot // _native.SLAB_SLOTS]:
             continue
         fields, link = slots.slots[slot], links[slot]
-        due, interval = int(slots.deadlines[slot]), int(fields["interval"])
+        due, interval = int(fields["deadline"]), int(fields["interval"])
         met = int(link["gen"]) == int(slots.states[slot]) >> 32
         ticked = int(link["due"])  # of a periodic timer: the last due time that fired
         moved = packing.STATE_MOVED.of(int(slots.states[slot]))

@@ -59,7 +59,7 @@ MOST_SAID: Final = 1000
 def install(app: Celery, daemon: str = "default", group: str = "celery", **options: Any) -> None:
     """Use a daemon for the delayed tasks of an application.
 
-    Each of its workers on this host sends what is due; They share `group`, so that one of them
+    Each of its workers on this host sends what is due. They share `group`, so that one of them
     sends each task. A daemon with `payload_bytes` of 1,000 or so holds the usual messages, and with
     a state directory delayed tasks outlive the host.
 

@@ -96,7 +96,6 @@ class SlotsView:
         )
         self.states = np.frombuffer(memory, "u8", count=capacity, offset=int(header["states_off"]))
         self.slots = records(memory, "slot", int(header["slots_off"]), capacity)
-        self.deadlines = self.slots["deadline"]
         self.payloads = None
         if payload_bytes:
             self.payloads = np.frombuffer(

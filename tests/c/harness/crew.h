@@ -229,7 +229,7 @@ static inline void hand_print_missing(const hand *h)
         if (hand_holds(h, slot) || !wh_slabs_own(s, slot))
             continue;
         printf("  slot %u state %llx link: gen %x list %d of %u stage %llx\n", slot,
-               (ull)wh_load_relaxed(&w->clock.states[slot].state), link->gen, (int)link->list,
+               (ull)wh_load_relaxed(&w->clock.states[slot]), link->gen, (int)link->list,
                w->clock.wheel.buckets, (ull)link->completion);
         lines++;
     }

@@ -168,7 +168,7 @@ static void play_cancelled(void)
     begin();
     uint64_t id = arm_at(A, 1300 * US);
     at(0);
-    CHECK(wh_slot_cancel(&A->client.states[wh_id_slot(id)].state, wh_id_gen(id)), "not cancelled");
+    CHECK(wh_slot_cancel(&A->client.states[wh_id_slot(id)], wh_id_gen(id)), "not cancelled");
     at(1300 * US); /* before its submission came */
     expect(A, 0);
     CHECK(wh_load_relaxed(&w.clock.seg->returned) == 1, "its slot is not given back");

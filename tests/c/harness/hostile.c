@@ -82,7 +82,7 @@ static void scribble_slot(attack *a, hand *h)
         wh_store_relaxed(&s->flags, (uint16_t)word);
         break;
     default:
-        wh_store_release(&a->world.clock.states[slot].state, word);
+        wh_store_release(&a->world.clock.states[slot], word);
     }
 }
 

@@ -242,7 +242,7 @@ static void verdict_return(void)
           "events");
     for (uint32_t slot = 0; slot < CAPACITY; slot++)
         CHECK(!hand_holds(A, slot) ||
-                  wh_state_phase(atomic_load(&w.clock.states[slot].state)) != WH_ARMED,
+                  wh_state_phase(atomic_load(&w.clock.states[slot])) != WH_ARMED,
               "slot %u is armed and free", slot);
 }
 
@@ -309,7 +309,7 @@ static void move(void)
 static void move_unless_ticked(void)
 {
     bool ticked =
-        wh_load_relaxed(&w.clock.states[wh_id_slot(id)].state) != wh_state(wh_id_gen(id), WH_ARMED);
+        wh_load_relaxed(&w.clock.states[wh_id_slot(id)]) != wh_state(wh_id_gen(id), WH_ARMED);
     move();
     moved &= !ticked;
 }

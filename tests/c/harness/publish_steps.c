@@ -86,7 +86,7 @@ static void cancel_until(uint64_t cookie)
     uint64_t id = id_of(cookie);
     uint32_t slot = wh_id_slot(id), at = 0;
     if (at++ < step) {
-        CHECK(wh_slot_cancel(&A->client.states[slot].state, wh_id_gen(id)), "cancel");
+        CHECK(wh_slot_cancel(&A->client.states[slot], wh_id_gen(id)), "cancel");
         account_cancelled(&book, cookie);
     }
     if (at++ < step)

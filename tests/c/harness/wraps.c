@@ -26,7 +26,7 @@ static void make(void)
         wh_store_relaxed(&line->ret_tail, from.position - from.ring_below);
     }
     for (uint32_t slot = 0; slot < w.config.capacity && from.gen; slot++)
-        wh_store_relaxed(&w.clock.states[slot].state, wh_state(from.gen - slot % 4, WH_CANCELLED));
+        wh_store_relaxed(&w.clock.states[slot], wh_state(from.gen - slot % 4, WH_CANCELLED));
     account_make(&book, 2 * SHARE);
     single_attach();
 }
@@ -36,7 +36,7 @@ static void age(hand *h, uint64_t cookie)
 {
     uint64_t id = id_of(cookie);
     uint64_t state = (uint64_t)wh_id_gen(id) << 32 | (uint64_t)from.version << 8 | WH_ARMED;
-    wh_store_release(&h->client.states[wh_id_slot(id)].state, state);
+    wh_store_release(&h->client.states[wh_id_slot(id)], state);
 }
 
 static void one_op(hand *h, hand *other)

@@ -75,7 +75,7 @@ static uint64_t *segment_word(uint32_t row)
 static uint64_t *slot_word(uint32_t slot)
 {
     if (dice(2))
-        return (uint64_t *)&S->clock.states[slot].state;
+        return (uint64_t *)&S->clock.states[slot];
     return word_in(&S->clock.slots[slot], 0, sizeof(wh_slot));
 }
 

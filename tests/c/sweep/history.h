@@ -90,7 +90,7 @@ static void crew_history(uint64_t steps)
 static bool had_offer(const wh_client *c, const wh_completion *r)
 {
     uint64_t done = wh_state_of(wh_id_gen(r->id), wh_taker(c->me), WH_DONE);
-    return wh_load_relaxed(&c->states[wh_id_slot(r->id)].state) == done &&
+    return wh_load_relaxed(&c->states[wh_id_slot(r->id)]) == done &&
            !S->book.entries[r->cookie].events;
 }
 
@@ -120,7 +120,7 @@ static void bury_schedule(worker *w, entry *e, uint64_t cookie)
         return; /* a batch that waited: it was received meanwhile */
     e->used = false;
     for (uint32_t slot = 0; slot < S->config.capacity; slot++) {
-        uint64_t state = wh_load_relaxed(&c->states[slot].state);
+        uint64_t state = wh_load_relaxed(&c->states[slot]);
         if (!wh_slabs_own(&c->slabs, slot) || wh_state_phase(state) != WH_ARMED ||
             wh_load_relaxed(&c->slots[slot].cookie) != cookie)
             continue;
@@ -139,7 +139,7 @@ static void worker_dies(worker *w)
     for (uint32_t i = 0; i < S->book.count; i++) {
         entry *e = &S->book.entries[i];
         if (e->flight != LANDED && e->flier == w->row) {
-            uint64_t state = wh_load_relaxed(&w->client.states[wh_id_slot(e->id)].state);
+            uint64_t state = wh_load_relaxed(&w->client.states[wh_id_slot(e->id)]);
             if (e->flight == SCHEDULING)
                 bury_schedule(w, e, i);
             else if (e->flight == CANCELLING && wh_state_gen(state) == wh_id_gen(e->id) &&
@@ -266,7 +266,7 @@ static void crew_check_slots(void)
               "slab %u belongs to %llx, who is dead", slot >> WH_SLAB_BITS, (ull)word);
         CHECK(client_holds(&S->workers[row].client, slot),
               "slot %u of row %u is lost: state %llx, link: gen %x list %d stage %llx", slot, row,
-              (ull)wh_load_relaxed(&S->clock.states[slot].state), link->gen, (int)link->list,
+              (ull)wh_load_relaxed(&S->clock.states[slot]), link->gen, (int)link->list,
               (ull)link->completion);
     }
 }

@@ -43,11 +43,11 @@ static uint64_t most_moves(void)
 {
     wh_trace_seg *seg = S->trace; /* the clock that died may not have bound anything */
     const wh_traced *traced = (wh_traced *)((char *)seg + seg->traced_off);
-    wh_state_word *states = (wh_state_word *)((char *)S->slots + S->geometry.states_off);
+    wh_au64 *states = (wh_au64 *)((char *)S->slots + S->geometry.states_off);
     uint64_t most = 0;
     for (uint32_t slot = 0; slot < S->config.capacity; slot++) {
         const wh_traced *known = &traced[slot];
-        uint64_t state = wh_load_relaxed(&states[slot].state);
+        uint64_t state = wh_load_relaxed(&states[slot]);
         uint64_t moves = wh_version_ahead(wh_state_version(state), known->version);
         most = known->gen == wh_state_gen(state) && moves > most ? moves : most;
     }

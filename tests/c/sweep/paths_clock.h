@@ -133,9 +133,9 @@ static void before_taken(enum wh_leave policy)
     for (uint64_t i = 0; i < ready && i < most; i++) {
         const wh_completion *r = &c->comps[(c->comp_head + i) & (c->comp_size - 1)];
         if (wh_id_kind(r->id) == WH_EV_OFFER &&
-            wh_offer_take(&c->states[wh_id_slot(r->id)].state, wh_id_gen(r->id), wh_taker(c->me)) &&
+            wh_offer_take(&c->states[wh_id_slot(r->id)], wh_id_gen(r->id), wh_taker(c->me)) &&
             dice(2))
-            wh_offer_done(&c->states[wh_id_slot(r->id)].state, wh_id_gen(r->id), wh_taker(c->me));
+            wh_offer_done(&c->states[wh_id_slot(r->id)], wh_id_gen(r->id), wh_taker(c->me));
     }
     worker_dies(A);
     worker_leaves(A, policy);

@@ -253,7 +253,7 @@ static void crew_none_overdue(void)
     for (uint32_t slot = 0; slot < S->config.capacity; slot++) {
         const wh_peer *owner = wh_owner_of(c, slot);
         if (owner == NULL || owner->leave ||
-            wh_state_phase(wh_load_relaxed(&c->states[slot].state)) != WH_ARMED)
+            wh_state_phase(wh_load_relaxed(&c->states[slot])) != WH_ARMED)
             continue;
         wh_timing t = wh_timing_of(c, slot);
         CHECK(wh_due_tick(&c->wheel, t.due) > now,

@@ -22,7 +22,7 @@ static inline bool wh_loan_stands(wh_clock *c, uint32_t slot, const wh_peer *pee
     bool unread = wh_unread(c, link);
     if (wh_likely(wh_stage_of(link) != WH_STAGE_OFFERED) || !unread)
         return unread;
-    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: offer */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: offer */
     return wh_state_phase(state) == WH_FIRED ||
            (wh_state_phase(state) == WH_TAKEN && wh_taker_peer(c, state) == peer);
 }

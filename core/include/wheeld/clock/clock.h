@@ -72,7 +72,7 @@ typedef struct wh_stock {
 typedef struct wh_clock {
     wh_wheel wheel;
     wh_wheel_seg *seg;
-    wh_state_word *states;
+    wh_au64 *states;
     wh_slot *slots;
     wh_au64 *owners, *freed;
     wh_peer *peers;
@@ -258,7 +258,7 @@ static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
     wh_geometry g = wh_geometry_of(&config);
     char *base = wheel_memory, *slots_base = slots_memory;
     *c = (wh_clock){.seg = seg,
-                    .states = (wh_state_word *)(slots_base + g.states_off),
+                    .states = (wh_au64 *)(slots_base + g.states_off),
                     .slots = (wh_slot *)(slots_base + g.slots_off),
                     .owners = (wh_au64 *)(slots_base + g.owners_off),
                     .freed = &((wh_slots_seg *)slots_memory)->freed,

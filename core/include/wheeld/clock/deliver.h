@@ -288,7 +288,7 @@ static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_
 {
     uint32_t group = wh_group_of(c, slot);
     for (;;) {
-        uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: fire, offer */
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
         uint32_t phase = wh_state_phase(state);
         if (wh_unlikely(phase == WH_TAKEN)) {
             wh_peer *taker = wh_taker_peer(c, state);
@@ -298,8 +298,7 @@ static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_
                 return;
             }
             /* pairs: offer - a taker given up on is done with it, or finds it is not its own */
-            wh_cas_acq_rel(&c->states[slot].state, &state,
-                           wh_state_of(wh_state_gen(state), 0, then));
+            wh_cas_acq_rel(&c->states[slot], &state, wh_state_of(wh_state_gen(state), 0, then));
             continue;
         }
         if (phase != WH_FIRED) {

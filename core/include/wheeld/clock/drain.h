@@ -25,11 +25,11 @@ static inline void wh_link_timer(wh_clock *c, uint32_t slot, uint32_t lane)
 }
 
 /* A linked timer was moved: link it by its new deadline. */
-static inline void wh_relink(wh_clock *c, uint32_t slot, const wh_peer *owner)
+static inline void wh_relink(wh_clock *c, uint32_t slot, uint64_t state, const wh_peer *owner)
 {
     wh_wheel_remove(&c->wheel, slot);
     wh_link_timer(c, slot, wh_lane_of(c, owner));
-    wh_note_moved(c, slot, wh_load_acquire(&c->states[slot].state)); /* pairs: extend */
+    wh_note_moved(c, slot, state);
 }
 
 /* The clock sees the timer of `state` for the first time: its record is about that timer from here
@@ -56,7 +56,7 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
         return;
     }
     wh_link *link = &c->wheel.links[slot];
-    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: arm, cancel, extend */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, extend */
     uint32_t phase = wh_state_phase(state);
     if (wh_state_gen(state) != gen)
         return;
@@ -85,7 +85,7 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
     } else if (first_sight) {
         wh_link_timer(c, slot, wh_lane_of(c, owner));
     } else if (wh_id_kind(submission) == WH_OP_RESCHEDULE && wh_placed(c, link)) {
-        wh_relink(c, slot, owner);
+        wh_relink(c, slot, state, owner);
     }
 }
 
@@ -93,7 +93,7 @@ static inline void wh_drain_prefetch(wh_clock *c, wh_peer *peer, uint64_t positi
 {
     uint32_t slot = wh_id_slot(wh_load_relaxed(&peer->subs[position & (c->sub_size - 1)]));
     if (slot < c->wheel.capacity) {
-        __builtin_prefetch(&c->states[slot].state, 0, 3);
+        __builtin_prefetch(&c->states[slot], 0, 3);
         __builtin_prefetch(&c->slots[slot], 0, 3);
         wh_prefetch_write(&c->wheel.links[slot]);
         wh_note_prefetch(c, slot);

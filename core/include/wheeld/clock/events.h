@@ -239,7 +239,7 @@ static inline void wh_note_tick_again(wh_clock *c, uint32_t slot)
     if (!wh_traces(c))
         return;
     wh_traced *known = &c->trace.traced[slot];
-    uint32_t version = wh_state_version(wh_load_relaxed(&c->states[slot].state));
+    uint32_t version = wh_state_version(wh_load_relaxed(&c->states[slot]));
     if (known->gen == c->wheel.links[slot].gen &&
         ((version - known->version) & WH_VERSION_MASK) <= WH_VERSION_MASK / 2)
         known->version |= WH_TRACED_TICK;
@@ -261,7 +261,7 @@ static inline void wh_note_expired(wh_clock *c, uint32_t slot, const wh_completi
         return;
     }
     if (!tick) {
-        wh_note_moved(c, slot, wh_load_relaxed(&c->states[slot].state));
+        wh_note_moved(c, slot, wh_load_relaxed(&c->states[slot]));
         wh_event_pending(&c->trace, (uint64_t)-1);
     }
     wh_trace_record *r = wh_event_begin(c, slot, WH_TRACE_EXPIRED, 1);
@@ -285,7 +285,7 @@ static inline void wh_note_end(wh_clock *c, uint32_t slot, enum wh_trace_kind ki
     if (!wh_traces(c))
         return;
     wh_traced *known = &c->trace.traced[slot];
-    uint64_t state = wh_load_relaxed(&c->states[slot].state);
+    uint64_t state = wh_load_relaxed(&c->states[slot]);
     if (known->gen == 0)
         return;
     if (wh_unlikely(known->gen != wh_state_gen(state))) {
@@ -305,7 +305,7 @@ static inline void wh_note_reclaimed(wh_clock *c, uint32_t slot, uint32_t gen, b
 {
     if (!wh_traces(c))
         return;
-    uint64_t state = wh_load_relaxed(&c->states[slot].state);
+    uint64_t state = wh_load_relaxed(&c->states[slot]);
     if (gen == 0 || wh_state(gen, WH_CANCELLED) != (state & ~WH_MASK(STATE_TAKER)))
         return;
     if (c->wheel.links[slot].gen != gen) { /* armed, but never submitted */

@@ -52,7 +52,7 @@ static inline bool wh_placed(const wh_clock *c, const wh_link *link)
 static inline void wh_prefetch_slot(void *context, uint32_t slot)
 {
     wh_clock *c = context;
-    wh_prefetch_write(&c->states[slot].state);
+    wh_prefetch_write(&c->states[slot]);
     __builtin_prefetch(&c->slots[slot], 0, 3);
     wh_note_prefetch(c, slot);
 }
@@ -62,7 +62,7 @@ static inline void wh_prefetch_slot(void *context, uint32_t slot)
 static inline void wh_drop(wh_clock *c, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
-    bool dropped = wh_slot_cancel(&c->states[slot].state, link->gen);
+    bool dropped = wh_slot_cancel(&c->states[slot], link->gen);
     if (dropped)
         wh_count(&c->seg->dropped, 1);
     wh_note_end(c, slot, dropped ? WH_TRACE_DROPPED : WH_TRACE_CANCELLED);
@@ -94,7 +94,7 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
     wh_completion record = wh_record_of(c, slot, WH_EV_TICK, t.due, now,
                                         missed < UINT32_MAX ? (uint32_t)missed : UINT32_MAX);
     /* pairs: cancel, extend */
-    if (!wh_cas_acq_rel(&c->states[slot].state, &state, wh_state_ticked(state))) {
+    if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_ticked(state))) {
         link->completion = before;
         wh_note_no_tick(c, slot);
         return false;
@@ -117,7 +117,7 @@ static inline bool wh_fire_once(wh_clock *c, uint32_t slot, uint64_t state, wh_t
     link->completion = wh_completion_word(stage, wh_peer_index(c, to), to->comp_tail);
     link->due = t.due;
     /* pairs: cancel, fire - else a cancelled timer would be delivered */
-    if (!wh_cas_acq_rel(&c->states[slot].state, &state, wh_state_fired(state))) {
+    if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_fired(state))) {
         link->completion = before;
         link->due = INT64_MIN;
         return false;
@@ -149,7 +149,7 @@ static inline void wh_expire(void *context, uint32_t slot)
     wh_clock *c = context;
     wh_link *link = &c->wheel.links[slot];
     for (bool done = false; !done;) {
-        uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: arm, cancel, extend */
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, extend */
         wh_peer *owner = wh_owner_of(c, slot);
         if (owner == NULL || owner->life == WH_PEER_DYING || wh_state_gen(state) != link->gen) {
             wh_drop(c, slot);

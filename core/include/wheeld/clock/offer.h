@@ -79,7 +79,7 @@ static inline bool wh_offer_turns(wh_clock *c, uint32_t slot, uint32_t group, ui
         return true;
     /* pairs: offer - else a worker that finds an earlier record would take what is no longer
      * offered */
-    return wh_cas_acq_rel(&c->states[slot].state, &state,
+    return wh_cas_acq_rel(&c->states[slot], &state,
                           wh_state_of(wh_state_gen(state), open ? 0 : WH_CLOSED, WH_FIRED));
 }
 

@@ -28,7 +28,7 @@
 static inline bool wh_offer_waits(const wh_clock *c, uint32_t slot, uint32_t group)
 {
     const wh_link *link = &c->wheel.links[slot];
-    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: arm, cancel, fire, offer */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire, offer */
     enum wh_stage stage = wh_stage_of(link);
     bool fired = wh_stage_offers(stage);
     return wh_state_gen(state) == link->gen && wh_group_of(c, slot) == group &&

@@ -66,7 +66,7 @@ static inline void wh_stock_put(wh_clock *c, uint32_t slot)
     wh_store_relaxed(&s->holders[slot], 0);
     wh_step();
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
-    link->gen = wh_state_gen(wh_load_acquire(&c->states[slot].state)); /* pairs: arm */
+    link->gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm */
     s->free[slab] |= 1ull << (slot & (WH_SLAB_SLOTS - 1));
     s->slots += slab < c->shared_slabs; /* a home goes to nobody else: it waits until it is whole */
     if (s->free[slab] == ~0ull) {

@@ -43,7 +43,7 @@ static inline void wh_sort_slot(wh_clock *c, uint32_t slot, const wh_peer *owner
     const wh_link *link = &c->wheel.links[slot];
     uint64_t bit = 1ull << (slot & (WH_SLAB_SLOTS - 1)),
              position = wh_completion_position(link->completion);
-    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: arm, cancel, fire */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
     bool theirs = wh_stage_worker(link) == wh_peer_index(c, owner);
     if (wh_state_phase(state) == WH_ARMED || wh_state_gen(state) != link->gen)
         return;

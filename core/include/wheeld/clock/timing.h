@@ -16,8 +16,8 @@ static inline int64_t wh_periodic_due(int64_t first, int64_t interval, int64_t l
 /* The last due time that fired, of the grid that a periodic timer is on; INT64_MIN: none. */
 static inline int64_t wh_last_due(const wh_clock *c, uint32_t slot)
 {
-    return wh_state_is_moved(wh_load_relaxed(&c->states[slot].state)) ? INT64_MIN
-                                                                      : c->wheel.links[slot].due;
+    return wh_state_is_moved(wh_load_relaxed(&c->states[slot])) ? INT64_MIN
+                                                                : c->wheel.links[slot].due;
 }
 
 typedef struct wh_timing {

@@ -78,11 +78,11 @@ static inline bool wh_mute_fired(wh_clock *c, uint32_t slot, wh_peer *from)
 static inline void wh_end_private(wh_clock *c, uint32_t slot, wh_peer *from)
 {
     wh_link *link = &c->wheel.links[slot];
-    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: arm, cancel, fire */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
     uint32_t gen = wh_state_gen(state);
     if (!(wh_load_relaxed(&c->slots[slot].flags) & WH_PRIVATE))
         return;
-    bool armed = wh_slot_cancel(&c->states[slot].state, gen);
+    bool armed = wh_slot_cancel(&c->states[slot], gen);
     bool fired = !armed && wh_state_phase(state) == WH_FIRED && link->gen == gen;
     if (!armed && !(fired && wh_mute_fired(c, slot, from)))
         return;
@@ -101,7 +101,7 @@ static inline void wh_end_private(wh_clock *c, uint32_t slot, wh_peer *from)
 static inline void wh_mark_in_hands(wh_clock *c, uint32_t slot, const wh_peer *from)
 {
     wh_link *link = &c->wheel.links[slot];
-    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: arm, cancel, fire */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
     if (wh_state_phase(state) != WH_ARMED && wh_state_gen(state) == link->gen &&
         wh_in_hands(c, link, from))
         link->completion = wh_completion_word(WH_STAGE_HANDED, 0, 0);
@@ -142,7 +142,7 @@ static inline wh_cold void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer 
                                       wh_peer *heir)
 {
     wh_link *link = &c->wheel.links[slot];
-    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: arm, cancel, fire */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
     enum wh_stage stage = wh_stage_of(link);
     bool theirs = wh_stage_worker(link) == wh_peer_index(c, from), moves = from != heir;
     if (link->gen != wh_state_gen(state)) { /* armed, perhaps cancelled too, and never submitted */

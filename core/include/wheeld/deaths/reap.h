@@ -42,7 +42,7 @@ static inline void wh_reclaim_offer(wh_clock *c, uint32_t slot, wh_peer *owner)
     uint32_t group = wh_group_of(c, slot);
     if (group >= WH_GROUPS || !wh_stage_offers(wh_stage_of(link)))
         return;
-    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: fire, offer */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
     bool there = reader != owner && reader->life > WH_PEER_DYING &&
                  (reader->life == WH_PEER_PRESENT || wh_group_member(c, group) == NULL);
     if (wh_state_phase(state) == WH_FIRED && there)
@@ -56,7 +56,7 @@ static inline bool wh_unread_end(wh_clock *c, uint32_t slot)
 {
     const wh_link *link = &c->wheel.links[slot];
     enum wh_stage stage = wh_stage_of(link);
-    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: fire */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire */
     return wh_state_phase(state) == WH_FIRED &&
            (stage == WH_STAGE_WAIT_EXPIRE ||
             ((stage == WH_STAGE_EXPIRED || stage == WH_STAGE_LENT) && wh_unread(c, link)));
@@ -66,8 +66,8 @@ static inline bool wh_unread_end(wh_clock *c, uint32_t slot)
 static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
-    uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot].state)); /* pairs: arm, cancel */
-    bool dropped = wh_slot_cancel(&c->states[slot].state, gen);
+    uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
+    bool dropped = wh_slot_cancel(&c->states[slot], gen);
     if (dropped)
         wh_count_dropped(c, peer);
     wh_note_reclaimed(c, slot, gen, dropped);
@@ -96,7 +96,7 @@ static inline void wh_sweep_changed(wh_clock *c, uint32_t slab)
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
         uint32_t slot = slab << WH_SLAB_BITS | i;
         wh_link *link = &c->wheel.links[slot];
-        uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: cancel, extend */
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: cancel, extend */
         if (wh_state_gen(state) != link->gen || wh_stage_over(wh_stage_of(link)))
             continue;
         if (wh_state_phase(state) == WH_CANCELLED) {
@@ -104,7 +104,7 @@ static inline void wh_sweep_changed(wh_clock *c, uint32_t slab)
             wh_give_back(c, slot, wh_owner_of(c, slot));
         } else if (wh_state_phase(state) == WH_ARMED && wh_state_is_early(state) &&
                    wh_owner_of(c, slot) != NULL && wh_placed(c, link)) {
-            wh_relink(c, slot, wh_owner_of(c, slot));
+            wh_relink(c, slot, state, wh_owner_of(c, slot));
         }
     }
 }
@@ -115,7 +115,7 @@ static inline void wh_sweep_taken(wh_clock *c, const wh_peer *peer, uint32_t sla
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
         uint32_t slot = slab << WH_SLAB_BITS | i;
         const wh_link *link = &c->wheel.links[slot];
-        uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: offer */
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: offer */
         uint32_t taker = wh_taker(wh_owner_word(wh_peer_index(c, peer), peer->incarnation));
         if (wh_state_phase(state) != WH_TAKEN || wh_state_gen(state) != link->gen ||
             wh_state_taker(state) != taker || !wh_stage_offers(wh_stage_of(link)))
@@ -181,8 +181,8 @@ static inline bool wh_reap_lists(wh_clock *c, wh_peer *peer)
 static inline void wh_end_orphan(wh_clock *c, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
-    uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot].state)); /* pairs: arm, cancel */
-    bool dropped = wh_slot_cancel(&c->states[slot].state, gen);
+    uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
+    bool dropped = wh_slot_cancel(&c->states[slot], gen);
     if (dropped)
         wh_count(&c->seg->dropped, 1);
     wh_note_reclaimed(c, slot, gen, dropped);

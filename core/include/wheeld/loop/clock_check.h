@@ -29,7 +29,7 @@ static inline uint64_t wh_check_begins(const wh_wheel *w, uint32_t bucket)
 static inline bool wh_check_armed(wh_clock *c, uint32_t slot, wh_check *check)
 {
     const wh_link *link = &c->wheel.links[slot];
-    uint32_t gen = wh_state_gen(wh_load_relaxed(&c->states[slot].state));
+    uint32_t gen = wh_state_gen(wh_load_relaxed(&c->states[slot]));
     bool waits = wh_stage_of(link) == WH_STAGE_WAIT_TICK;
     WH_CHECK(check, link->gen == gen, "slot %u: armed with generation %u, met with %u", slot, gen,
              link->gen);
@@ -72,7 +72,7 @@ static inline wh_cold bool wh_clock_check(wh_clock *c, wh_check *check)
         const wh_peer *owner = wh_owner_of(c, slot);
         if (owner == NULL || owner->leave)
             slot |= WH_SLAB_SLOTS - 1; /* no owner, or its sweep is incomplete */
-        else if (wh_state_phase(wh_load_relaxed(&c->states[slot].state)) == WH_ARMED &&
+        else if (wh_state_phase(wh_load_relaxed(&c->states[slot])) == WH_ARMED &&
                  !wh_check_armed(c, slot, check))
             return false;
     }

@@ -181,7 +181,7 @@ static inline void wh_recover_taken(wh_recovery *r, uint32_t slot, wh_peer *owne
             wh_completion_word(WH_STAGE_OFFERED, wh_peer_index(c, taker), taker->comp_tail - 1);
         r->waiting[r->count++] = slot;
         /* pairs: offer - unless he was given up, lives, and is done with it */
-    } else if (wh_cas_acq_rel(&c->states[slot].state, &state,
+    } else if (wh_cas_acq_rel(&c->states[slot], &state,
                               wh_state_of(wh_state_gen(state), 0, WH_FIRED))) {
         wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route_again(c, slot, owner));
     } else {
@@ -236,7 +236,7 @@ static inline wh_cold void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_pee
 {
     wh_clock *c = r->clock;
     wh_link *link = &c->wheel.links[slot];
-    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: arm, cancel, fire */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
     uint32_t phase = wh_state_phase(state);
     if (link->gen != wh_state_gen(state)) {
         if (phase != WH_ARMED && phase != WH_CANCELLED) {
@@ -264,7 +264,7 @@ static inline wh_cold void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_pee
 static inline bool wh_recovers_loose(const wh_clock *c, uint32_t slot)
 {
     const wh_link *link = &c->wheel.links[slot];
-    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: fire, offer */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
     enum wh_stage stage = wh_stage_of(link);
     return wh_is_loose(c, slot) && wh_state_gen(state) == link->gen &&
            wh_state_phase(state) >= WH_FIRED &&
@@ -293,7 +293,7 @@ static inline void wh_recover_split(wh_recovery *r, uint32_t slab)
 static inline void wh_recover_free(wh_clock *c, uint32_t slab)
 {
     for (uint32_t slot = slab << WH_SLAB_BITS, i = 0; i < WH_SLAB_SLOTS; i++, slot++)
-        if (wh_load_relaxed(&c->states[slot].state) == 0)
+        if (wh_load_relaxed(&c->states[slot]) == 0)
             wh_forget(c, slot);
 }
 

@@ -79,7 +79,7 @@ static inline wh_cold wh_geometry wh_geometry_of(const wh_config *c)
     g.wheel_bytes = wh_align(g.holders_off + sizeof(wh_holder) * (uint64_t)c->capacity, 4096);
     g.owners_off = wh_align(sizeof(wh_slots_seg), WH_LINE);
     g.states_off = wh_align(g.owners_off + 8ull * g.slab_count, 4096);
-    g.slots_off = wh_align(g.states_off + sizeof(wh_state_word) * c->capacity, 4096);
+    g.slots_off = wh_align(g.states_off + 8ull * c->capacity, 4096);
     g.payloads_off = g.slots_off + sizeof(wh_slot) * (uint64_t)c->capacity;
     g.slots_bytes = wh_align(g.payloads_off + (uint64_t)c->payload_bytes * c->capacity, 4096);
     g.rows_off = wh_align(sizeof(wh_registry_seg), WH_LINE);

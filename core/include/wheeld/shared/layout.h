@@ -362,8 +362,7 @@ typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_r
     S(trace_record, wh_trace_record, WH_TRACE_RECORD_FIELDS)
 
 _Static_assert(sizeof(wh_slot) == 32, "two slots share a cache line");
-_Static_assert(sizeof(wh_owner) == 8, "an array of plain words");
-_Static_assert(sizeof(wh_state_word) == 8, "an array of plain words");
+_Static_assert(sizeof(wh_owner) == 8 && sizeof(wh_state_word) == 8, "arrays of plain words");
 _Static_assert(sizeof(wh_holder) == 4, "an array of plain words");
 _Static_assert(sizeof(wh_link) == 32, "two links share a cache line");
 _Static_assert(sizeof(wh_lane) == 24, "the clock's alone, side by side");

@@ -295,7 +295,7 @@ static inline bool wh_client_was_armed(const wh_client *c, uint64_t id)
     if (slot >= c->capacity || !wh_id_gen(id))
         return false;
     /* pairs: arm - and generations wrap, so they are compared as ring positions are */
-    return (int32_t)(wh_state_gen(wh_load_acquire(&c->states[slot].state)) - wh_id_gen(id)) >= 0;
+    return (int32_t)(wh_state_gen(wh_load_acquire(&c->states[slot])) - wh_id_gen(id)) >= 0;
 }
 
 #endif

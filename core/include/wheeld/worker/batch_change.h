@@ -14,7 +14,7 @@ static inline enum wh_call wh_call_cancel_batch(wh_client *c, const uint64_t *id
         return done;
     for (uint64_t i = 0; i < n; i++) {
         if (i + WH_BATCH_AHEAD < n && wh_id_given_slot(ids[i + WH_BATCH_AHEAD]) < c->capacity)
-            wh_prefetch_write(&c->states[wh_id_given_slot(ids[i + WH_BATCH_AHEAD])].state);
+            wh_prefetch_write(&c->states[wh_id_given_slot(ids[i + WH_BATCH_AHEAD])]);
         if ((done = wh_client_have_room(c, 1, wait)) != WH_CALL_OK)
             break;
         won[i] = wh_client_cancel(c, ids[i]);

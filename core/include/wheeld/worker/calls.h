@@ -81,7 +81,7 @@ static inline uint32_t wh_client_kind(const wh_client *c, uint64_t id)
 static inline bool wh_client_tells(const wh_client *c, uint64_t id, int64_t deadline)
 {
     const wh_slot *s = &c->slots[wh_id_given_slot(id)];
-    wh_au64 *state = &c->states[wh_id_given_slot(id)].state;
+    wh_au64 *state = &c->states[wh_id_given_slot(id)];
     return wh_client_is_armed(c, id) &&
            (deadline < wh_load_relaxed(&s->deadline) ||
             wh_state_is_early(wh_load_acquire(state)) || /* pairs: extend */

@@ -41,7 +41,7 @@ struct wh_client {
     const wh_row *row; /* read-only: this worker's row of the worker table, or wh_no_row */
     wh_line *line; /* read-only */
     wh_worker_seg *seg;
-    wh_state_word *states;
+    wh_au64 *states;
     wh_slot *slots;
     char *payloads;
     wh_au64 *subs;
@@ -98,7 +98,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
     *c = (wh_client){.wheel = wheel,
                      .line = wh_line_of(wheel, &g, worker),
                      .seg = worker_memory,
-                     .states = (wh_state_word *)((char *)slots + g.states_off),
+                     .states = (wh_au64 *)((char *)slots + g.states_off),
                      .slots = (wh_slot *)((char *)slots + g.slots_off),
                      .payloads = (char *)slots + g.payloads_off,
                      .subs = (wh_au64 *)((char *)worker_memory + g.sub_off),
@@ -316,7 +316,7 @@ static inline void wh_request_made(wh_request *r, int64_t now)
 /* The generation of the next timer in a slot of this worker. */
 static inline uint32_t wh_client_next_gen(const wh_client *c, uint32_t slot)
 {
-    uint32_t gen = wh_next_gen(wh_state_gen(wh_load_relaxed(&c->states[slot].state)));
+    uint32_t gen = wh_next_gen(wh_state_gen(wh_load_relaxed(&c->states[slot])));
     return wh_likely(gen != 1) ? gen : c->first_gen;
 }
 
@@ -335,7 +335,7 @@ static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_requ
         wh_payload_write(c->payloads + (uint64_t)index * c->payload_bytes, r->payload,
                          r->payload_size);
     /* pairs: arm - the clock must not see the timer before its fields */
-    wh_store_release(&c->states[index].state, wh_state(gen, WH_ARMED));
+    wh_store_release(&c->states[index], wh_state(gen, WH_ARMED));
     return wh_id(gen, index);
 }
 
@@ -344,7 +344,7 @@ static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_requ
 static inline bool wh_client_cancel(wh_client *c, uint64_t id)
 {
     uint64_t index = wh_id_given_slot(id);
-    if (index >= c->capacity || !wh_slot_cancel(&c->states[index].state, wh_id_gen(id)))
+    if (index >= c->capacity || !wh_slot_cancel(&c->states[index], wh_id_gen(id)))
         return false;
     wh_client_push(c, wh_id_with(id, WH_OP_CANCEL));
     return true;
@@ -359,7 +359,7 @@ static inline bool wh_client_owns(const wh_client *c, uint64_t id)
 /* Prefetch what arming or moving a timer in that slot will write. */
 static inline void wh_client_prefetch(const wh_client *c, uint32_t slot)
 {
-    wh_prefetch_write(&c->states[slot].state);
+    wh_prefetch_write(&c->states[slot]);
     wh_prefetch_write(&c->slots[slot]);
 }
 
@@ -367,7 +367,7 @@ static inline void wh_client_prefetch(const wh_client *c, uint32_t slot)
 static inline bool wh_client_is_armed(const wh_client *c, uint64_t id)
 {
     uint64_t index = wh_id_given_slot(id);
-    return index < c->capacity && wh_slot_stands(&c->states[index].state, id);
+    return index < c->capacity && wh_slot_stands(&c->states[index], id);
 }
 
 /* Move a timer, of any worker. True: it was armed and now is due at `deadline`, and *tell says
@@ -376,7 +376,7 @@ static inline bool wh_client_move(wh_client *c, uint64_t id, int64_t deadline, b
 {
     uint64_t index = wh_id_given_slot(id);
     if (index >= c->capacity ||
-        !wh_slot_move(&c->states[index].state, &c->slots[index], wh_id_gen(id), deadline, tell))
+        !wh_slot_move(&c->states[index], &c->slots[index], wh_id_gen(id), deadline, tell))
         return false;
     *tell |= wh_load_relaxed(&c->slots[index].interval) > 0; /* a new grid */
     return true;

@@ -58,7 +58,7 @@ static inline bool wh_client_backlogged(const wh_client *c)
 static inline bool wh_tick_stands(const wh_client *c, uint64_t id, uint32_t flags)
 {
     uint32_t slot = wh_id_slot(id), now = wh_load_relaxed(&c->slots[slot].flags);
-    uint64_t state = wh_load_acquire(&c->states[slot].state); /* pairs: cancel, extend */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: cancel, extend */
     return wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_ARMED &&
            !wh_state_is_moved(state) && WH_GET(FLAGS_MOVES, now ^ flags) == 0;
 }
@@ -73,7 +73,7 @@ enum wh_belief {
 /* Is it, as it should be, about the end of a timer that has fired? */
 static inline bool wh_client_has_fired(const wh_client *c, uint64_t id)
 {
-    uint64_t state = wh_load_acquire(&c->states[wh_id_slot(id)].state); /* pairs: fire */
+    uint64_t state = wh_load_acquire(&c->states[wh_id_slot(id)]); /* pairs: fire */
     return wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_FIRED;
 }
 
@@ -152,7 +152,7 @@ static wh_seldom bool wh_client_copy_shared(const wh_client *c, const wh_complet
     uint32_t slot = wh_id_slot(id), size;
     char *payload = c->payloads + (uint64_t)slot * c->payload_bytes;
     if (wh_id_kind(id) == WH_EV_OFFER &&
-        !wh_offer_take(&c->states[slot].state, wh_id_gen(id), wh_taker(c->me)))
+        !wh_offer_take(&c->states[slot], wh_id_gen(id), wh_taker(c->me)))
         return false;
     size = wh_client_head(c, record, id, event);
     event += sizeof *record;
@@ -185,7 +185,7 @@ static inline bool wh_client_settle(wh_client *c, uint64_t id, enum wh_belief be
     if (wh_likely(belief == WH_GIVES_BACK))
         wh_slabs_give(&c->slabs, slot);
     else if (wh_id_kind(id) == WH_EV_OFFER)
-        return wh_offer_done(&c->states[slot].state, wh_id_gen(id), wh_taker(c->me));
+        return wh_offer_done(&c->states[slot], wh_id_gen(id), wh_taker(c->me));
     return true;
 }
 
@@ -281,7 +281,7 @@ static inline uint64_t wh_client_returns_ready(const wh_client *c)
 static inline bool wh_client_is_spent(const wh_client *c, uint32_t slot)
 {
     return wh_likely(slot < c->capacity) &&
-           wh_state_phase(wh_load_relaxed(&c->states[slot].state)) != WH_ARMED;
+           wh_state_phase(wh_load_relaxed(&c->states[slot])) != WH_ARMED;
 }
 
 /* Take back the slots that the clock returned. */

@@ -84,7 +84,7 @@ static inline void wh_client_take_back(wh_client *c, uint64_t id, int64_t give_u
 {
     while (wh_client_have_room(c, 1, false) != WH_CALL_OK && c->waits->now() < give_up)
         ;
-    if (!wh_slot_cancel(&c->states[wh_id_slot(id)].state, wh_id_gen(id)))
+    if (!wh_slot_cancel(&c->states[wh_id_slot(id)], wh_id_gen(id)))
         return;
     wh_count(&c->seg->cancelled, 1);
     if (wh_client_fits(c, 1))

@@ -43,7 +43,7 @@ typedef struct wh_slabs {
     wh_au64 *owners; /* shared */
     wh_au64 *freed;  /* shared */
     const wh_au32 *backed; /* shared: how many of the first slabs have memory */
-    wh_state_word *states; /* shared */
+    wh_au64 *states; /* shared */
     const wh_au32 *holders; /* shared */
     wh_slot *slots;  /* shared; only for prefetching */
     uint64_t me;     /* our owner word */
@@ -271,7 +271,7 @@ static inline bool wh_slabs_load(wh_slabs *s)
         while (bits && s->magazine_size < WH_MAGAZINE) {
             uint32_t slot = slab << WH_SLAB_BITS | (uint32_t)__builtin_ctzll(bits);
             bits &= bits - 1;
-            wh_prefetch_write(&s->states[slot].state);
+            wh_prefetch_write(&s->states[slot]);
             wh_prefetch_write(&s->slots[slot]);
             s->magazine[s->magazine_size++] = slot;
         }
@@ -356,7 +356,7 @@ static inline uint64_t wh_slabs_armed(const wh_slabs *s)
         if (wh_owner_name(word) != s->me && word != WH_SPLIT)
             continue;
         for (uint32_t slot = slab << WH_SLAB_BITS, end = slot + WH_SLAB_SLOTS; slot < end; slot++)
-            armed += wh_state_phase(wh_load_relaxed(&s->states[slot].state)) == WH_ARMED &&
+            armed += wh_state_phase(wh_load_relaxed(&s->states[slot])) == WH_ARMED &&
                      wh_slabs_own(s, slot);
     }
     return armed;

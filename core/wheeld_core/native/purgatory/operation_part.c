@@ -191,7 +191,7 @@ static inline void operation_prefetch(const PurgatoryObject *p, const OperationO
         wh_prefetch_write(op->watches[i].next);
     }
     if (op->place != WH_NIL)
-        wh_prefetch_write(&p->worker->client.states[wh_id_slot(g->timed[op->place].id)].state);
+        wh_prefetch_write(&p->worker->client.states[wh_id_slot(g->timed[op->place].id)]);
 }
 
 /* Take an operation out of everything. The caller holds a reference. */

@@ -94,7 +94,7 @@ static PyObject *worker_armed(WorkerObject *w, PyObject *unused)
         return NULL;
     uint64_t *out = (uint64_t *)PyBytes_AS_STRING(ids), *end = out + count;
     for (uint32_t slot = 0; slot < w->client.capacity && out < end; slot++) {
-        uint64_t state = wh_load_relaxed(&w->client.states[slot].state);
+        uint64_t state = wh_load_relaxed(&w->client.states[slot]);
         if (wh_state_phase(state) == WH_ARMED && wh_slabs_own(s, slot))
             *out++ = wh_id(wh_state_gen(state), slot);
     }
@@ -115,7 +115,7 @@ static PyObject *worker_count_known(WorkerObject *w, PyObject *ids)
     for (Py_ssize_t i = 0; i < PyBytes_GET_SIZE(ids) / (Py_ssize_t)sizeof *id; i++) {
         if (id[i] == 0 || !wh_client_owns(&w->client, id[i]))
             continue;
-        uint64_t state = wh_load_relaxed(&w->client.states[wh_id_slot(id[i])].state);
+        uint64_t state = wh_load_relaxed(&w->client.states[wh_id_slot(id[i])]);
         known += wh_state_gen(state) == wh_id_gen(id[i]) && wh_state_phase(state) != WH_CANCELLED;
     }
     return PyLong_FromUnsignedLongLong(known);
