@@ -19,7 +19,7 @@ from local_wheel import MS, LocalWheel, doorbell
 from wheeld_client import MemoryPool
 from wheeld_core import _native, segments
 from wheeld_core.errors import DaemonNotRunning
-from wheeld_core.packing import STATE_GEN, timer_id
+from wheeld_core.packing import PARTS, STATE_GEN, timer_id
 
 
 class Bench:
@@ -83,7 +83,7 @@ def ticks(b: Bench) -> None:
     b.wheel.settle()
     noted: dict[int, int] = {}
     b.timers._await_work(0.0, None, noted)
-    assert noted.keys() == {id}
+    assert noted == {id: PARTS["FLAGS", "MOVES"].put(STATE_GEN.of(id))}
     b.timers.cancel(id)
     b.wheel.settle()
 
