@@ -24,6 +24,8 @@ HEARD_AT_ONCE: Final = 16
 """Messages per turn of the loop."""
 SHARE: Final = 4
 """Repeated requests for the same answer take at most one part in this many of the time."""
+_LONG: Final = 3600.0
+"""Seconds; a timer of asyncio cannot be infinite."""
 
 
 class Callers:
@@ -96,7 +98,8 @@ def dismiss(task: asyncio.Task[None] | None, writer: asyncio.StreamWriter) -> No
 
 class OneForAll(Generic[Answer]):
     """An answer that is expensive to compute: `find` computes it once for all that ask before it
-    starts, at most `longest_pause` seconds after they ask."""
+    starts, at most `longest_pause` seconds after they ask. Unless one computation takes longer than
+    that, the next begins when it has ended."""
 
     def __init__(
         self, find: Callable[[], Awaitable[Answer]], longest_pause: float = math.inf
@@ -104,6 +107,7 @@ class OneForAll(Generic[Answer]):
         self._find = find
         self._longest_pause = longest_pause
         self._next: asyncio.Task[Answer] | None = None
+        self._last: asyncio.Task[Answer] | None = None
         self._not_before = 0.0
 
     async def get(self) -> Answer:
@@ -114,8 +118,11 @@ class OneForAll(Generic[Answer]):
 
     async def _find_soon(self) -> Answer:
         time = asyncio.get_running_loop().time
-        await asyncio.sleep(max(self._not_before - time(), 0.0))
-        self._next = None
+        latest = time() + self._longest_pause
+        if self._last is not None:
+            await asyncio.wait([self._last], timeout=min(self._longest_pause, _LONG))
+        await asyncio.sleep(max(min(self._not_before, latest) - time(), 0.0))
+        self._last, self._next = self._next, None
         began = time()
         try:
             return await self._find()
