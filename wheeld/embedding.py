@@ -12,16 +12,18 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 from wheeld.processes import identity
 from wheeld.processes.spawn import PRIVATE
 from wheeld_core import runtime, segments, trust
-from wheeld_core.arguments import step_ns
+from wheeld_core.arguments import Seconds, step_ns
 from wheeld_core.control import ask
 from wheeld_core.control.messages import Request
 from wheeld_core.errors import WheelError
+from wheeld_core.units import duration_text
 
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
@@ -33,7 +35,9 @@ MOST_SAID = 65_536
 """Bytes of the last messages of a daemon that did not start."""
 
 
-def advance(name: str, seconds: float, *, runtime_dir: str | os.PathLike[str] | None = None) -> int:
+def advance(
+    name: str, seconds: Seconds, *, runtime_dir: str | os.PathLike[str] | None = None
+) -> int:
     """Move a daemon's virtual clock, from one due time to the next.
 
     When it returns, everything that fell due on the way can be polled without waiting: `poll(0)`
@@ -43,7 +47,7 @@ def advance(name: str, seconds: float, *, runtime_dir: str | os.PathLike[str] | 
     ----------
     name : str
         Name of the daemon, or the path of its runtime directory.
-    seconds : float
+    seconds : float or timedelta
         How far, 0 or more.
     runtime_dir : path, optional
         Directory that holds the runtime directory; default: the usual places.
@@ -73,7 +77,7 @@ class EmbeddedDaemon(str):
 
     __slots__ = ()
 
-    def advance(self, seconds: float) -> int:
+    def advance(self, seconds: Seconds) -> int:
         """Move its virtual clock, as `wheeld.advance` does; returns the virtual time, ns."""
         return advance(self, seconds)
 
@@ -88,8 +92,8 @@ def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
     Parameters
     ----------
     **config
-        Fields of `wheeld.config.Config`, such as `capacity=100_000`, `virtual_clock=True` or
-        `pools=["requests=64M"]`.
+        Fields of `wheeld.config.Config`, such as `capacity=100_000`, `virtual_clock=True`,
+        `keep_for=timedelta(minutes=5)` or `pools=["requests=64M"]`.
 
     Yields
     ------
@@ -175,7 +179,8 @@ def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) ->
         if value is True or key == "pools":
             options[key] = value
         elif value is not None and value is not False:
-            options[key] = str(value)
+            span = isinstance(value, timedelta)
+            options[key] = duration_text(step_ns(value)) if span else str(value)
     return json.dumps(options)
 
 

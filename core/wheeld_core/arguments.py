@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import reprlib
-from typing import Any, Final
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NoReturn, TypeAlias
 
 from wheeld_core.errors import InvalidDelay
 
@@ -12,6 +13,12 @@ LONGEST: Final = 120
 """Characters of a value in a message."""
 END_OF_TIME: Final = 9.3e9
 """Seconds; 2**63 ns are a little less."""
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Seconds: TypeAlias = float | timedelta
+"""A span of time."""
+When: TypeAlias = float | datetime
+"""A point in time: seconds on a clock, or a datetime with a time zone."""
 
 
 class _Bounded(reprlib.Repr):
@@ -51,23 +58,72 @@ def shown(value: object) -> str:
         return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
 
 
-def float_of(given: float) -> float:
-    """A number as a float; infinity for an integer that no float holds; else TypeError."""
+def float_of(given: Any) -> float:
+    """A span in seconds; infinity for an integer that no float holds.
+
+    Raises
+    ------
+    TypeError
+        It is neither a number nor a timedelta.
+    ValueError
+        It is a datetime without a time zone.
+    """
+    if type(given) is float:
+        return given
+    if isinstance(given, timedelta):
+        return given.total_seconds()
+    if isinstance(given, datetime):
+        refuse_time(given, "a delay")
     try:
         return math.ldexp(given, 0)  # reads it once, as the native calls do
     except OverflowError:
         return math.inf if given > 0 else -math.inf
 
 
-def seconds_of(given: float) -> float:
-    """A number of seconds as `float_of`; InvalidDelay if it is NaN."""
+def seconds_of(given: Seconds) -> float:
+    """A span in seconds as `float_of`; InvalidDelay if it is NaN."""
     seconds = float_of(given)
     if math.isnan(seconds):
         raise InvalidDelay(f"expected a number of seconds, or None: got {shown(given)}")
     return seconds
 
 
-def step_ns(seconds: float) -> int:
+def refuse_time(given: datetime, what: str) -> NoReturn:
+    """Raise the error for a datetime where a span of time is expected."""
+    since_epoch(given)
+    raise TypeError(
+        f"{what} is a number of seconds or a timedelta: got {shown(given)}; for a point in time "
+        "use a call that takes one, such as schedule_at, or subtract the present from it"
+    )
+
+
+def since_epoch(when: datetime) -> timedelta:
+    """The span from 1970 to a time; ValueError if it has no time zone."""
+    if when.utcoffset() is None:
+        raise ValueError(
+            f"{shown(when)} has no time zone, so it is a different point in time on each host: "
+            "use datetime.now(UTC), or make it aware with .astimezone() or "
+            ".replace(tzinfo=...)"
+        )
+    return when - EPOCH
+
+
+def epoch_ns(when: datetime) -> int:
+    """The nanoseconds from 1970 to a time; errors as `since_epoch`."""
+    return since_epoch(when) // timedelta(microseconds=1) * 1000
+
+
+def time_of(when: Any) -> float:
+    """A point in time on a clock that counts seconds, as `float_of`; TypeError for a span."""
+    if isinstance(when, timedelta):
+        raise TypeError(
+            f"when is a point in time: got {shown(when)}; for a span from now use a call that "
+            "takes a delay, such as schedule"
+        )
+    return float_of(when)
+
+
+def step_ns(seconds: Seconds) -> int:
     """The nanoseconds by which a virtual clock is to be moved; ValueError if it cannot be."""
     step = float_of(seconds)
     if not 0 <= step < math.inf:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TypedDict
 
+from wheeld_core.arguments import Seconds
+
 if sys.version_info >= (3, 12):
     from collections.abc import Buffer
 else:
@@ -16,7 +18,7 @@ class SharedOptions(TypedDict, total=False):
 
     Attributes
     ----------
-    interval : float, optional
+    interval : float or timedelta, optional
         Seconds; the timer fires again and again until cancelled.
     to : str, optional
         Name of the worker that receives it, or 'group:NAME' for one of a group's members;
@@ -25,7 +27,7 @@ class SharedOptions(TypedDict, total=False):
         Whether it may wait for the clock process; default: True.
     """
 
-    interval: float | None
+    interval: Seconds | None
     to: str | None
     block: bool
 

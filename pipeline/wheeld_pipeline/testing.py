@@ -25,6 +25,8 @@ from wheeld_pipeline import datasource
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from wheeld_core.arguments import Seconds
+
 
 @dataclass(frozen=True)
 class WheeldSource:
@@ -34,7 +36,7 @@ class WheeldSource:
     options: dict[str, str]
     """For `format("wheeld").options(**options)`: the daemon's directory, a journal of its own."""
 
-    def advance(self, seconds: float) -> None:
+    def advance(self, seconds: Seconds) -> None:
         """Let time pass: exactly the timers that are due by then expire."""
         self.daemon.advance(seconds)
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import wheeld
 from wheeld_client import DaemonNotRunning, Observer, Timers, connect
 from wheeld_core import control, runtime
-from wheeld_core.arguments import step_ns
+from wheeld_core.arguments import Seconds, step_ns
 from wheeld_testing.loop import VirtualLoop, turn
 
 DEFAULTS: Final = {"capacity": 4096, "max_workers": 16, "virtual_clock": True}
@@ -59,7 +59,7 @@ class Wheel(wheeld.EmbeddedDaemon):
     _runner: asyncio.Runner | None = None
     _stack: contextlib.ExitStack[bool | None]
 
-    def advance(self, seconds: float) -> Moment:
+    def advance(self, seconds: Seconds) -> Moment:
         """Move the time; what falls due on the way can be polled without waiting.
 
         On the wheel's own loop (`run`, or an `async def` test) it is to be awaited: `await
@@ -69,7 +69,7 @@ class Wheel(wheeld.EmbeddedDaemon):
 
         Parameters
         ----------
-        seconds : float
+        seconds : float or timedelta
             How far, 0 or more.
 
         Returns
@@ -93,7 +93,7 @@ class Wheel(wheeld.EmbeddedDaemon):
         moment._walk = lambda: loop.walk(target)
         return moment
 
-    def jump(self, seconds: float) -> int:
+    def jump(self, seconds: Seconds) -> int:
         """Move the time at once, also on the wheel's own loop: what falls due does so together."""
         return super().advance(seconds)
 

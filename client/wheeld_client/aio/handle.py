@@ -10,6 +10,7 @@ from typing import Any
 
 from wheeld_client.connection.options import MOST_SECONDS
 from wheeld_client.timers.callbacks import Callbacks, TimerHandle
+from wheeld_core.arguments import Seconds, float_of
 
 
 class AsyncTimerHandle(TimerHandle):
@@ -47,20 +48,22 @@ class AsyncTimerHandle(TimerHandle):
         """Whether it was cancelled in time, by `cancel` or by the id of its timer."""
         return self._cancelled
 
-    def reschedule(self, delay: float) -> bool:
+    def reschedule(self, delay: Seconds) -> bool:
         """Move it to `delay` seconds from now, as `TimerHandle.reschedule` does.
 
         Delays below 0 and infinity are taken as by `AsyncTimers.call_later`.
         """
         now = self._callbacks.timers.now_ns()
-        moved = super().reschedule(span_of(delay))
+        seconds = float_of(delay)
+        moved = super().reschedule(span_of(seconds))
         if moved:
-            self._when = now / 1e9 + float(delay)
+            self._when = now / 1e9 + seconds
         return moved
 
-    def arm(self, delay: float, now: float) -> None:
-        self._callbacks.arm(self, span_of(delay), self._block)
-        self._when = now + float(delay)
+    def arm(self, delay: Seconds, now: float) -> None:
+        seconds = float_of(delay)
+        self._callbacks.arm(self, span_of(seconds), self._block)
+        self._when = now + seconds
 
     def _report(
         self, callback: Callable[..., object], args: tuple[Any, ...], error: Exception

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Final
 
 from wheeld_client.aio.waiters import Waiters
-from wheeld_core.arguments import seconds_of
+from wheeld_core.arguments import When
 from wheeld_core.errors import RingFull, WheelError, WheelFull
 
 # What becomes of a Timeout. No Enum: each look at a member would cost half a native call.
@@ -42,8 +42,9 @@ class Timeout:
         """Whether the time has run out."""
         return self._state in (_EXPIRING, _EXPIRED) and self._error is None
 
-    def reschedule(self, when: float | None) -> None:
-        """Move the deadline to a time on the clock of `loop.time()`; None: lift it.
+    def reschedule(self, when: When | None) -> None:
+        """Move the deadline to a time on the clock of `loop.time()`, or to a datetime with a time
+        zone; None: lift it.
 
         Raises
         ------
@@ -59,9 +60,9 @@ class Timeout:
             if self._state in (_CREATED, _ENTERING):
                 raise RuntimeError("this timeout has not been entered: it has no deadline to move")
             raise RuntimeError(f"cannot move the deadline: this timeout is {self._state}")
-        when = None if when is None else seconds_of(when)
-        due_ns = 0 if when is None else self._timers._due_ns(when)
-        delay = None if when is None else self._left(due_ns)
+        at = None if when is None else self._timers._loop_time(when)
+        due_ns = 0 if at is None else self._timers._due_ns(at)
+        delay = None if at is None else self._left(due_ns)
         if delay is None or delay <= 0:
             self._disarm()
         elif not (self._id and self._timers.timers.reschedule(self._id, delay, block=False)):
@@ -70,7 +71,7 @@ class Timeout:
             self._id = id
         if delay is not None and delay <= 0:
             self._soon = self._timers._loop.call_soon(self._expire)
-        self._when, self._due_ns = when, due_ns
+        self._when, self._due_ns = at, due_ns
 
     def _left(self, due_ns: int) -> float:
         return (due_ns - self._timers.timers.now_ns()) / 1e9

@@ -18,13 +18,13 @@ from wheeld_client.aio.handle import AsyncTimerHandle
 from wheeld_client.aio.waiters import Waiter, running_loop
 from wheeld_client.aio.waits import Waits
 from wheeld_client.connection.arrival import arrive
-from wheeld_client.connection.options import ConnectOptions
+from wheeld_client.connection.options import ConnectOptions, check_seconds
 from wheeld_client.connection.reconnect import LATE_PAUSE
 from wheeld_client.connection.reconnection import Announce, Reconnection
 from wheeld_client.connection.renewal import REASON
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
-from wheeld_core.arguments import seconds_of, shown
+from wheeld_core.arguments import Seconds, When, shown
 from wheeld_core.errors import (
     ClientClosed,
     DaemonNotRunning,
@@ -74,21 +74,27 @@ class AsyncTimers(Waits):
         on_death: str = "drop",
         group: str | None = None,
         after_fork: str = "raise",
-        reconnect_for: float = 10.0,
+        reconnect_for: Seconds = 10.0,
         on_reconnect: Announce | None = None,
         runtime_dir: str | os.PathLike[str] | None = None,
-        timeout: float = 10.0,
+        timeout: Seconds = 10.0,
     ) -> None:
         super().__init__()
         back = None if on_reconnect is None else self._came_back
         options = ConnectOptions(
-            worker, on_death, group, after_fork, reconnect_for, timeout, on_reconnect=back
+            worker,
+            on_death,
+            group,
+            after_fork,
+            check_seconds("reconnect_for", reconnect_for),
+            check_seconds("timeout", timeout),
+            on_reconnect=back,
         )
         self._on_reconnect = on_reconnect
         self._tasks: set[asyncio.Future[Any]] = set()
         self._patient = False  # whether iterations wait for the next daemon
         self._connect = lambda: arrive(
-            lambda directory: Timers(directory, options), name, runtime_dir, timeout
+            lambda directory: Timers(directory, options), name, runtime_dir, options.timeout
         )
         self._timers: Timers | None = None
         self._alone = Alone(self)
@@ -267,7 +273,7 @@ class AsyncTimers(Waits):
     # -- scheduling -----------------------------------------------------------------------------
 
     def schedule(
-        self, delay: float, cookie: int = 0, *, block: bool = False, **options: Any
+        self, delay: Seconds, cookie: int = 0, *, block: bool = False, **options: Any
     ) -> int:
         """As `Timers.schedule`, but it does not wait for the clock; the expiration comes by
         `async for`."""
@@ -277,13 +283,13 @@ class AsyncTimers(Waits):
         """As `Timers.cancel`, but it does not wait for the clock."""
         return self.timers.cancel(id, block=block)
 
-    def reschedule(self, id: int, delay: float, *, block: bool = False) -> bool:
+    def reschedule(self, id: int, delay: Seconds, *, block: bool = False) -> bool:
         """As `Timers.reschedule`, but it does not wait for the clock."""
         return self.timers.reschedule(id, delay, block=block)
 
     def call_later(
         self,
-        delay: float,
+        delay: Seconds,
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
@@ -321,7 +327,7 @@ class AsyncTimers(Waits):
 
     def call_at(
         self,
-        when: float,
+        when: When,
         callback: Callable[..., object],
         *args: Any,
         context: Context | None = None,
@@ -329,11 +335,14 @@ class AsyncTimers(Waits):
     ) -> AsyncTimerHandle:
         """Have the loop call `callback(*args)` when `loop.time()` is `when`; if that is past, soon.
 
+        `when` may be a datetime with a time zone: the time until then is measured now, so a wall
+        clock that is set later does not move it; `timers.schedule_at` makes timers that follow it.
+
         Raises as `call_later` does.
         """
         if not callable(callback):
             raise TypeError(f"callback: expected a callable object, got {shown(callback)}")
-        seconds = seconds_of(when)
+        seconds = self._loop_time(when)
         handle = self._handle(callback, args, context, block)
         handle.arm((self._due_ns(seconds) - self.timers.now_ns()) / 1e9, 0.0)
         handle._when = seconds

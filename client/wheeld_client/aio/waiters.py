@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import suppress
+from datetime import datetime
 from typing import Protocol
 
 from wheeld_client.aio.room import LONGEST_PAUSE, Room
 from wheeld_client.connection.options import MOST_SECONDS
 from wheeld_client.timers.timers import Timers
+from wheeld_core import _native
+from wheeld_core.arguments import When, epoch_ns, seconds_of, time_of
 from wheeld_core.errors import DaemonNotRunning, RingFull, WheelError, WheelFull
 
 
@@ -64,6 +67,14 @@ class Waiters:
 
     def _time(self) -> float:
         return self._loop.time() if self._shares_clock else self.timers.now_ns() / 1e9
+
+    def _loop_time(self, when: When) -> float:
+        """A point in time on the clock of `loop.time()`; of a datetime, by the present difference
+        of the clocks."""
+        if isinstance(when, datetime):
+            rest = epoch_ns(when) - self.timers._clock_ns(_native.CLOCK_REALTIME)
+            return self._time() + rest / 1e9
+        return seconds_of(time_of(when))
 
     def _due_ns(self, when: float) -> int:
         return math.ceil(max(-MOST_SECONDS, min(when, MOST_SECONDS)) * 1e9)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from wheeld_client.aio.handle import span_of
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.waiters import Waiters
-from wheeld_core.arguments import seconds_of
+from wheeld_core.arguments import Seconds, When, float_of, seconds_of
 from wheeld_core.errors import RingFull, WheelFull
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ T = TypeVar("T")
 class Waits(Waiters):
     """The part of `AsyncTimers` that tasks wait by."""
 
-    async def sleep(self, delay: float, result: T | None = None) -> T | None:
+    async def sleep(self, delay: Seconds, result: T | None = None) -> T | None:
         """Sleep for `delay` seconds and return `result`; a cancelled one leaves the wheel at once.
 
         As `asyncio.sleep`: 0 and less lets the loop turn once, infinity is for ever.
@@ -31,16 +31,16 @@ class Waits(Waiters):
             As `patiently`. Time spent waiting for room is part of the delay.
         """
         self._check_loop()
-        delay = span_of(delay)
-        if not delay:
+        span = span_of(float_of(delay))
+        if not span:
             self._check_open()
             await asyncio.sleep(0)
             return result
         waiter: asyncio.Future[None] = self._loop.create_future()
         try:
-            id = self._watch(delay, waiter)
+            id = self._watch(span, waiter)
         except (RingFull, WheelFull) as refused:
-            id = await self._watch_later(delay, waiter, refused)
+            id = await self._watch_later(span, waiter, refused)
         try:
             await waiter
         except asyncio.CancelledError:
@@ -48,7 +48,7 @@ class Waits(Waiters):
             raise
         return result
 
-    def timeout(self, delay: float | None) -> Timeout:
+    def timeout(self, delay: Seconds | None) -> Timeout:
         """`async with timers.timeout(s):` raises TimeoutError when the block takes longer.
 
         As `asyncio.timeout`: the time counts from this call on, None is no limit. Entering it may
@@ -65,17 +65,18 @@ class Waits(Waiters):
         seconds, now = seconds_of(delay), self.timers.now_ns()
         return Timeout(self, self._time() + seconds, now + self._due_ns(seconds))
 
-    def timeout_at(self, when: float | None) -> Timeout:
-        """The same for a time on the clock of `loop.time()`, as `asyncio.timeout_at`."""
+    def timeout_at(self, when: When | None) -> Timeout:
+        """The same for a time on the clock of `loop.time()`, as `asyncio.timeout_at`, or a datetime
+        with a time zone."""
         if when is None:
             return Timeout(self, None, 0)
-        seconds = seconds_of(when)
+        seconds = self._loop_time(when)
         return Timeout(self, seconds, self._due_ns(seconds))
 
     async def wait_for(
         self,
         awaitable: Awaitable[T],
-        timeout: float | None,  # noqa: ASYNC109 - its name in asyncio
+        timeout: Seconds | None,  # noqa: ASYNC109 - its name in asyncio
     ) -> T:
         """Await it for at most `timeout` seconds, then cancel it; as `asyncio.wait_for`.
 
@@ -87,7 +88,7 @@ class Waits(Waiters):
         TimeoutError
             It took longer.
         """
-        if timeout is not None and timeout <= 0:
+        if timeout is not None and (timeout := float_of(timeout)) <= 0:
             self._check_loop()
             self._check_open()
             future = asyncio.ensure_future(awaitable)

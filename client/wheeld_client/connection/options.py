@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from numbers import Real
 from pathlib import Path
 from typing import Final, cast
@@ -54,8 +55,8 @@ class ConnectOptions:
             raise ValueError('on_death="reroute" needs group=: its members inherit the timers')
         if self.group is not None:
             _check_group(self.group)
-        check_seconds("reconnect_for", self.reconnect_for)
-        check_seconds("timeout", self.timeout)
+        for option in ("reconnect_for", "timeout"):  # a program may also give timedeltas
+            object.__setattr__(self, option, check_seconds(option, getattr(self, option)))
         if self.on_reconnect is not None and not callable(self.on_reconnect):
             raise TypeError(
                 f"on_reconnect={shown(self.on_reconnect)}: expected a callable, or None"
@@ -116,11 +117,14 @@ def _one_of(option: str, value: object, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{option}={shown(value)}: expected one of {', '.join(allowed)}")
 
 
-def check_seconds(option: str, value: object) -> None:
-    if not isinstance(value, Real):
-        raise TypeError(f"{option}={shown(value)}: expected seconds, a number")
-    if not float_of(cast(float, value)) >= 0:
+def check_seconds(option: str, value: object) -> float:
+    """The seconds of an option, a number or a timedelta."""
+    if not isinstance(value, Real | timedelta):
+        raise TypeError(f"{option}={shown(value)}: expected seconds, a number or a timedelta")
+    seconds = float_of(value)
+    if not seconds >= 0:
         raise ValueError(f"{option}={shown(value)}: expected seconds, 0 or more")
+    return seconds
 
 
 def _check_group(name: object) -> None:

@@ -25,6 +25,7 @@ from wheeld_client.intake.gate import (
     most_connections,
 )
 from wheeld_client.intake.request import Handler
+from wheeld_core.arguments import Seconds, float_of
 
 log = logging.getLogger("wheeld")
 
@@ -120,15 +121,15 @@ class Intake:
     largest : int, optional
         Bytes of the largest request; a connection that announces more is closed. Default: the
         largest that the pool lends.
-    idle_timeout : float, optional
+    idle_timeout : float or timedelta, optional
         Seconds between two requests, and for which one may wait for memory. None: no limit, here
         and below.
-    read_timeout : float, optional
+    read_timeout : float or timedelta, optional
         Seconds that a peer may take to send a request: before it gets memory, and again
         after.
-    write_timeout : float, optional
+    write_timeout : float or timedelta, optional
         Seconds in which a peer must take an answer.
-    handshake_timeout : float, optional
+    handshake_timeout : float or timedelta, optional
         Seconds for the TLS handshake.
     half_close : bool
         Whether a peer that has finished sending may still wait for its answers. Otherwise its
@@ -155,10 +156,10 @@ class Intake:
         max_connections: int | None = None,
         max_connections_per_peer: int | None = None,
         largest: int | None = None,
-        idle_timeout: float | None = 600.0,
-        read_timeout: float | None = 60.0,
-        write_timeout: float | None = 60.0,
-        handshake_timeout: float | None = 10.0,
+        idle_timeout: Seconds | None = 600.0,
+        read_timeout: Seconds | None = 60.0,
+        write_timeout: Seconds | None = 60.0,
+        handshake_timeout: Seconds | None = 10.0,
         half_close: bool = False,
         prefix_bytes: int = 4,
         rng: random.Random | None = None,
@@ -172,14 +173,12 @@ class Intake:
         ):
             if value is not None and value < least:
                 raise ValueError(f"{name}={value}: expected {least} or more")
-        for name, seconds in (
-            ("idle_timeout", idle_timeout),
-            ("read_timeout", read_timeout),
-            ("write_timeout", write_timeout),
-            ("handshake_timeout", handshake_timeout),
-        ):
-            if seconds is not None and not seconds > 0:
-                raise ValueError(f"{name}={seconds}: expected more than 0 s, or None")
+        idle, read, write, handshake = (
+            _timeout("idle_timeout", idle_timeout),
+            _timeout("read_timeout", read_timeout),
+            _timeout("write_timeout", write_timeout),
+            _timeout("handshake_timeout", handshake_timeout),
+        )
         if not 1 <= prefix_bytes <= 8:
             raise ValueError(f"prefix_bytes={prefix_bytes}: expected 1 to 8")
         if largest is None:
@@ -204,12 +203,12 @@ class Intake:
             most_connections() if max_connections is None else max_connections,
             max_connections_per_peer,
         )
-        self._handshake = StateTimeout(handshake_timeout, self._slow)
-        self._idle = StateTimeout(idle_timeout, self._expire)
-        self._read = StateTimeout(read_timeout, self._slow)
-        self._write = StateTimeout(write_timeout, self._slow)
+        self._handshake = StateTimeout(handshake, self._slow)
+        self._idle = StateTimeout(idle, self._expire)
+        self._read = StateTimeout(read, self._slow)
+        self._write = StateTimeout(write, self._slow)
         self._timeouts = (self._handshake, self._idle, self._read, self._write)
-        self._pace = Pace(read_timeout, self._is_wanted, self._slow)
+        self._pace = Pace(read, self._is_wanted, self._slow)
         self._peers = PeerWatch()
         self._servers: list[asyncio.Server] = []
         self._accepting: set[asyncio.Task[Connection]] = set()
@@ -386,7 +385,7 @@ class Intake:
             "errors": self._counts["handler_errors"] + self._gate.errors,
         }
 
-    async def close(self, grace: float | None = GRACE) -> None:
+    async def close(self, grace: Seconds | None = GRACE) -> None:
         """Close everything; all memory is back in the pool afterwards.
 
         Listening ends, and connections without a request in a handler close as soon as their peers
@@ -402,7 +401,7 @@ class Intake:
         self._all_gone = self._all_gone or asyncio.Event()
         self._look_if_all_gone()
         try:
-            await self._wait_all_gone(grace)
+            await self._wait_all_gone(None if grace is None else float_of(grace))
         finally:
             for connection in list(self._connections):
                 connection.close()
@@ -437,3 +436,10 @@ class Intake:
 
     async def __aexit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         await self.close(GRACE if kind is None else 0)
+
+
+def _timeout(name: str, given: Seconds | None) -> float | None:
+    seconds = None if given is None else float_of(given)
+    if seconds is not None and not seconds > 0:
+        raise ValueError(f"{name}={given}: expected more than 0 s, or None")
+    return seconds

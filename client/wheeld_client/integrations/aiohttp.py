@@ -20,6 +20,7 @@ from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.integrations.deadline import Deadline, enter_as
 from wheeld_client.integrations.seconds import limit_of
+from wheeld_core.arguments import Seconds
 
 log = logging.getLogger("wheeld")
 
@@ -36,7 +37,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def setup(
-    app: web.Application, seconds: float | None = 30.0, daemon: str = "default", **options: Any
+    app: web.Application, seconds: Seconds | None = 30.0, daemon: str = "default", **options: Any
 ) -> None:
     """Connect an application to a daemon for as long as it runs, and limit its requests.
 
@@ -49,7 +50,7 @@ def setup(
     ----------
     app : aiohttp.web.Application
         Which does not run yet.
-    seconds : float, optional
+    seconds : float or timedelta, optional
         Time for a request; None: without limit.
     daemon : str
         Name of the daemon, or the path of its runtime directory.

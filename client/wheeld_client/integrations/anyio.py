@@ -23,6 +23,7 @@ import numpy as np
 from wheeld_client.timers.callbacks import TimerHandle
 from wheeld_client.timers.dispatcher import turn
 from wheeld_client.timers.timers import Timers, connect
+from wheeld_core.arguments import Seconds, float_of
 from wheeld_core.errors import WheelError
 
 
@@ -38,7 +39,7 @@ class AnyioTimers:
         self._events: deque[tuple[np.void, int | None]] = deque()  # int: a tick's flags
         self._arrived = anyio.Event()
 
-    async def sleep(self, delay: float) -> None:
+    async def sleep(self, delay: Seconds) -> None:
         """Sleep for `delay` seconds, infinity is for ever; one that is cancelled leaves the wheel.
 
         Raises
@@ -54,7 +55,7 @@ class AnyioTimers:
 
     @contextmanager
     def move_on_after(
-        self, delay: float | None, shield: bool = False
+        self, delay: Seconds | None, shield: bool = False
     ) -> Iterator[anyio.CancelScope]:
         """Cancel what the block waits for after `delay` seconds; `scope.cancelled_caught` says
         whether it was.
@@ -66,7 +67,9 @@ class AnyioTimers:
             yield scope
 
     @contextmanager
-    def fail_after(self, delay: float | None, shield: bool = False) -> Iterator[anyio.CancelScope]:
+    def fail_after(
+        self, delay: Seconds | None, shield: bool = False
+    ) -> Iterator[anyio.CancelScope]:
         """The same, and TimeoutError if it was cancelled by its time, not by `scope.cancel()`."""
         with self._limited(delay, shield) as (scope, over):
             yield scope
@@ -75,7 +78,7 @@ class AnyioTimers:
 
     @contextmanager
     def _limited(
-        self, delay: float | None, shield: bool
+        self, delay: Seconds | None, shield: bool
     ) -> Iterator[tuple[anyio.CancelScope, list[bool]]]:
         """A scope, and a list that is not empty once its time is over."""
         over: list[bool] = []
@@ -87,7 +90,7 @@ class AnyioTimers:
 
             if delay is None or delay == math.inf:
                 yield scope, over
-            elif delay <= 0:
+            elif float_of(delay) <= 0:
                 end()
                 yield scope, over
             else:
@@ -95,7 +98,7 @@ class AnyioTimers:
                     yield scope, over
 
     @contextmanager
-    def _calling(self, delay: float, call: Callable[[], object]) -> Iterator[None]:
+    def _calling(self, delay: Seconds, call: Callable[[], object]) -> Iterator[None]:
         handle: TimerHandle = self.timers.call_later(delay, call, block=False)
         try:
             yield

@@ -21,6 +21,7 @@ from wheeld_client.connection.reconnection import Reconnection
 from wheeld_client.integrations.deadline import Deadline, enter_as
 from wheeld_client.integrations.process import RETRY_SECONDS
 from wheeld_client.integrations.seconds import limits_of
+from wheeld_core.arguments import Seconds
 from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")
@@ -59,7 +60,7 @@ class DeadlineMiddleware:
     def __init__(
         self,
         app: Application,
-        seconds: float | Callable[[Scope], float | None] | None = 30.0,
+        seconds: Seconds | Callable[[Scope], Seconds | None] | None = 30.0,
         daemon: str = "default",
         **options: Any,
     ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.integrations.process import another_name
+from wheeld_core.arguments import When
 from wheeld_core.errors import InvalidDelay, NameInUse, WheelError
 
 
@@ -37,7 +38,7 @@ class Deadline(Timeout):
         except WheelError:
             self._by_loop()
 
-    def reschedule(self, when: float | None) -> None:
+    def reschedule(self, when: When | None) -> None:
         """As `Timeout.reschedule`, but for the errors of a wheel that is away or full."""
         try:
             super().reschedule(when)
@@ -45,8 +46,8 @@ class Deadline(Timeout):
             raise
         except WheelError:
             self._disarm()
-            self._when = when
-            self._due_ns = 0 if when is None else self._timers._due_ns(when)
+            self._when = None if when is None else self._timers._loop_time(when)
+            self._due_ns = 0 if self._when is None else self._timers._due_ns(self._when)
             self._by_loop()
 
     def _lose(self, error: WheelError) -> None:

@@ -21,6 +21,7 @@ from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.integrations.deadline import Deadline, enter_as
 from wheeld_client.integrations.seconds import limit_of
+from wheeld_core.arguments import Seconds
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
 
@@ -67,7 +68,7 @@ WheelTimers = Annotated[AsyncTimers, Depends(timers_of)]
 """A parameter of this type is the application's timers."""
 
 
-def deadline(seconds: float | None) -> Callable[..., AsyncIterator[Timeout]]:
+def deadline(seconds: Seconds | None) -> Callable[..., AsyncIterator[Timeout]]:
     """A dependency that ends its request after so many seconds, with 504; None: without limit.
 
     It limits the function and its dependencies until they have made the response. Sending it,

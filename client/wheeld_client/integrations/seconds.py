@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from datetime import timedelta
 from numbers import Real
 from typing import Any, TypeVar
 
 from wheeld_client.connection.options import check_seconds
-from wheeld_core.arguments import float_of
+from wheeld_core.arguments import Seconds, float_of
 
 Request = TypeVar("Request")
 
 
-def limit_of(seconds: float | None, option: str = "seconds") -> float | None:
+def limit_of(seconds: Seconds | None, option: str = "seconds") -> float | None:
     """A limit in seconds; None, as for infinity: without limit.
 
     Raises
@@ -23,12 +24,11 @@ def limit_of(seconds: float | None, option: str = "seconds") -> float | None:
     """
     if seconds is None:
         return None
-    check_seconds(option, seconds)
-    return None if math.isinf(found := float_of(seconds)) else found
+    return None if math.isinf(found := check_seconds(option, seconds)) else found
 
 
 def limits_of(
-    seconds: float | Callable[[Request], float | None] | None,
+    seconds: Seconds | Callable[[Request], Seconds | None] | None,
 ) -> Callable[[Request], float | None]:
     """A function that returns the limit of a request.
 
@@ -46,6 +46,7 @@ def limits_of(
 
     def limit_of_request(request: Request) -> float | None:
         found: Any = of_request(request)
-        return limit_of(0.0 if isinstance(found, Real) and found < 0 else found)
+        given = isinstance(found, Real | timedelta)
+        return limit_of(max(float_of(found), 0.0) if given else found)
 
     return limit_of_request

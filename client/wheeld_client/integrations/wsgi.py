@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from wheeld_client.integrations.limit import Limit, RequestTimeout, cut_off, in_time
 from wheeld_client.integrations.process import ProcessTimers
 from wheeld_client.integrations.seconds import limits_of
+from wheeld_core.arguments import Seconds
 
 Environ: TypeAlias = dict[str, Any]
 Start: TypeAlias = Callable[..., Any]
@@ -48,7 +49,7 @@ class TimeoutMiddleware:
     def __init__(
         self,
         app: Application,
-        seconds: float | Callable[[Environ], float | None] | None = 30.0,
+        seconds: Seconds | Callable[[Environ], Seconds | None] | None = 30.0,
         daemon: str | ProcessTimers = "default",
         **options: Any,
     ) -> None:

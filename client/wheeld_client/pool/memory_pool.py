@@ -13,6 +13,7 @@ from wheeld_client.pool.line import AllocationLine
 from wheeld_client.pool.no_pool import NoPool
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
+from wheeld_core.arguments import Seconds, float_of
 
 PoolBuffer = _native.PoolBuffer
 
@@ -112,21 +113,22 @@ class MemoryPool(_native.Pool):
             line = self._lines[loop] = AllocationLine(self, loop)
         return await line.wait(size)
 
-    def depleted_over(self, seconds: float = 30.0) -> float:
+    def depleted_over(self, seconds: Seconds = 30.0) -> float:
         """The share of the last `seconds` in which the pool was dry, in percent.
 
         It is measured between calls of this method on this object, so call it regularly, as a
         metrics exporter does: it looks back to the last call at least `seconds` ago, or, until
         there is one, to the first, or to when this object was made.
         """
-        if not seconds > 0:
+        span = float_of(seconds)
+        if not span > 0:
             raise ValueError(f"seconds={seconds}: expected more than 0")
         now, dry = time.monotonic(), self._dry_seconds()
-        window = self._windows.setdefault(seconds, deque([self._made]))
-        while len(window) > 1 and window[1][0] <= now - seconds:
+        window = self._windows.setdefault(span, deque([self._made]))
+        while len(window) > 1 and window[1][0] <= now - span:
             window.popleft()
         since, before = window[0]
-        if now - window[-1][0] >= seconds / SAMPLES:
+        if now - window[-1][0] >= span / SAMPLES:
             window.append((now, dry))
         return min(100.0, 100.0 * max(0.0, dry - before) / max(now - since, 1e-9))
 

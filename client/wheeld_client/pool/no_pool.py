@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from wheeld_core.arguments import Seconds
+
 
 class LooseBuffer(bytearray):
     """Memory that is not counted; otherwise like a `PoolBuffer`."""
@@ -47,13 +49,13 @@ class NoPool:
             raise ValueError(f"size must be 1 or more: got {size}")
         return LooseBuffer(size)
 
-    def allocate(self, size: int, timeout: float | None = None) -> LooseBuffer:
+    def allocate(self, size: int, timeout: Seconds | None = None) -> LooseBuffer:
         return self.try_allocate(size)
 
     async def allocate_async(self, size: int) -> LooseBuffer:
         return self.try_allocate(size)
 
-    def wait_available(self, timeout: float | None = None, size: int = 1) -> bool:
+    def wait_available(self, timeout: Seconds | None = None, size: int = 1) -> bool:
         return True
 
     def release(self, buffer: LooseBuffer, /) -> None:
@@ -68,7 +70,7 @@ class NoPool:
             raise TypeError(f"expected a buffer of this pool: got {type(buffer).__name__}")
         buffer.release()
 
-    def depleted_over(self, seconds: float = 30.0) -> float:
+    def depleted_over(self, seconds: Seconds = 30.0) -> float:
         return 0.0
 
     def stats(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.connection.options import MOST_SECONDS
 from wheeld_client.purgatory.purgatory import Purgatory
 from wheeld_client.timers.timers import Timers, payload_of
-from wheeld_core.arguments import float_of, shown
+from wheeld_core.arguments import Seconds, float_of, shown
 from wheeld_core.errors import InvalidDelay, PayloadTooLarge, RingFull
 
 log = logging.getLogger("wheeld.deadlines")
@@ -88,13 +88,13 @@ class Deadlines:
                 self._timers.worker,
             )
 
-    def start(self, key: Any, timeout: float) -> None:
+    def start(self, key: Any, timeout: Seconds) -> None:
         """Start a deadline, `timeout` seconds from now; an earlier one of the key is replaced.
 
         Parameters
         ----------
         key : str, bytes, int, or a flat tuple of those
-        timeout : float
+        timeout : float or timedelta
             More than 0.
 
         Raises
@@ -108,12 +108,12 @@ class Deadlines:
         A worker that dies in this call has either started it or not. With AsyncTimers it does not
         wait for room, but raises.
         """
-        timeout = _checked(timeout)
+        seconds = _checked(timeout)
         with self._lock:
             self._starting = True
             try:
-                until = self._timers.now_ns() + int(min(timeout, MOST_SECONDS) * 1e9)
-                armed = self._have_timer(key, timeout, until)
+                until = self._timers.now_ns() + int(seconds * 1e9)
+                armed = self._have_timer(key, seconds, until)
                 try:
                     self._replace(key, _units(until))
                 except BaseException:
@@ -169,14 +169,13 @@ class Deadlines:
                 f"the deadline of {shown(key)} needs {len(payload)} bytes of payload: {error}"
             ) from None
 
-    def extend(self, key: Any, timeout: float) -> bool:
+    def extend(self, key: Any, timeout: Seconds) -> bool:
         """Let the deadline of a key be no earlier than `timeout` seconds from now: a heartbeat.
 
         Any worker; costs no system call and no wake-up. False: it has passed, was cancelled, or was
         never started.
         """
-        timeout = _checked(timeout)
-        units = _units(self._timers.now_ns() + int(min(timeout, MOST_SECONDS) * 1e9))
+        units = _units(self._timers.now_ns() + int(_checked(timeout) * 1e9))
         while True:  # bounded by what other workers do to this key meanwhile
             word = self._words._word(key)
             if not _runs(word):
@@ -265,7 +264,7 @@ def _plain(key: Any) -> Any:
     return bytes(key) if isinstance(key, bytes) else int(operator.index(key))
 
 
-def _checked(timeout: float) -> float:
+def _checked(timeout: Seconds) -> float:
     seconds = float_of(timeout)
     if not 0 < seconds < math.inf:
         raise InvalidDelay(f"timeout={shown(timeout)}: expected seconds, more than 0")

@@ -31,7 +31,7 @@ class DelayedOperation(_native.Operation):
 
     Parameters
     ----------
-    timeout : float or None
+    timeout : float, timedelta or None
         Seconds from when it starts to wait; None: no timeout.
 
     Raises

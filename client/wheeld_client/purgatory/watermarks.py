@@ -23,6 +23,7 @@ from wheeld_client.purgatory.purgatory import DelayedOperation, Purgatory
 from wheeld_client.timers.callbacks import TimerHandle
 from wheeld_client.timers.dispatcher import others_dispatch, turn
 from wheeld_client.timers.timers import Timers
+from wheeld_core.arguments import Seconds
 from wheeld_core.errors import ClientClosed, WheelError
 
 TURN_SECONDS: Final = 1.0
@@ -313,7 +314,7 @@ class Watermarks(_Words):
         key: Any,
         value: int,
         callback: Callable[[Outcome], object],
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> Waiting:
         """Call `callback(True)` when the word of a key is `value` or more.
 
@@ -324,7 +325,7 @@ class Watermarks(_Words):
         callback : callable
             Called once, in the thread that advances the word or dispatches, or in this call: with
             True; with False after `timeout` seconds; or with an error, when this is closed.
-        timeout : float, optional
+        timeout : float or timedelta, optional
 
         Returns
         -------
@@ -337,7 +338,7 @@ class Watermarks(_Words):
         self._thresholds.wait(waiting)
         return waiting
 
-    def wait_until(self, key: Any, value: int, timeout: float | None = None) -> bool:
+    def wait_until(self, key: Any, value: int, timeout: Seconds | None = None) -> bool:
         """Wait until the word of a key is `value` or more.
 
         Returns
@@ -393,7 +394,7 @@ class AsyncWatermarks(_Words):
         self,
         key: Any,
         value: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - the wheel's, and as in Watermarks
+        timeout: Seconds | None = None,  # noqa: ASYNC109 - the wheel's, and as in Watermarks
     ) -> bool:
         """Wait until the word of a key is `value` or more. For the loop.
 

@@ -17,7 +17,9 @@ from wheeld_core.errors import InvalidDelay, PayloadTooLarge
 def delays_array(delays: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """`delays` as contiguous float64 of one dimension, or ValueError."""
     array = np.asarray(delays)
-    if array.dtype.kind == "O" and array.ndim == 1:  # what a single call takes, such as 2**64
+    if array.dtype.kind == "m":  # NaT becomes NaN
+        array = array / np.timedelta64(1, "s")
+    elif array.dtype.kind == "O" and array.ndim == 1:  # what a single call takes
         with suppress(TypeError):
             array = np.array([float_of(delay) for delay in array], np.float64)
     return _one_dimension("delays", array, "iuf", "float64 seconds", np.float64)

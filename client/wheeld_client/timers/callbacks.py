@@ -13,6 +13,7 @@ import numpy.typing as npt
 from wheeld_client.connection.options import ConnectOptions
 from wheeld_client.timers.reserved import ReservingWorker
 from wheeld_core import _native
+from wheeld_core.arguments import Seconds
 from wheeld_core.errors import DaemonNotRunning
 
 log = logging.getLogger("wheeld")
@@ -65,7 +66,7 @@ class TimerHandle(_native.Handle):
         self._cancelled = True  # it is due: its expiration finds nothing to call
         return True
 
-    def reschedule(self, delay: float) -> bool:
+    def reschedule(self, delay: Seconds) -> bool:
         """Move it to `delay` seconds from now. False: it was called, is due, or was cancelled.
 
         Raises as `cancel` does; a move to later never has to wait.
@@ -96,7 +97,7 @@ class Callbacks:
         self.claims: dict[int, Callable[[np.void], object]] = {}
         """Cookie -> receiver of events with that cookie."""
 
-    def arm(self, handle: TimerHandle, delay: float, block: bool) -> None:
+    def arm(self, handle: TimerHandle, delay: Seconds, block: bool) -> None:
         """Arm the timer of a handle that was made here; `Timers.call_later` does both at once."""
         self.timers._schedule_into(self.timers._handles, handle, delay, block)
 
@@ -226,7 +227,7 @@ class CallingWorker(ReservingWorker):
         self._callbacks.lose()
 
     def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, block: bool = True
+        self, delay: Seconds, callback: Callable[..., object], *args: Any, block: bool = True
     ) -> TimerHandle:
         """Have `dispatch` call `callback(*args)` in `delay` seconds.
 
@@ -243,7 +244,7 @@ class CallingWorker(ReservingWorker):
         return handle
 
     def dispatch(
-        self, timeout: float | None = 0.0, max_events: int | None = None
+        self, timeout: Seconds | None = 0.0, max_events: int | None = None
     ) -> npt.NDArray[np.void]:
         """Receive expirations, run the callbacks among them, return the other events.
 

@@ -6,21 +6,25 @@ successor (`on_death="keep"`) asks `was_armed` which of them were armed.
 
 from __future__ import annotations
 
+import math
 import operator
+from datetime import datetime
 from typing import Any, Final, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
+from wheeld_client.connection.options import MOST_SECONDS
 from wheeld_client.connection.worker import ConnectedWorker
 from wheeld_client.timers import batches
 from wheeld_core import _native
-from wheeld_core.arguments import shown
-from wheeld_core.errors import WheelFull
+from wheeld_core.arguments import When, epoch_ns, shown, time_of
+from wheeld_core.errors import InvalidDelay, WheelFull
 from wheeld_core.timer_options import SharedOptions
 from wheeld_core.views import CLOCKS
 
 CLOCK_NUMBERS: Final = {name: number for number, name in CLOCKS.items()}
+NEVER_NS: Final = 2**63 - 1
 
 
 def clock_number(clock: str) -> int:
@@ -28,6 +32,24 @@ def clock_number(clock: str) -> int:
     if clock not in CLOCK_NUMBERS:
         raise ValueError(f"clock={shown(clock)}: expected one of {', '.join(CLOCK_NUMBERS)}")
     return CLOCK_NUMBERS[clock]
+
+
+def deadline_of(when: When, clock: str | None) -> tuple[int, int]:
+    """A point in time as nanoseconds of a clock, and the number of that clock; with the errors of
+    `Timers.schedule_at`."""
+    if isinstance(when, datetime):
+        deadline, number = epoch_ns(when), clock_number("realtime" if clock is None else clock)
+        if number != _native.CLOCK_REALTIME:
+            raise ValueError(f"clock={shown(clock)}: a datetime is a time on 'realtime'")
+        good = deadline >= 0
+    else:
+        number = clock_number("monotonic" if clock is None else clock)
+        seconds = time_of(when)
+        good = 0 <= seconds < math.inf
+        deadline = int(seconds * 1e9) if good and seconds < MOST_SECONDS else NEVER_NS
+    if not good:
+        raise InvalidDelay(f"when must be a finite number of seconds, 0 or more: got {shown(when)}")
+    return min(deadline, NEVER_NS), number
 
 
 class ReservingWorker(ConnectedWorker):

@@ -6,7 +6,6 @@ this file adds connection, batches and callbacks.
 
 from __future__ import annotations
 
-import math
 import os
 import weakref
 from collections.abc import Callable
@@ -16,16 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_client.connection.arrival import arrive
-from wheeld_client.connection.options import MOST_SECONDS, ConnectOptions
+from wheeld_client.connection.options import ConnectOptions, check_seconds
 from wheeld_client.connection.reconnection import Announce
 from wheeld_client.timers import batches
 from wheeld_client.timers.callbacks import CallingWorker
 from wheeld_client.timers.dependents import Dependent
 from wheeld_client.timers.dispatcher import Dispatcher
-from wheeld_client.timers.reserved import clock_number
+from wheeld_client.timers.reserved import deadline_of
 from wheeld_core import histograms
-from wheeld_core.arguments import float_of, shown
-from wheeld_core.errors import InvalidDelay
+from wheeld_core.arguments import Seconds, When, shown
 from wheeld_core.timer_options import SharedOptions, TimerOptions
 
 
@@ -36,10 +34,10 @@ def connect(
     on_death: str = "drop",
     group: str | None = None,
     after_fork: str = "raise",
-    reconnect_for: float = 10.0,
+    reconnect_for: Seconds = 10.0,
     on_reconnect: Announce | None = None,
     runtime_dir: str | os.PathLike[str] | None = None,
-    timeout: float = 10.0,
+    timeout: Seconds = 10.0,
 ) -> Timers:
     """Connect this process to a daemon as a worker.
 
@@ -64,7 +62,7 @@ def connect(
         parent keeps its timers and callbacks. With on_death='keep' the name is `<worker>-<n>`, with
         the first number from 1 on that no living worker has: a child that replaces a dead one
         becomes its successor.
-    reconnect_for : float
+    reconnect_for : float or timedelta
         Seconds for which `poll` waits for a supervisor that is being restarted before it raises
         `DaemonNotRunning`. Timers go on meanwhile.
     on_reconnect : callable, optional
@@ -79,7 +77,7 @@ def connect(
     runtime_dir : path, optional
         Directory that holds the daemon's runtime directory; default: $WHEELD_RUNTIME_DIR, else the
         usual places.
-    timeout : float
+    timeout : float or timedelta
         Seconds to wait for the daemon's answer; also for a supervisor that was killed or is being
         restarted, as long as its memory is there. With nothing there the error comes at once.
 
@@ -104,9 +102,15 @@ def connect(
         time namespace.
     """
     options = ConnectOptions(
-        worker, on_death, group, after_fork, reconnect_for, timeout, on_reconnect=on_reconnect
+        worker,
+        on_death,
+        group,
+        after_fork,
+        check_seconds("reconnect_for", reconnect_for),
+        check_seconds("timeout", timeout),
+        on_reconnect=on_reconnect,
     )
-    return arrive(lambda directory: Timers(directory, options), name, runtime_dir, timeout)
+    return arrive(lambda directory: Timers(directory, options), name, runtime_dir, options.timeout)
 
 
 def payload_of(event: np.void) -> bytes:
@@ -173,21 +177,23 @@ class Timers(CallingWorker):
 
     def schedule_at(
         self,
-        when: float,
+        when: When,
         cookie: int = 0,
         *,
-        clock: str = "monotonic",
+        clock: str | None = None,
         **options: Unpack[TimerOptions],
     ) -> int:
         """Arm a timer for a point in time and return its id.
 
         Parameters
         ----------
-        when : float
+        when : float or datetime
             Seconds on `clock`: as `time.monotonic()`, `time.time()` or
-            `time.clock_gettime(CLOCK_BOOTTIME)` gives them. A time that has passed fires at once.
-        clock : {'monotonic', 'realtime', 'boottime'}
-            A realtime timer follows the wall clock when it is set.
+            `time.clock_gettime(CLOCK_BOOTTIME)` gives them; or a datetime with a time zone. A time
+            that has passed fires at once.
+        clock : {'monotonic', 'realtime', 'boottime'}, optional
+            A realtime timer follows the wall clock when it is set. Default: 'realtime' for a
+            datetime, which needs it, and 'monotonic' for a number.
         cookie
             As in `schedule`.
         **options
@@ -196,19 +202,13 @@ class Timers(CallingWorker):
         Raises
         ------
         InvalidDelay
-            `when` is NaN, infinite or negative.
+            `when` is NaN, infinite or negative, or a datetime before 1970.
         ValueError
-            There is no such clock.
+            There is no such clock; a datetime has no time zone, or another clock is asked for.
         PayloadTooLarge, WheelFull, RingFull, DaemonNotRunning
             As in `schedule`.
         """
-        number = clock_number(clock)
-        seconds = float_of(when)
-        if not 0 <= seconds < math.inf:
-            raise InvalidDelay(
-                f"when must be a finite number of seconds, 0 or more: got {shown(when)}"
-            )
-        deadline = int(seconds * 1e9) if seconds < MOST_SECONDS else 2**63 - 1
+        deadline, number = deadline_of(when, clock)
         return self._schedule_ns(deadline, number, cookie, **options)
 
     def schedule_many(
@@ -224,7 +224,7 @@ class Timers(CallingWorker):
         Parameters
         ----------
         delays : array_like, shape (n,)
-            Seconds from now, integers or floats.
+            Seconds from now, integers or floats, or timedeltas.
         cookies : array_like of uint64, shape (n,), or int, optional
             One each, or one for all; default 0.
         payloads : sequence of bytes-like, or array of dtype S or V, shape (n,), optional

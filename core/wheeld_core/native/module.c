@@ -137,8 +137,9 @@ static wh_cold int find_errors(void)
     if ((module = PyImport_ImportModule("wheeld_core.arguments")) == NULL)
         return -1;
     errors.shown = PyObject_GetAttrString(module, "shown");
+    errors.float_of = PyObject_GetAttrString(module, "float_of");
     Py_DECREF(module);
-    return errors.shown ? 0 : -1;
+    return errors.shown && errors.float_of ? 0 : -1;
 }
 
 /* Make a type of this module; `where` stores it for type checks, or is NULL. */

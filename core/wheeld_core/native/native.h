@@ -39,6 +39,7 @@ static struct {
     PyObject *wheel_error, *wheel_full, *words_full, *ring_full, *daemon_not_running,
         *forked_client, *client_closed, *payload_too_large, *invalid_delay;
     PyObject *shown; /* wheeld_core.arguments.shown */
+    PyObject *float_of; /* wheeld_core.arguments.float_of */
 } errors;
 
 /* PyErr_Format(), in whose message the first "{}" stands for what a caller gave. That may be an

@@ -69,9 +69,22 @@ static bool parse_call(const char *function, Py_ssize_t wanted, PyObject *const 
     return false;
 }
 
+/* The seconds of an object that is no float: of another number, or of a timedelta. -1: an error may
+ * be set. */
+static wh_apart double other_seconds(PyObject *object)
+{
+    if (PyNumber_Check(object))
+        return PyFloat_AsDouble(object);
+    PyObject *found = PyObject_CallOneArg(errors.float_of, object);
+    double seconds = found ? PyFloat_AsDouble(found) : -1.0;
+    Py_XDECREF(found);
+    return seconds;
+}
+
 static bool parse_seconds(PyObject *object, double *seconds, const char *what)
 {
-    *seconds = PyFloat_AsDouble(object);
+    *seconds =
+        wh_likely(PyFloat_CheckExact(object)) ? PyFloat_AS_DOUBLE(object) : other_seconds(object);
     if (wh_unlikely(*seconds == -1.0 && PyErr_Occurred())) {
         if (!PyErr_ExceptionMatches(PyExc_OverflowError))
             return false;
@@ -194,16 +207,24 @@ static bool order_parse(Order *o, PyObject *const *options)
     return parse_block(options[BLOCK], &o->wait);
 }
 
+static bool parse_clock(PyObject *object, uint32_t *kind)
+{
+    uint64_t number;
+    if (!parse_u64(object, &number, "clock"))
+        return false;
+    *kind = (uint32_t)number;
+    if (number < WH_CLOCK_KINDS)
+        return true;
+    PyErr_SetString(PyExc_ValueError, "no such clock");
+    return false;
+}
+
 /* The same for a clock, by its number. */
 static bool order_parse_clock(Order *o, PyObject *clock)
 {
-    uint64_t kind;
-    if (!parse_u64(clock, &kind, "clock"))
+    uint32_t kind;
+    if (!parse_clock(clock, &kind))
         return false;
-    if (kind >= WH_CLOCK_KINDS) {
-        PyErr_SetString(PyExc_ValueError, "no such clock");
-        return false;
-    }
     o->request.flags |= (uint32_t)WH_PUT(FLAGS_CLOCK, kind);
     return true;
 }

@@ -313,6 +313,15 @@ static PyObject *worker_histograms(WorkerObject *w, PyObject *unused)
                                      WH_COUNTS_OF_WORKER * (Py_ssize_t)sizeof(wh_histogram));
 }
 
+/* _clock_ns(clock): the time of one of the clocks, by its number. */
+static PyObject *worker_clock_ns(WorkerObject *w, PyObject *clock)
+{
+    uint32_t kind;
+    return parse_clock(clock, &kind) && worker_usable(w)
+               ? PyLong_FromLongLong(wh_client_now_of(&w->client, kind))
+               : NULL;
+}
+
 static PyObject *worker_now_ns(WorkerObject *w, PyObject *unused)
 {
     (void)unused;

@@ -272,10 +272,10 @@ static PyMethodDef worker_methods[] = {
      "schedule(delay, cookie=0, *, payload=b'', interval=None, to=None, block=True)\n--\n\n"
      "Arm a timer and return its id.\n\n"
      "Parameters\n----------\n"
-     "delay : float\n    Seconds from now, finite and not negative.\n"
+     "delay : float or timedelta\n    Seconds from now, finite and not negative.\n"
      "cookie : int\n    64 bits of your own, returned with the expiration.\n"
      "payload : bytes-like\n    At most the wheel's payload_bytes, also returned.\n"
-     "interval : float, optional\n    Seconds; the timer fires again and again until cancelled.\n"
+     "interval : float or timedelta, optional\n    Seconds; the timer fires again and again until cancelled.\n"
      "to : str, optional\n    Name of the worker that receives it, or 'group:NAME' for one of a\n"
      "    group's members; default: this one.\n"
      "block : bool\n    Whether it may wait for the clock process: when this worker's ring is full (up to\n"
@@ -324,7 +324,7 @@ static PyMethodDef worker_methods[] = {
      "poll(timeout=0.0, max_events=None, *, hold=False)\n--\n\n"
      "Receive expirations.\n\n"
      "Parameters\n----------\n"
-     "timeout : float or None\n    Seconds to wait for the first event; None: no limit.\n"
+     "timeout : float, timedelta or None\n    Seconds to wait for the first event; None: no limit.\n"
      "max_events : int, optional\n    At most this many; the rest comes with the next call.\n"
      "hold : bool\n    Keep them in shared memory until `acknowledge()`: if this worker dies first,\n"
      "    its successor (on_death=\"keep\") receives them again, in the same order. The next\n"
@@ -352,6 +352,7 @@ static PyMethodDef worker_methods[] = {
     {"fileno", (PyCFunction)LOCKED(worker_fileno), METH_NOARGS,
      "fileno()\n--\n\n"
      "A descriptor that is readable when poll(0) would return events; for select and event loops."},
+    {"_clock_ns", (PyCFunction)LOCKED(worker_clock_ns), METH_O, NULL},
     {"now_ns", (PyCFunction)LOCKED(worker_now_ns), METH_NOARGS,
      "now_ns()\n--\n\nThe wheel's base clock, ns: CLOCK_MONOTONIC, or the virtual clock."},
     {"_counters", (PyCFunction)LOCKED(worker_counters), METH_NOARGS, NULL},
