@@ -23,7 +23,7 @@ macro_rules! words {
 }
 const HEAD: u64 = 0x3164_6c65_6568_7700; // magic; the last byte is the segment's kind
 const SLAB: u64 = 64; // slots
-const LINE: usize = 128; // bytes of a worker's line in the wheel
+const PORT: usize = 128; // bytes of a worker's port in the wheel
 const SLOT: usize = 32;
 const RECORD: usize = 40;
 const INDEX: u64 = 0x3fff_ffff; // of an id: its slot
@@ -134,7 +134,7 @@ struct Worker {
     slots: Segment,
     own: Segment,
     owner: u64,  // our OWNER word
-    line: usize, // offset of our line in the wheel
+    port: usize, // offset of our port in the wheel
     free: Vec<u64>,
 }
 
@@ -154,7 +154,7 @@ impl Worker {
             bell: fifo(format!("{directory}/{}", value(&json, "worker_fifo")?))?,
             slots: map("slots", 2, true)?,
             owner: number("incarnation")? << 16 | (row + 1),
-            line: wheel.word(at!(wheel.lines_off = 192)) + row as usize * LINE,
+            port: wheel.word(at!(wheel.ports_off = 192)) + row as usize * PORT,
             free: Vec::new(),
             control,
             wheel,
@@ -178,7 +178,7 @@ impl Worker {
     /// Publish one submission, and ring the clock if it would sleep for too long.
     fn submit(&mut self, word: u64, deadline: i64) {
         let mask = self.wheel.mask(at!(wheel.sub_bits = 160));
-        let head = self.line + at!(line.sub_head = 0);
+        let head = self.port + at!(port.sub_head = 0);
         let tail = self.own.word(at!(worker.sub_tail = 256)) as u64;
         while tail - self.wheel.u64(head).load(Acquire) > mask {
             self.ring();
@@ -197,7 +197,7 @@ impl Worker {
     /// Say how far we have read one of our rings, and ring the clock if it waits for the room.
     fn consumed(&mut self, head: usize, tail: u64) {
         self.own.u64(head).store(tail, SeqCst);
-        if self.wheel.u64(self.line + at!(line.backlog = 24)).load(SeqCst) != 0 {
+        if self.wheel.u64(self.port + at!(port.backlog = 24)).load(SeqCst) != 0 {
             self.ring();
         }
     }
@@ -205,7 +205,7 @@ impl Worker {
     /// Slots that the clock gave back after a cancel.
     fn reclaim(&mut self) {
         let mask = self.wheel.mask(at!(wheel.ret_bits = 168));
-        let tail = self.wheel.u64(self.line + at!(line.ret_tail = 16)).load(Acquire);
+        let tail = self.wheel.u64(self.port + at!(port.ret_tail = 16)).load(Acquire);
         let ring = self.own.word(at!(worker.ret_off = 144));
         for position in self.own.word(at!(worker.ret_head = 392)) as u64..tail {
             let slot = self.own.u32(ring + 4 * (position & mask) as usize).load(Relaxed);
@@ -292,7 +292,7 @@ impl Worker {
     /// Print what is in the completion ring, and forget it: its slots are free again.
     fn receive(&mut self, timers: &mut [Option<u64>]) -> usize {
         let mask = self.wheel.mask(at!(wheel.comp_bits = 164));
-        let tail = self.wheel.u64(self.line + at!(line.comp_tail = 8)).load(SeqCst);
+        let tail = self.wheel.u64(self.port + at!(port.comp_tail = 8)).load(SeqCst);
         let (ring, seen) = (self.own.word(at!(worker.comp_off = 136)), now());
         let head = self.own.word(at!(worker.comp_head = 384)) as u64;
         for position in head..tail {
@@ -313,7 +313,7 @@ impl Worker {
         let own = &self.own;
         let seq = (own.word(at!(worker.wait_seq = 400)) as u64 + 1) | 1;
         own.u64(at!(worker.wait_seq = 400)).store(seq, SeqCst);
-        let tail = self.wheel.u64(self.line + at!(line.comp_tail = 8)).load(SeqCst);
+        let tail = self.wheel.u64(self.port + at!(port.comp_tail = 8)).load(SeqCst);
         if tail == own.word(at!(worker.comp_head = 384)) as u64 {
             unsafe { poll(&mut PollFd(self.bell.as_raw_fd(), 1, 0), 1, ms) };
         }

@@ -4,7 +4,7 @@
  * nothing in hand: so Client takes such a slab up anew before it uses it. A thread of Client arms a batch of
  * one or two timers: it waits for a slot, for room in a ring of one entry, or in its middle. Two threads sleep
  * in poll(). A fourth one closes. The lock is the GIL: a call lets it go where it waits, and nowhere else. The
- * daemon takes the good-bye whenever it likes, sweeps, and gives row and slabs to Heir, under another
+ * daemon takes the good-bye whenever it likes, sweeps, and gives row and slabs to Successor, under another
  * incarnation or (KEPT=1: "keep") under the very same. It may fence Client before, whose connection is lost.
  *
  * Holds: Client stores into no slot, ring or word of a slab that is another's by then; it reads and writes no
@@ -39,7 +39,7 @@
 #define NOBODY 0 /* owner words: row and incarnation in one */
 #define CLIENT 1
 #define OTHER 2
-#define HEIR (KEPT -> CLIENT : 3)
+#define SUCCESSOR (KEPT -> CLIENT : 3)
 
 mtype = { OPEN, CLOSED };                        /* the page `alive`, which is never unmapped */
 mtype = { ACTIVE, DYING, FREE };                 /* row 0 */
@@ -317,19 +317,19 @@ proctype Closer()
 proctype Other()
 {
     atomic { owner[1] == OTHER -> owner[1] = NOBODY; slot_of[1] = NONE };
-    if /* supply.h:wh_take_over, for who is short of slots */
+    if /* grant.h:wh_take_over, for who is short of slots */
     :: atomic { owner[0] == CLIENT && parked[0] -> owner[0] = OTHER; parked[0] = false; slot_of[0] = THEY }
     :: atomic { owner[1] == NOBODY -> owner[1] = OTHER; assert(slot_of[1] == NONE); slot_of[1] = THEY }
     :: true
     fi
 }
 
-/* Reaped; and its heir has all of it, or can claim it. */
+/* Reaped; and its successor has all of it, or can claim it. */
 inline sweep(s)
 {
     atomic {
         if
-        :: owner[s] == CLIENT && KEPT -> slot_of[s] = THEY /* inherit.h:wh_inherit_slab */
+        :: owner[s] == CLIENT && KEPT -> slot_of[s] = THEY /* reassign.h:wh_reassign_slab */
         :: owner[s] == CLIENT && !KEPT -> owner[s] = NOBODY; slot_of[s] = NONE /* reap.h:wh_reclaim_slab */
         :: else
         fi
@@ -351,20 +351,20 @@ end_serving:
         atomic {
             row = FREE; /* wheeld/supervisor/workers.py:Workers._forget */
             seg_of = THEY;
-            incarnation = HEIR; /* wheeld/tables/registry.py:Registry.allocate, wheeld/supervisor/workers.py:Workers._succeed */
+            incarnation = SUCCESSOR; /* wheeld/tables/registry.py:Registry.allocate, wheeld/supervisor/workers.py:Workers._succeed */
             row = ACTIVE
         }
     od
 }
 
 /* The row's next tenant: takes what it can get. */
-proctype Heir()
+proctype Successor()
 {
     seg_of == THEY;
 end_alive:
     do
-    :: atomic { owner[0] == NOBODY -> owner[0] = HEIR; assert(slot_of[0] == NONE); slot_of[0] = THEY }
-    :: atomic { owner[1] == NOBODY -> owner[1] = HEIR; assert(slot_of[1] == NONE); slot_of[1] = THEY }
+    :: atomic { owner[0] == NOBODY -> owner[0] = SUCCESSOR; assert(slot_of[0] == NONE); slot_of[0] = THEY }
+    :: atomic { owner[1] == NOBODY -> owner[1] = SUCCESSOR; assert(slot_of[1] == NONE); slot_of[1] = THEY }
     :: sub_tail - sub_head < 1 && sub_tail < 4 -> sub_tail++
     od
 }
@@ -392,7 +392,7 @@ init
         run Closer();
         run Other();
         run Daemon();
-        run Heir();
+        run Successor();
         run Check()
     }
 }

@@ -463,7 +463,7 @@ inline settle()
 #define RECEIVES(m) (m == MORTAL || (MUTANT == 18 -> known : receives)) /* route.h:wh_is_member */
 #define IDLE(m) (RECEIVES(m) && waits[m] && !rung[m] && !notify[m] && THERE(m) && ROOM(m)) /* route.h:wh_peer_waits */
 
-/* share.h:wh_team_idle */
+/* reoffer.h:wh_team_idle */
 inline find_idle()
 {
     atomic {
@@ -475,7 +475,7 @@ inline find_idle()
     }
 }
 
-/* share.h:wh_team_idle_at_last */
+/* reoffer.h:wh_team_idle_at_last */
 inline find_idle_at_last()
 {
     known = receives;
@@ -493,9 +493,9 @@ inline find_idle_at_last()
     fi
 }
 
-/* share.h:wh_share; `late`: at what a member was woken for, too, which may be so at any time */
-#define WAITS_STILL (phase == FIRED && gen == link_gen && OFFERS) /* share.h:wh_offer_waits */
-inline share()
+/* reoffer.h:wh_reoffer; `late`: at what a member was woken for, too, which may be so at any time */
+#define WAITS_STILL (phase == FIRED && gen == link_gen && OFFERS) /* reoffer.h:wh_offer_waits */
+inline reoffer()
 {
     next = true;
     assert(list != LOANS || link_position < put[at]);
@@ -507,12 +507,12 @@ inline share()
         if
         :: to == NOBODY -> next = false; break
         :: to == at -> notify[to] = true
-        :: else -> atomic { queued = false; deliver_again(); break } /* share.h:wh_offer_move */
+        :: else -> atomic { queued = false; deliver_again(); break } /* reoffer.h:wh_offer_move */
         fi
     od;
     atomic {
         if
-        :: !queued -> look = false; offered = false /* share.h:wh_share_end */
+        :: !queued -> look = false; offered = false /* reoffer.h:wh_reoffer_end */
         :: queued && (late || !look) -> look = next
         :: else
         fi;
@@ -539,7 +539,7 @@ inline sweep()
     assert((list != LOANS && list != BACKLOG) || at != MORTAL);
     tail[MORTAL] = put[MORTAL];
     leaving = false;
-    stir = queued; /* share.h:wh_share_left */
+    stir = queued; /* reoffer.h:wh_reoffer_left */
     STEP;
     row = FREE /* wheeld/clock/process.py:ClockProcess._reaped, wheeld/supervisor/workers.py:Workers._forget */
 }
@@ -653,9 +653,9 @@ end_asleep: /* pass.h:wh_may_sleep: what else the clock is rung for is in sleep_
         }
     :: atomic { leaving -> sweep(); publish_all() }
     :: atomic { queued && (stir || (offered && clock_bell)) -> clock_bell = false };
-        share() /* share.h:wh_share_all */
+        reoffer() /* reoffer.h:wh_reoffer_all */
     :: atomic { queued && look -> late = true; clock_bell = false };
-        share()
+        reoffer()
     od
 }
 

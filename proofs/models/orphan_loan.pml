@@ -7,7 +7,7 @@
  * and the published ring position, and nothing else.
  *
  * Holds: the row is free without an act of the reader; what had fired is read, once, unless its reader dies; nobody
- * writes to a slot that is to be read; when nothing moves any more, the slab is free or in stock as a whole.
+ * writes to a slot that is to be read; when nothing moves any more, the slab is free or in the free list as a whole.
  *
  * RUN: -DKILLS=1
  * RUN: -DKILLS=2
@@ -15,14 +15,14 @@
  * MUTANT 1: the row is free when the reader has read
  * MUTANT 2: a slab is free although a slot of it is to be read
  * MUTANT 3: the owner word says that the slab is split before the holders say whose it is
- * MUTANT 4: a slot on loan has no holder, as one in stock
- * MUTANT 5: a slot of nobody is in stock for the next clock
+ * MUTANT 4: a slot on loan has no holder, as one in the free list
+ * MUTANT 5: a slot of nobody is in the free list for the next clock
  * MUTANT 6: what waits behind a full ring ends with its sender
  * MUTANT 7: the row is free before the slab is swept
  * MUTANT 8: a reader that dies leaves what was lent to it
  * MUTANT 9: a slot that was read in the meantime stays in the list of loans
- * MUTANT 10: the slot comes to stock when its record is published, not when it was read
- * MUTANT 11: a slot is in stock before its holder says so
+ * MUTANT 10: the slot comes to the free list when its record is published, not when it was read
+ * MUTANT 11: a slot is in the free list before its holder says so
  */
 #ifndef MUTANT
 #define MUTANT 0
@@ -37,7 +37,7 @@ mtype = { NEVER, ARMED, CANCELLED, FIRED };                            /* phases
 mtype = { OPEN, WAIT_EXPIRE, LENT, RETURNED, RECLAIMED };              /* stages */
 mtype = { NOWHERE, BUCKET, BACKLOG, LOANS };                           /* lists */
 mtype = { FREE, SENDERS, COMERS, SPLIT };                              /* owner words */
-mtype = { STOCK, NOBODYS, COMER };                                     /* holders */
+mtype = { LISTED, NOBODYS, COMER };                                     /* holders */
 mtype = { PRESENT, ENDED, GONE };                                      /* rows, as the supervisor knows them */
 
 typedef slot_t { byte gen; mtype phase = NEVER }
@@ -45,7 +45,7 @@ typedef link_t { byte gen; mtype stage = OPEN; byte position }
 
 /* Shared memory. */
 mtype owner = SENDERS;
-mtype holders[SLOTS] = STOCK;
+mtype holders[SLOTS] = LISTED;
 slot_t slots[SLOTS];
 link_t links[SLOTS];
 byte tail, head, entry; /* of the reader's ring: as published */
@@ -150,26 +150,26 @@ inline complete(what, where)
 #define ROOM (put - head < RING) /* route.h:wh_peer_room */
 #define CAN_READ (reader != GONE && !reaping) /* offer.h:wh_route_again */
 
-/* stock.h:wh_stock_put, stock.h:wh_stock_unsplit */
+/* free_list.h:wh_free_list_put, free_list.h:wh_free_list_unsplit */
 inline stock_put()
 {
-    assert(!stock[s]);
+    assert(!listed[s]);
 #if MUTANT == 11
     complete(RECLAIMED, 0);
     links[s].gen = slots[s].gen;
     STEP;
-    holders[s] = STOCK;
+    holders[s] = LISTED;
 #else
-    holders[s] = STOCK;
+    holders[s] = LISTED;
     STEP;
     complete(RECLAIMED, 0);
     links[s].gen = slots[s].gen;
 #endif
-    stock[s] = true;
+    listed[s] = true;
     if
-    :: stock[0] && stock[1] ->
-        stock[0] = false;
-        stock[1] = false;
+    :: listed[0] && listed[1] ->
+        listed[0] = false;
+        listed[1] = false;
         owner = FREE;
         STEP
     :: else
@@ -291,7 +291,7 @@ inline reclaim()
 
 inline hold(s)
 {
-    holders[s] = (lent[s] && MUTANT != 4 -> NOBODYS : STOCK)
+    holders[s] = (lent[s] && MUTANT != 4 -> NOBODYS : LISTED)
 }
 
 /* reap.h:wh_reclaim_slab */
@@ -353,13 +353,13 @@ inline reap_reader()
     reaping = false
 }
 
-/* supply.h:wh_supply, stock.h:wh_stock_take, stock.h:wh_stock_hand */
-inline supply()
+/* grant.h:wh_grant, free_list.h:wh_free_list_take, free_list.h:wh_free_list_hand */
+inline grant()
 {
     if
-    :: asks && (stock[0] || stock[1]) ->
-        s = (stock[0] -> 0 : 1);
-        stock[s] = false;
+    :: asks && (listed[0] || listed[1]) ->
+        s = (listed[0] -> 0 : 1);
+        listed[s] = false;
         links[s].stage = RETURNED;
         holders[s] = COMER;
         asks = false;
@@ -389,7 +389,7 @@ inline pass()
         fi;
         s = 0
     };
-    atomic { supply(); s = 0 }
+    atomic { grant(); s = 0 }
 }
 
 /* recover.h:wh_recover_home */
@@ -474,15 +474,15 @@ inline recover()
 active proctype Clock()
 {
     mtype list[SLOTS] = NOWHERE;
-    bool stock[SLOTS], lent[SLOTS], reaping;
+    bool listed[SLOTS], lent[SLOTS], reaping;
     byte put, placed, s;
     goto turn;
 died:
     atomic { /* all that was private is gone */
         list[0] = NOWHERE; /* recover.h:wh_recover_lists */
         list[1] = NOWHERE;
-        stock[0] = false;
-        stock[1] = false;
+        listed[0] = false;
+        listed[1] = false;
         lent[0] = false;
         lent[1] = false;
         reaping = false;
@@ -505,7 +505,7 @@ end_sleep:
         atomic {
             CAN_SETTLE(0) || CAN_SETTLE(1) || HAS_NEWS(0) || HAS_NEWS(1) || list[0] == BUCKET ||
                 list[1] == BUCKET || SENDER_CAN_GO || reader == ENDED ||
-                (asks && (stock[0] || stock[1]))
+                (asks && (listed[0] || listed[1]))
         }
     od
 }

@@ -1,11 +1,11 @@
 /* Split slab: one slab of two slots between its owner, another worker and the clock.
  *
  * Each worker arms what it may use, reads its return ring, parks, claims and asks. The clock ends timers,
- * takes a parked slab over for who asks, hands slots out of its stock, and frees the slab when all of it is
- * in stock. A worker may stand still between any two steps.
+ * takes a parked slab over for who asks, hands slots out of its free list, and frees the slab when all of it is
+ * in the free list. A worker may stand still between any two steps.
  *
- * Holds: who arms a slot holds it, and it is in nobody else's hands; a slot is in stock exactly if its holder is
- * nobody; when nothing moves any more each slot is known to be free by the worker who holds it, or in stock, or
+ * Holds: who arms a slot holds it, and it is in nobody else's hands; a slot is in the free list exactly if its holder is
+ * nobody; when nothing moves any more each slot is known to be free by the worker who holds it, or in the free list, or
  * the slab is nobody's.
  *
  * RUN: -DARMS=2
@@ -30,7 +30,7 @@
 #endif
 #define ASKS 2
 #define NOBODY 2
-#define STOCK 3
+#define LISTED 3
 #define CLOCK 4 /* armed, or its end not told yet */
 
 mtype = { FREE, WORKED, PARKED, TAKING, SPLIT };
@@ -47,7 +47,7 @@ bool armed[SLOTS];
 ring rets[2];
 
 /* The clock's. */
-bool split, stocked[SLOTS];
+bool split, listed[SLOTS];
 
 /* The workers'. */
 worker own[2];
@@ -119,7 +119,7 @@ inline arm(s)
     :: MUTANT == 8 -> park()
     :: else
     fi;
-    atomic { assert(hands[s] == me && !armed[s] && !stocked[s]); armed[s] = true; hands[s] = CLOCK; arms++ };
+    atomic { assert(hands[s] == me && !armed[s] && !listed[s]); armed[s] = true; hands[s] = CLOCK; arms++ };
     park()
 }
 
@@ -220,14 +220,14 @@ inline put(w, s)
     fi
 }
 
-/* stock.h:wh_stock_put */
-inline stock(s)
+/* free_list.h:wh_free_list_put */
+inline list_free(s)
 {
-    atomic { holder[s] = NOBODY; hands[s] = STOCK; stocked[s] = true };
+    atomic { holder[s] = NOBODY; hands[s] = LISTED; listed[s] = true };
     if
-    :: stocked[0] && stocked[1] -> /* stock.h:wh_stock_unsplit */
+    :: listed[0] && listed[1] -> /* free_list.h:wh_free_list_unsplit */
         atomic {
-            stocked[0] = false; stocked[1] = false; split = false;
+            listed[0] = false; listed[1] = false; split = false;
             hands[0] = NOBODY; hands[1] = NOBODY;
             owner = NOBODY; word = FREE
         }
@@ -240,7 +240,7 @@ inline finish(s)
 {
     armed[s] = false;
     if
-    :: split -> stock(s)
+    :: split -> list_free(s)
     :: !split -> assert(owner < NOBODY); put(owner, s)
     fi;
     if
@@ -249,7 +249,7 @@ inline finish(s)
     fi
 }
 
-/* supply.h:wh_take_over, of a slab that is another worker's */
+/* grant.h:wh_take_over, of a slab that is another worker's */
 inline take_over()
 {
     atomic { seen_owner = owner; seen = word };
@@ -283,11 +283,11 @@ inline take_over()
                 fi
             };
             if
-            :: done && idle[0] && split -> stock(0)
+            :: done && idle[0] && split -> list_free(0)
             :: else
             fi;
             if
-            :: done && idle[1] && split -> stock(1)
+            :: done && idle[1] && split -> list_free(1)
             :: else
             fi
         :: else
@@ -296,7 +296,7 @@ inline take_over()
     fi
 }
 
-/* stock.h:wh_stock_hold */
+/* free_list.h:wh_free_list_hold */
 inline holders()
 {
     holder[0] = (idle[0] -> NOBODY : seen_owner); place[0] = 255;
@@ -317,10 +317,10 @@ end:
     :: asks[0] || asks[1] ->
         w = (asks[0] -> 0 : 1);
         take_over();
-        /* supply.h:wh_hand_some */
+        /* grant.h:wh_hand_some */
         if
-        :: stocked[0] -> atomic { stocked[0] = false; assert(holder[0] == NOBODY) }; put(w, 0)
-        :: !stocked[0] && stocked[1] -> atomic { stocked[1] = false; assert(holder[1] == NOBODY) }; put(w, 1)
+        :: listed[0] -> atomic { listed[0] = false; assert(holder[0] == NOBODY) }; put(w, 0)
+        :: !listed[0] && listed[1] -> atomic { listed[1] = false; assert(holder[1] == NOBODY) }; put(w, 1)
         :: else
         fi;
         publish(w);
@@ -339,7 +339,7 @@ active proctype Check()
         assert(!armed[s]);
         if
         :: hands[s] < 2 -> assert(own[hands[s]].free[s]) /* it knows */
-        :: hands[s] == STOCK -> assert(stocked[s] && holder[s] == NOBODY)
+        :: hands[s] == LISTED -> assert(listed[s] && holder[s] == NOBODY)
         :: else -> assert(hands[s] == NOBODY && word == FREE)
         fi;
         s++

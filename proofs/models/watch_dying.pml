@@ -3,7 +3,7 @@
  * Two slabs of one slot each. Survivor holds slab 1 and has armed its timer. Mortal claims slab 0, arms
  * and submits a timer there, and cancels Survivor's timer, in either order, and dies on the way or
  * after it. Survivor may claim slab 0 as well, use it and give it back. When the supervisor has seen the
- * death, the clock has swept and Mortal's row is free, Heir gets that row and must find slab 0. The
+ * death, the clock has swept and Mortal's row is free, Successor gets that row and must find slab 0. The
  * clock dies KILLS times, at any step, the supervisor once (and takes its clock with it); the registry,
  * the slots and the link records survive. Rings, publication and positions: completion_word.pml.
  *
@@ -28,7 +28,7 @@
 #define NOBODY 0   /* owner words: row and incarnation in one */
 #define MORTAL 1   /* row 0 */
 #define SURVIVOR 2 /* row 1 */
-#define HEIR 3     /* row 0 */
+#define SUCCESSOR 3     /* row 0 */
 #define ROW(who) (who == SURVIVOR -> 1 : 0)
 
 mtype = { NEVER, ARMED, CANCELLED, FIRED }; /* phases */
@@ -154,19 +154,19 @@ proctype Survivor()
     fi
 }
 
-proctype Heir()
+proctype Successor()
 {
     byte s;
     bool won;
-    row == ACTIVE && tenant == HEIR;
+    row == ACTIVE && tenant == SUCCESSOR;
     do
-    :: owner[0] == NOBODY -> claim(HEIR, won); if :: won -> break :: else fi
+    :: owner[0] == NOBODY -> claim(SUCCESSOR, won); if :: won -> break :: else fi
     od;
-    arm(HEIR, 0);
+    arm(SUCCESSOR, 0);
     ring0!0, gen[0];
-    come_home(HEIR);
+    come_home(SUCCESSOR);
 end_alive:
-    come_home(HEIR) /* nothing more may come */
+    come_home(SUCCESSOR) /* nothing more may come */
 }
 
 /* -- the clock ------------------------------------------------------------------------------------ */
@@ -398,8 +398,8 @@ end_serving:
     :: row == FREE && clock_runs ->
         atomic { /* wheeld/tables/registry.py:Registry.allocate, wheeld/supervisor/workers.py:Workers._furnish */
             assert(owner[0] != MORTAL && empty(ring0));
-            tenant = HEIR;
-            served[0] = HEIR;
+            tenant = SUCCESSOR;
+            served[0] = SUCCESSOR;
             row = ACTIVE
         }
     :: clock_gone && !reaped -> start_clock() /* wheeld/clock/guard.py:ClockGuard._run to its end */
@@ -423,9 +423,9 @@ end_serving:
 proctype Check()
 {
     timeout;
-    assert(tenant == HEIR && row == ACTIVE);
-    assert(holder[0] == HEIR && holder[1] == SURVIVOR);
-    assert(owner[0] == HEIR && owner[1] == SURVIVOR)
+    assert(tenant == SUCCESSOR && row == ACTIVE);
+    assert(holder[0] == SUCCESSOR && holder[1] == SURVIVOR);
+    assert(owner[0] == SUCCESSOR && owner[1] == SURVIVOR)
 }
 
 init
@@ -438,7 +438,7 @@ init
         served[1] = SURVIVOR;
         run Mortal();
         run Survivor();
-        run Heir();
+        run Successor();
         run Clock();
         run Supervisor();
         run Check()

@@ -477,7 +477,7 @@ def _kept(death: Death, later: dict[int, Fate]) -> Fate:
     if not death.adopted:
         return Fate.DROPPED if late else Fate.STAY
     # a life that died before it noted its birth may have come too late, and have been kept itself
-    return max(later.get(death.heir, Fate.STAY), Fate.DOUBTFUL if late else Fate.STAY)
+    return max(later.get(death.successor, Fate.STAY), Fate.DOUBTFUL if late else Fate.STAY)
 
 
 def _alone(history: History, group: int, since: int) -> int:

@@ -18,7 +18,7 @@ from proofs.torture.crew import Crew, Life
 from proofs.torture.daemon import Daemon, DaemonFailed, Outage
 from proofs.torture.history import Birth
 from proofs.torture.ledger import SEATING, SEATS, Command, Memory
-from proofs.torture.worker import HERD_NS
+from proofs.torture.worker import BURST_NS
 
 BACK_SECONDS: Final = 30.0
 """Seconds within which a clock must be back, or a command obeyed."""
@@ -26,8 +26,8 @@ LOAD_SECONDS: Final = 0.2
 """Seconds to wait for workers to come back; on a busy machine it takes longer, and the faults go
 on."""
 STEP_SECONDS: Final = 0.002
-HERD_WINDOW_NS: Final = 3_000_000
-"""Within so long after it is due a herd is delivered, on a machine that has time."""
+BURST_WINDOW_NS: Final = 3_000_000
+"""Within so long after it is due a burst is delivered, on a machine that has time."""
 
 
 class Drive:
@@ -116,12 +116,12 @@ class Drive:
         self.wait(lambda: False, seconds)
 
     def aim(self) -> None:
-        """Wait until a herd is being delivered, or nearly so; half the time, until any moment."""
+        """Wait until a burst is being delivered, or nearly so; half the time, until any moment."""
         if self.random.random() < 0.5:
             self.pause(self.random.expovariate(12.0))
             return
         now = time.monotonic_ns()
-        target = (now // HERD_NS + 1) * HERD_NS + self.random.randrange(HERD_WINDOW_NS)
+        target = (now // BURST_NS + 1) * BURST_NS + self.random.randrange(BURST_WINDOW_NS)
         self.pause(max((target - now) / 1e9 - 2 * STEP_SECONDS, 0.0))
         time.sleep(max((target - time.monotonic_ns()) / 1e9, 0.0))
 

@@ -68,7 +68,7 @@ class Death:
     taken: int
     adopted: bool | None = None
     reborn: int = 0
-    heir: int = 0
+    successor: int = 0
 
 
 @dataclass(frozen=True)

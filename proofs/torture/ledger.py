@@ -239,7 +239,7 @@ SEATING: Final = (
     Seat(6, "reroute", BLUE),
     Seat(7, "reroute", BLUE),
 )
-"""Heirs reroute themselves: otherwise what they inherit would be dropped or kept with them."""
+"""Successors reroute themselves: otherwise what they inherit would be dropped or kept with them."""
 
 
 def members(group: int) -> list[int]:

@@ -208,7 +208,7 @@ def _history(drive: Drive) -> History:
         death = Death(life.number, life.seat, life.killed, life.ended, _taken(own))
         later = [birth for birth in found.births if birth.seat == life.seat]
         for birth in [birth for birth in later if birth.life > life.number][:1]:
-            death.heir, death.reborn, death.adopted = birth.life, birth.time, birth.adopted
+            death.successor, death.reborn, death.adopted = birth.life, birth.time, birth.adopted
         found.deaths.append(death)
     return found
 

@@ -52,8 +52,8 @@ SHORT_SECONDS: Final = 0.8
 LONG_SECONDS: Final = 3600.0
 """Delay of a timer that somebody has to cancel, or dies with its owner."""
 RETRY_SECONDS: Final = 0.01
-HERD_NS: Final = 100_000_000
-"""Herds are due when CLOCK_MONOTONIC is a multiple of this."""
+BURST_NS: Final = 100_000_000
+"""Bursts are due when CLOCK_MONOTONIC is a multiple of this."""
 MOST_LIVE: Final = 1500
 """A worker with this many timers waits until some have ended."""
 MOST_POLLS: Final = 1000
@@ -82,7 +82,7 @@ class Calls:
         mix: list[tuple[int, Callable[[], None]]] = [
             (30, self._schedule),
             (6, self._schedule_many),
-            (1, self._schedule_herd),
+            (1, self._schedule_burst),
             (10, self._cancel),
             (2, self._cancel_many),
             (6, self._cancel_of_another),
@@ -177,9 +177,9 @@ class Calls:
         delays[self._numpy.random(count) < 0.1] = LONG_SECONDS
         self._schedule_batch(delays)
 
-    def _schedule_herd(self) -> None:
+    def _schedule_burst(self) -> None:
         """Schedule many timers for the same moment as all other workers, to keep the clock busy."""
-        ahead = HERD_NS * self._random.randint(1, 4) - time.monotonic_ns() % HERD_NS
+        ahead = BURST_NS * self._random.randint(1, 4) - time.monotonic_ns() % BURST_NS
         self._schedule_batch(np.full(self._random.randint(30, 120), ahead / 1e9))
 
     def _schedule_batch(self, delays: npt.NDArray[np.float64]) -> None:

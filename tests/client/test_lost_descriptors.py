@@ -124,10 +124,10 @@ def test_no_successor_while_it_lives(daemon: Daemon) -> None:
         with pytest.raises(ValueError, match="already connected"):
             connect(str(daemon.directory), worker="kept", on_death="keep")
         first.kill()
-        with connect(str(daemon.directory), worker="kept") as heir:
-            assert heir.adopted
-            assert sorted(receive(heir, 5)["cookie"].tolist()) == list(range(5))
-            assert heir.pending == 1
+        with connect(str(daemon.directory), worker="kept") as successor:
+            assert successor.adopted
+            assert sorted(receive(successor, 5)["cookie"].tolist()) == list(range(5))
+            assert successor.pending == 1
 
 
 def test_it_closes_and_comes_back(daemon: Daemon) -> None:

@@ -34,12 +34,12 @@ def test_a_member_from_its_first_receive_on(how: str) -> None:
         sender = wheel.worker(2)
         sender.schedule_many([0.5] * 20, to="group:g")
         wheel.advance(SECOND)
-        assert wheel.view.lines["fired"][0] == 0
+        assert wheel.view.ports["fired"][0] == 0
         assert len(member.poll()) == 20
         BEGIN[how](master)
         sender.schedule_many([0.5] * 20, to="group:g")
         wheel.advance(SECOND)
-        assert wheel.view.lines["fired"][0] == 10
+        assert wheel.view.ports["fired"][0] == 10
         assert (len(master.poll()), len(member.poll())) == (10, 10)
 
 
@@ -77,17 +77,17 @@ def test_a_successor_begins_anew() -> None:
         member = wheel.worker(1, group="g")
         wheel.depart(0, KEEP)
         wheel.settle()
-        heir = wheel.successor(0)
+        successor = wheel.successor(0)
         member.schedule_many([0.5] * 20, to="group:g")
         wheel.advance(SECOND)
         assert len(member.poll()) == 20
-        heir.poll()
+        successor.poll()
         member.schedule_many([0.5] * 20, to="group:g")
         wheel.advance(SECOND)
-        assert (len(heir.poll()), len(member.poll())) == (10, 10)
+        assert (len(successor.poll()), len(member.poll())) == (10, 10)
 
 
-def test_heirs_that_begin_to_receive_later(daemon: Daemon) -> None:
+def test_successors_that_begin_to_receive_later(daemon: Daemon) -> None:
     def work() -> None:
         timers = connect(str(daemon.directory), group="g", on_death="reroute")
         timers.schedule(1000.0)

@@ -1,4 +1,4 @@
-"""What a dead worker's callbacks and operations had armed ends with it: no heir gets an event."""
+"""A dead worker's callbacks and operations end with it: no successor gets an event of theirs."""
 
 import pytest
 
@@ -29,12 +29,12 @@ def test_a_successor_gets_none() -> None:
         arm_all(wheel, wheel.worker(0))
         wheel.depart(0, KEEP)
         assert wheel.settle() == [0]
-        heir = wheel.successor(0)
-        assert heir.pending == 2
+        successor = wheel.successor(0)
+        assert successor.pending == 2
         assert wheel.counter("dropped") == 5
         wheel.advance(10 * SECOND)
-        assert cookies(heir.poll()) == [1, 2, 3]
-        assert take_all(wheel, heir) == CAPACITY
+        assert cookies(successor.poll()) == [1, 2, 3]
+        assert take_all(wheel, successor) == CAPACITY
 
 
 def test_a_successor_uses_the_slots_before_it_reads() -> None:
@@ -42,24 +42,24 @@ def test_a_successor_uses_the_slots_before_it_reads() -> None:
         arm_all(wheel, wheel.worker(0))
         wheel.depart(0, KEEP)
         wheel.settle()
-        heir = wheel.successor(0)
-        room = take_all(wheel, heir)
+        successor = wheel.successor(0)
+        room = take_all(wheel, successor)
         assert room == CAPACITY - 3  # one of the three is to be read yet
-        assert cookies(heir.poll()) == [1]
-        assert heir.pending == room + 2
+        assert cookies(successor.poll()) == [1]
+        assert successor.pending == room + 2
 
 
 def test_members_get_none() -> None:
     with LocalWheel(CAPACITY) as wheel:
         arm_all(wheel, wheel.worker(0, group="g"))
-        heir = wheel.worker(1, group="g")
-        heir.poll()
+        successor = wheel.worker(1, group="g")
+        successor.poll()
         wheel.depart(0, REROUTE)
         assert wheel.settle() == [0]
-        assert heir.pending == 2
+        assert successor.pending == 2
         wheel.advance(10 * SECOND)
-        assert cookies(heir.poll()) == [1, 2, 3]
-        assert take_all(wheel, heir) == CAPACITY
+        assert cookies(successor.poll()) == [1, 2, 3]
+        assert take_all(wheel, successor) == CAPACITY
 
 
 @pytest.mark.parametrize("leave", [KEEP, REROUTE])
@@ -73,16 +73,16 @@ def test_behind_a_full_ring(leave: int) -> None:
             wheel.settle()
         for _ in range(3):
             wheel.advance(MS)
-        assert wheel.view.lines["backlog"][0]
-        heir = wheel.worker(1, group="g")
-        heir.poll()
+        assert wheel.view.ports["backlog"][0]
+        successor = wheel.worker(1, group="g")
+        successor.poll()
         wheel.depart(0, leave)
         wheel.settle()
-        heir = wheel.successor(0) if leave == KEEP else heir
+        successor = wheel.successor(0) if leave == KEEP else successor
         assert wheel.counter("dropped") == 1500
         wheel.advance(SECOND)
-        assert len(heir.poll()) == 0
-        assert take_all(wheel, heir) == capacity
+        assert len(successor.poll()) == 0
+        assert take_all(wheel, successor) == capacity
 
 
 @pytest.mark.parametrize("leave", [KEEP, REROUTE])
@@ -90,17 +90,17 @@ def test_over_the_death_of_the_clock(leave: int) -> None:
     for restarts in ((True, False), (False, True), (True, True)):
         with LocalWheel(CAPACITY) as wheel:
             arm_all(wheel, wheel.worker(0, group="g"))
-            heir = wheel.worker(1, group="g")
-            heir.poll()
+            successor = wheel.worker(1, group="g")
+            successor.poll()
             if restarts[0]:
                 wheel.restart_clock()
             wheel.depart(0, leave)
             wheel.settle()
             if restarts[1]:
                 wheel.restart_clock()
-            heir = wheel.successor(0) if leave == KEEP else heir
+            successor = wheel.successor(0) if leave == KEEP else successor
             wheel.advance(10 * SECOND)
-            assert cookies(heir.poll()) == [1, 2, 3]
+            assert cookies(successor.poll()) == [1, 2, 3]
 
 
 def test_in_their_own_process_nothing_changes() -> None:

@@ -91,7 +91,7 @@ def test_first_tick_of_a_new_grid_that_is_done_again(wheel: LocalWheel, publishe
     assert timers.reschedule(id, 0.0)
     wheel.settle()
     if not published:
-        wheel.view.lines["comp_tail"][0] -= 1
+        wheel.view.ports["comp_tail"][0] -= 1
         wheel.view.header["undo_used"] = 1
     wheel.restart_clock()
     wheel.settle()

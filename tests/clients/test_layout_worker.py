@@ -42,7 +42,7 @@ def test_its_offsets_are_those_of_the_page() -> None:
     assert len({place for place, _ in named}) == 36
     assert len(re.findall(r"\bat!\(", source)) == len(named)
     sizes = re.findall(r"const (LINE|SLOT|RECORD): usize = (\d+);", source)
-    tables = {"LINE": "line", "SLOT": "slot", "RECORD": "completion"}
+    tables = {"PORT": "port", "SLOT": "slot", "RECORD": "completion"}
     for place, number in [*named, *((tables[name], size) for name, size in sizes)]:
         assert int(number) == stated(place), f"{place}: the page says {stated(place)}"
 

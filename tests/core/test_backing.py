@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_stock import clock_beside
+from test_free_list import clock_beside
 
 from common_fixtures import daemon_process
 from daemons import Daemon
@@ -101,10 +101,10 @@ def test_a_batch() -> None:
 
 def test_whoever_looks_leaves_the_hole_alone() -> None:
     with a_wheel() as wheel:
-        dead, heir, other = wheel.worker(0), wheel.worker(1), wheel.worker(2)
+        dead, successor, other = wheel.worker(0), wheel.worker(1), wheel.worker(2)
         schedule(wheel, dead, 5 * SLAB)
         schedule(wheel, other, 10)
-        schedule(wheel, heir, 1)
+        schedule(wheel, successor, 1)
         assert damaged(check(wheel)) == {}
         wheel.depart(0, DROP)
         wheel.settle()
@@ -116,7 +116,7 @@ def test_whoever_looks_leaves_the_hole_alone() -> None:
         assert (wheel.slots.owner_words(wheel.view) != 0).sum() >= 11
         assert untouched(wheel)
         assert backed(wheel) < CAPACITY // SLAB
-        schedule(wheel, heir, CAPACITY - 12)
+        schedule(wheel, successor, CAPACITY - 12)
 
 
 def test_a_slot_without_memory_is_nobodys() -> None:
@@ -128,7 +128,7 @@ def test_a_slot_without_memory_is_nobodys() -> None:
         wheel.slots.owners[slab] = wheel.slots.owners[0]
         submit(wheel, 0, 1 << 32 | slab * SLAB + 7)
         wheel.settle()
-        assert wheel.view.lines["offences"][0] == 1
+        assert wheel.view.ports["offences"][0] == 1
         wheel.restart_clock()
         assert "has an owner, and no memory" in str(damaged(check(wheel)))
         wheel.depart(0, DROP)

@@ -1,5 +1,5 @@
-"""A field of a timer is carried or excused: over a clock's death, to an heir, into a snapshot, by
-fsck and by a trace. A field that is new to the layout and in no row of this table is found here."""
+"""A field of a timer is carried or excused: over a clock's death, to a successor, into a snapshot,
+by fsck and by a trace. A field that is new to the layout and in no row of the table is found."""
 
 from typing import Any
 
@@ -11,19 +11,19 @@ from wheeld.snapshot.contents import FIELDS
 from wheeld_core.packing import OWNER_WORKER, STATE_GEN, STATE_PHASE, Phase
 from wheeld_core.views import dtype_of
 
-CARRIERS = ("recovery", "heir", "snapshot", "fsck", "trace")
+CARRIERS = ("recovery", "successor", "snapshot", "fsck", "trace")
 CARRIED = {
-    "slot.deadline": "recovery heir snapshot fsck trace",
-    "slot.interval": "recovery heir snapshot fsck trace",
-    "slot.cookie": "recovery heir snapshot trace",
-    "slot.target": "recovery heir snapshot trace",
-    "slot.payload_size": "recovery heir snapshot trace",
-    "slot.flags": "recovery heir snapshot fsck trace",
-    "state.state": "recovery heir snapshot fsck trace",
+    "slot.deadline": "recovery successor snapshot fsck trace",
+    "slot.interval": "recovery successor snapshot fsck trace",
+    "slot.cookie": "recovery successor snapshot trace",
+    "slot.target": "recovery successor snapshot trace",
+    "slot.payload_size": "recovery successor snapshot trace",
+    "slot.flags": "recovery successor snapshot fsck trace",
+    "state.state": "recovery successor snapshot fsck trace",
     "owner.owner": "recovery snapshot fsck trace",
-    "link.gen": "recovery heir fsck",
-    "link.completion": "recovery heir snapshot fsck",
-    "link.due": "recovery heir snapshot fsck",
+    "link.gen": "recovery successor fsck",
+    "link.completion": "recovery successor snapshot fsck",
+    "link.due": "recovery successor snapshot fsck",
     "link.list": "fsck",
     "link.next": "fsck",
     "link.prev": "fsck",
@@ -32,7 +32,7 @@ EXCUSED = {
     ("slot.cookie", "fsck"): "any 64 bits are right",
     ("slot.target", "fsck"): "who is gone is nobody: its owner gets it",
     ("slot.payload_size", "fsck"): "whoever copies a payload cuts it to the room of a slot",
-    ("owner.owner", "heir"): "it is what changes",
+    ("owner.owner", "successor"): "it is what changes",
     ("link.gen", "snapshot"): "the next clock meets every timer anew",
     ("link.gen", "trace"): "the trace keeps a generation of its own, in traced.gen",
     ("link.completion", "trace"): "events are recorded when they come, not where they stand",
@@ -40,7 +40,7 @@ EXCUSED = {
     **{
         (f"link.{name}", carrier): "lists are made anew from the slots"
         for name in ("list", "next", "prev")
-        for carrier in ("recovery", "heir", "snapshot", "trace")
+        for carrier in ("recovery", "successor", "snapshot", "trace")
     },
 }
 
@@ -59,7 +59,7 @@ def test_each_field_is_in_the_table() -> None:
     assert kept == {*FIELDS, "target"}
 
 
-@pytest.mark.parametrize("carrier", ["recovery", "heir"])
+@pytest.mark.parametrize("carrier", ["recovery", "successor"])
 def test_what_is_carried_is_as_it_was(carrier: str, rng_seed: int) -> None:
     rng = np.random.default_rng(rng_seed)
     with LocalWheel(payload_bytes=65528, capacity=128) as wheel:
@@ -83,7 +83,7 @@ def test_what_is_carried_is_as_it_was(carrier: str, rng_seed: int) -> None:
         after = carried(wheel, slot)
         assert STATE_PHASE.of(after["state.state"]) == Phase.ARMED
         assert STATE_GEN.of(after["state.state"]) == after["link.gen"]
-        assert OWNER_WORKER.of(after["owner.owner"]) == 1 + (carrier == "heir")
+        assert OWNER_WORKER.of(after["owner.owner"]) == 1 + (carrier == "successor")
         for name, carriers in CARRIED.items():
             if carrier in carriers.split():
                 assert after[name] == before[name], name

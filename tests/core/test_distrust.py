@@ -126,14 +126,14 @@ def test_positions_that_a_successor_finds(wheel: LocalWheel, word: str, value: A
     fields = record(wheel.worker_memories[0], "worker")
     away = {"far behind": -(2**20), "far ahead": 2**20}
     fields[word] = value if isinstance(value, int) else int(fields[word]) + away[value]
-    heir = wheel.successor(0)
+    successor = wheel.successor(0)
     expected = [] if word == "comp_head" else [1]
-    assert heir.poll()["cookie"].tolist() == expected
-    heir.schedule(0.001, 2)
+    assert successor.poll()["cookie"].tolist() == expected
+    successor.schedule(0.001, 2)
     wheel.advance(2 * MS)
-    assert heir.poll()["cookie"].tolist() == [2]
+    assert successor.poll()["cookie"].tolist() == [2]
     for _ in range(300):
-        assert heir.cancel(heir.schedule(100.0))
+        assert successor.cancel(successor.schedule(100.0))
         wheel.settle()
     wheel.depart(0, DROP)
     wheel.settle()

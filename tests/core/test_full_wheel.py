@@ -111,7 +111,7 @@ def test_stale_and_made_up_ids_touch_no_one(wheel: LocalWheel, timers: LocalTime
     assert not timers.cancel_many(np.array(made_up, np.uint64)).any()
     wheel.settle()
     assert timers.pending == before
-    assert not wheel.view.lines["offences"].any()
+    assert not wheel.view.ports["offences"].any()
 
 
 def test_moving_someone_elses_timer(wheel: LocalWheel, timers: LocalTimers) -> None:

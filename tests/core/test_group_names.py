@@ -75,8 +75,8 @@ def test_a_kept_member_keeps_its_group(daemon: Daemon) -> None:
     last.close()
     until(lambda: [w["state"] for w in daemon.status()["workers"]] == ["kept"], "kept")
     pass_through(daemon)
-    with join(daemon, "kept") as heir:
-        until(lambda: heir.pending == 1, "inherited")
+    with join(daemon, "kept") as successor:
+        until(lambda: successor.pending == 1, "inherited")
 
 
 def test_what_is_offered_keeps_the_name_of_its_group(daemon: Daemon) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_stock import clock_beside
+from test_free_list import clock_beside
 
 from local_wheel import MS, SECOND, LocalWheel
 from wheeld_core import _native, histograms, packing

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_stock import CAPACITY, SLAB, clock_beside, fill, hoard
+from test_free_list import CAPACITY, SLAB, clock_beside, fill, hoard
 
 from common_fixtures import local_wheel
 from daemons import Daemon
@@ -83,13 +83,13 @@ def test_its_worker_dies(wheel: LocalWheel, leave: int) -> None:
     wheel.settle()
     wheel.depart(1, leave)
     wheel.settle()
-    heir = wheel.successor(1) if leave == KEEP else c
+    successor = wheel.successor(1) if leave == KEEP else c
     wheel.advance(6 * SECOND)
-    assert set(heir.poll()["timer_id"].tolist()) == (set() if leave == DROP else ids)
+    assert set(successor.poll()["timer_id"].tolist()) == (set() if leave == DROP else ids)
     wheel.settle()
     if leave != KEEP:
-        heir = wheel.worker(1)
-    assert len(fill(wheel, heir)) == SLAB
+        successor = wheel.worker(1)
+    assert len(fill(wheel, successor)) == SLAB
 
 
 def test_unread_of_its_last_tenant(wheel: LocalWheel) -> None:
@@ -106,7 +106,7 @@ def test_unread_of_its_last_tenant(wheel: LocalWheel) -> None:
     assert len(fill(wheel, wheel.worker(1))) == SLAB
 
 
-def test_an_heir_is_done_with_it() -> None:
+def test_a_successor_is_done_with_it() -> None:
     with LocalWheel(8192, 4, homes=True) as wheel:
         a, b, c = wheel.worker(0), wheel.worker(1, group="g"), wheel.worker(2, group="g")
         c.poll()

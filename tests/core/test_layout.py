@@ -19,14 +19,14 @@ from wheeld_core.views import Field, dtype_of, layout
 ROOT = Path(__file__).parents[2]
 LINE = 128
 SIZES = {
-    "head": 40, "link": 32, "owner": 8, "state": 8, "slot": 32, "line": 128, "row": 128,
+    "head": 40, "link": 32, "owner": 8, "state": 8, "slot": 32, "port": 128, "row": 128,
     "completion": 40, "undo": 16, "group": 64, "watch": 256, "watchers": 8,
     "watch_row": 512 + 32768, "size": 128, "word_set": 384, "pools": 256, "pool": 640, "waiters": 8,
     "ledger": 512, "trace": 640,
     "traced": 16, "trace_record": 64, "holder": 4,
 }  # fmt: skip
 RECORDS = {
-    "lane", "link", "undo", "owner", "state", "slot", "group", "completion", "watchers", "waiters",
+    "shard", "link", "undo", "owner", "state", "slot", "group", "completion", "watchers", "waiters",
     "traced", "trace_record", "holder",
 }  # fmt: skip
 """Small records that stand side by side: their lines travel as one, whoever writes."""
@@ -139,7 +139,7 @@ def test_arrays_of_different_writers_do_not_share_a_line() -> None:
         for name in parts:
             unit = 8 if name in ("summary_off", "occupancy_off") else LINE
             assert sizes[name] % unit == 0, name
-        assert sizes["lines_off"] + workers * LINE <= sizes["undo_off"]
+        assert sizes["ports_off"] + workers * LINE <= sizes["undo_off"]
         assert sizes["states_off"] + 8 * capacity <= sizes["slots_off"]
         assert sizes["payloads_off"] + 24 * capacity <= sizes["slots_bytes"]
 

@@ -81,7 +81,7 @@ def test_a_burst_of_more_than_all_rings(group: Group) -> None:
     group.drain(1)
     assert group.got[0] == []
     assert group.all_once(5000)
-    assert group.wheel.view.lines["backlog"].tolist()[1:] == [0, 0]
+    assert group.wheel.view.ports["backlog"].tolist()[1:] == [0, 0]
 
 
 def test_one_that_waits_and_does_not_look(group: Group) -> None:
@@ -288,7 +288,7 @@ def test_a_tick_behind_a_full_ring() -> None:
     fill(group.members[0], group.wheel)
     group.sender.schedule(0.001, 7, interval=0.001, to="group:g")
     group.wheel.advance(3 * MS)
-    assert group.wheel.view.lines["backlog"][1] == 1
+    assert group.wheel.view.ports["backlog"][1] == 1
     group.members[1] = group.wheel.worker(2, group="g")
     group.drain(1)
     assert group.got[1] == [7]

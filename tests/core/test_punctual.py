@@ -66,9 +66,9 @@ def test_a_move_that_the_clock_was_not_told_of(
     policy: int, clock: str | None, interval: float | None
 ) -> None:
     """A worker moved timers to earlier and died before it said so: they fire when their slots say,
-    and its heir can move them to any time."""
+    and its successor can move them to any time."""
     with LocalWheel(256) as wheel:
-        dying, heir = wheel.worker(0, group="all"), wheel.worker(1, group="all")
+        dying, successor = wheel.worker(0, group="all"), wheel.worker(1, group="all")
         ids = [dying.schedule(12.0, number, interval=interval) for number in range(4)]
         wheel.slots.slots.setflags(write=True)
         wheel.slots.slots["flags"][[id & 0xFFFFFFFF for id in ids]] = CLOCKS[clock]
@@ -79,12 +79,12 @@ def test_a_move_that_the_clock_was_not_told_of(
         tail[0] = told
         wheel.depart(0, policy)
         assert wheel.settle() == [0]
-        heir = wheel.successor(0) if policy == KEEP else heir
-        assert heir.reschedule(ids[2], 6.0)
-        assert heir.reschedule(ids[3], 4.5)
+        successor = wheel.successor(0) if policy == KEEP else successor
+        assert successor.reschedule(ids[2], 6.0)
+        assert successor.reschedule(ids[3], 4.5)
         for second, expected in ((2, [0]), (1, [1]), (1.5, [3]), (1.5, [2])):
             wheel.advance(int(second * SECOND))
-            events = heir.poll()
+            events = successor.poll()
             assert cookies(events) == expected
             assert events["fired"][0] - events["deadline"][0] < MS
         assert not overdue(wheel)
@@ -139,7 +139,7 @@ def test_a_cancel_that_comes_late_is_not_the_next_tenants() -> None:
         tail[0] = after
         wheel.advance(30 * MS)
         assert (owner.poll()["deadline"] // MS).tolist() == [60, 110, 160]
-        assert wheel.view.lines["offences"].tolist()[:2] == [0, 0]
+        assert wheel.view.ports["offences"].tolist()[:2] == [0, 0]
 
 
 @pytest.mark.parametrize("number", range(6))

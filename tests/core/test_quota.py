@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_stock import clock_beside, fill
+from test_free_list import clock_beside, fill
 
 import wheeld
 from common_fixtures import local_wheel

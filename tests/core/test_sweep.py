@@ -48,7 +48,7 @@ BROKEN = {
         "fire",
         "deliver.h",
         "    peer->comps[peer->comp_tail & (c->comp_size - 1)] = *record;",
-        "    wh_store_seq(&peer->line->comp_tail, peer->comp_tail + 1);\n    wh_step();\n{}",
+        "    wh_store_seq(&peer->port->comp_tail, peer->comp_tail + 1);\n    wh_step();\n{}",
     ),
     "a timer that was cancelled before it was met ends twice for the trace": (
         "kill_trace_full",

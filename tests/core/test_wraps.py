@@ -64,7 +64,7 @@ class Account:
         assert not self.open
         assert self.ended > rounds
         assert self.wheel.clock.check() == 0
-        assert not self.wheel.view.lines["offences"].any()
+        assert not self.wheel.view.ports["offences"].any()
         for worker in self.workers:
             ids = worker.schedule_many([1.0] * 700)  # no slot was lost
             self.wheel.settle()
@@ -81,7 +81,7 @@ def test_ring_positions(edge: int, before: int, rng_seed: int) -> None:
             wheel.start_rings_at(row, edge - before)
         Account(wheel, rng_seed).run(4000)
         assert wheel.worker_memories
-        for line in wheel.view.lines[:2]:
+        for line in wheel.view.ports[:2]:
             moved = [
                 (int(line[name]) - edge + before) % 2**64 for name in ("sub_head", "comp_tail")
             ]
@@ -190,8 +190,8 @@ def test_incarnations(incarnation: int, rng_seed: int) -> None:
         sent: Any = [account.workers[0].schedule(0.001, to="third") for _ in range(3)]
         old.close()
         assert wheel.settle() == [2]
-        heir = wheel.worker(2, "third")
+        successor = wheel.worker(2, "third")
         wheel.advance(MS)
-        assert len(heir.poll()) == 0  # it was addressed to the one before
+        assert len(successor.poll()) == 0  # it was addressed to the one before
         assert account.workers[0].poll()["timer_id"].tolist() == sent
         account.run(800)

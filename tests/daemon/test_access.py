@@ -178,9 +178,9 @@ def test_a_member_of_the_group(daemon: Daemon, stranger: list[str], way: str) ->
             assert tried.stdout == path, "it may read, and nothing else"
         worker.kill()
         until(lambda: daemon.workers()["m"]["state"] == "kept", "kept")
-        with Remote(daemon, member, worker="m", on_death="drop") as heir:
-            assert heir.ask("[timers.adopted, timers.pending]") == [True, 10]
-            heir.ask("timers.close()")
+        with Remote(daemon, member, worker="m", on_death="drop") as successor:
+            assert successor.ask("[timers.adopted, timers.pending]") == [True, 10]
+            successor.ask("timers.close()")
     until(lambda: daemon.workers() == {}, "gone")
 
 
@@ -337,8 +337,8 @@ def test_what_is_kept_is_for_the_user_who_left_it(
     for before in (run_as_stranger(), []):
         with pytest.raises(RemoteError, match=rf"PermissionError.*'mine'.*uid {OTHER}"):
             Remote(daemon, before, **KEEP)
-    with Remote(daemon, member(OTHER), **KEEP) as heir:
-        assert heir.ask("[timers.adopted, timers.pending]") == [True, 1]
+    with Remote(daemon, member(OTHER), **KEEP) as successor:
+        assert successor.ask("[timers.adopted, timers.pending]") == [True, 1]
 
 
 @as_root
@@ -380,7 +380,7 @@ def test_snapshots_of_before(daemon: Daemon, tmp_path: Path) -> None:
     daemon.stop()
     path = next((tmp_path / "state").iterdir())
     assert read(path).uids == (os.getuid(),)
-    may = Registry.check_heir
+    may = Registry.check_successor
     for uid, asks in ((ANY_UID, 0), (ANY_UID, 7), (7, 7)):
         may(Tenant(0, 1, "mine", 1, uid=uid), asks)
     with pytest.raises(PermissionError):

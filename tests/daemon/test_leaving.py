@@ -95,22 +95,22 @@ def test_successor_finds_everything(daemon: Daemon, how: str) -> None:
         incarnation = daemon.workers()["kept"]["row"]
         leave(first, how)
     until(lambda: state(daemon, "kept") == "kept", "kept")
-    with join(daemon, worker="kept", on_death="keep") as heir:
-        assert heir.adopted is True
+    with join(daemon, worker="kept", on_death="keep") as successor:
+        assert successor.adopted is True
         assert daemon.workers()["kept"]["row"] == incarnation
-        assert all(heir.cancel_many(ids[:100]))
-        assert not heir.cancel_many(ids[:100]).any()
-        assert heir.reschedule(far, 0.0) is True
-        assert heir.reschedule(int(ids[150]), 0.0) is True
-        events = receive(heir, 100 + 100 + 1 + 1 + 2)
+        assert all(successor.cancel_many(ids[:100]))
+        assert not successor.cancel_many(ids[:100]).any()
+        assert successor.reschedule(far, 0.0) is True
+        assert successor.reschedule(int(ids[150]), 0.0) is True
+        events = receive(successor, 100 + 100 + 1 + 1 + 2)
         cookies = sorted(events["cookie"].tolist())
         assert cookies == sorted([*range(300, 500), 600, 700, 900, 150])
         text = events[events["cookie"] == 600][0]
         assert bytes(text["payload"])[: text["payload_size"]] == b"kept payload"
-        assert len(heir.poll(0.05)) == 0
-        assert heir.pending == 99 + 1  # and the periodic one
-        assert capacity_of(heir) == CAPACITY
-        heir.close()
+        assert len(successor.poll(0.05)) == 0
+        assert successor.pending == 99 + 1  # and the periodic one
+        assert capacity_of(successor) == CAPACITY
+        successor.close()
     until(lambda: state(daemon, "kept") == "kept", "kept again")
     drop_kept(daemon, "kept")
 
@@ -123,9 +123,9 @@ def test_events_go_on_while_it_is_away(daemon: Daemon) -> None:
         until(lambda: state(daemon, "away") == "kept", "kept")
         other.schedule_many(np.full(200, 0.0), np.arange(300, 500), to="away")
         until(lambda: daemon.status()["pending"] == 0, "all fired")
-        with join(daemon, worker="away", on_death="drop") as heir:
-            assert heir.adopted is True
-            assert sorted(receive(heir, 500)["cookie"].tolist()) == list(range(500))
+        with join(daemon, worker="away", on_death="drop") as successor:
+            assert successor.adopted is True
+            assert sorted(receive(successor, 500)["cookie"].tolist()) == list(range(500))
         until(lambda: other.pending == 0, "loans back")
 
 
@@ -141,11 +141,11 @@ def test_kept_over_deaths_of_the_daemon(brief: Daemon) -> None:
     brief.kill()
     brief.start(keep_for="60s")
     assert state(brief, "kept") == "kept"
-    with join(brief, worker="kept") as heir:
-        assert heir.adopted is True
-        assert sorted(receive(heir, 100)["cookie"].tolist()) == list(range(100, 200))
-        assert heir.pending == 100
-        assert capacity_of(heir) == CAPACITY
+    with join(brief, worker="kept") as successor:
+        assert successor.adopted is True
+        assert sorted(receive(successor, 100)["cookie"].tolist()) == list(range(100, 200))
+        assert successor.pending == 100
+        assert capacity_of(successor) == CAPACITY
 
 
 def test_not_back_in_time(brief: Daemon) -> None:
@@ -168,11 +168,11 @@ def test_a_successor_is_the_only_one(daemon: Daemon) -> None:
     with Remote(daemon, worker="one", on_death="keep") as first:
         first.kill()
     until(lambda: state(daemon, "one") == "kept", "kept")
-    with join(daemon, worker="one") as heir:
+    with join(daemon, worker="one") as successor:
         with pytest.raises(ValueError, match=r"one.*already connected"):
             join(daemon, worker="one", on_death="keep")
-        heir.schedule(0.0, 5)
-        assert receive(heir, 1)["cookie"].tolist() == [5]
+        successor.schedule(0.0, 5)
+        assert receive(successor, 1)["cookie"].tolist() == [5]
 
 
 # -- reroute ------------------------------------------------------------
@@ -209,9 +209,9 @@ def test_last_member(daemon: Daemon) -> None:
     until(lambda: [w["state"] for w in daemon.workers().values()] == ["kept"], "kept")
     with join(daemon) as stranger:
         assert len(stranger.poll(0.1)) == 0
-        with join(daemon, group="solo") as heir:
-            assert sorted(receive(heir, 100)["cookie"].tolist()) == list(range(100))
-            until(lambda: heir.pending == 100, "inherited")
+        with join(daemon, group="solo") as successor:
+            assert sorted(receive(successor, 100)["cookie"].tolist()) == list(range(100))
+            until(lambda: successor.pending == 100, "inherited")
             until(lambda: len(daemon.workers()) == 2, "the dead one is gone")
 
 
@@ -231,9 +231,9 @@ def test_a_member_that_comes_during_the_sweep(daemon: Daemon) -> None:
         with Remote(daemon, on_death="reroute", group="relay") as gone:
             gone.ask(f"timers.schedule_many(np.full(300, 1000.0), np.full(300, {turn})).tolist()")
             gone.process.kill()
-            with join(daemon, group="relay") as heir:
-                heir.poll()
-                until(lambda: heir.pending == 300, "inherited", 30.0)
+            with join(daemon, group="relay") as successor:
+                successor.poll()
+                until(lambda: successor.pending == 300, "inherited", 30.0)
 
 
 # -- to a group ------------------------------------------------------------

@@ -143,8 +143,8 @@ def test_departed_worker_leaves_nothing(daemon: str, how: str) -> None:
         ours = [segment for segment in os.listdir("/dev/shm") if Path(daemon).name in segment]
         assert len(ours) == 5
         assert set(os.listdir(daemon)) == files
-        with connect(daemon, worker="victim") as heir:
-            assert len(heir.schedule_many(np.full(1024, 500.0))) == 1024
+        with connect(daemon, worker="victim") as successor:
+            assert len(successor.schedule_many(np.full(1024, 500.0))) == 1024
 
 
 HOLDS_THE_CONNECTION = """

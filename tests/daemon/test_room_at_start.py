@@ -192,8 +192,8 @@ def test_what_somebody_may_come_for_is_not_dropped(daemon: Daemon) -> None:
     daemon.kill()
     assert "--capacity 1024" in daemon.refused(capacity=8192)
     daemon.start()
-    with connect(str(daemon.directory), worker="kept", on_death="keep") as heir:
-        assert heir.poll(60.0)["cookie"].tolist() == [6]
+    with connect(str(daemon.directory), worker="kept", on_death="keep") as successor:
+        assert successor.poll(60.0)["cookie"].tolist() == [6]
 
 
 def test_commands_answer_while_the_daemon_may_take_no_memory(large: Daemon) -> None:

@@ -145,9 +145,9 @@ def test_workers_that_left_meanwhile(daemon: Daemon, how: str, policy: str) -> N
             )
             assert daemon.status()["pending"] == (101 if policy == "keep" else 1)
             assert daemon.workers()["here"]["state"] == "active"
-        with connect(str(daemon.directory), worker="gone", on_death=policy) as heir:
-            assert heir.adopted is (policy == "keep")
-            assert heir.pending == (100 if policy == "keep" else 0)
+        with connect(str(daemon.directory), worker="gone", on_death=policy) as successor:
+            assert successor.adopted is (policy == "keep")
+            assert successor.pending == (100 if policy == "keep" else 0)
         assert timers.pending == 1
 
 

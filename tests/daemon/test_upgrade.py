@@ -35,7 +35,7 @@ from wheeld.__main__ import main
 main()
 """
 
-HEIR = """
+SUCCESSOR = """
 import json, sys
 import numpy as np
 from wheeld_client import connect
@@ -119,11 +119,11 @@ def test_there_and_back(daemon: Daemon, other: Path, tmp_path: Path) -> None:
         message = refused(timers)
         assert f"layout version {OTHER}" in message
         assert "install the same wheeld on both sides" in message
-        command = [sys.executable, "-c", HEIR, str(daemon.directory), json.dumps(ids.tolist())]
+        command = [sys.executable, "-c", SUCCESSOR, str(daemon.directory), json.dumps(ids.tolist())]
         environment = {**os.environ, "PYTHONPATH": f"{other}:{os.environ.get('PYTHONPATH', '')}"}
-        heir = subprocess.run(command, capture_output=True, text=True, env=environment)
-        assert heir.returncode == 0, heir.stderr
-        assert json.loads(heir.stdout) == [OTHER, True, 10, True]
+        successor = subprocess.run(command, capture_output=True, text=True, env=environment)
+        assert successor.returncode == 0, successor.stderr
+        assert json.loads(successor.stdout) == [OTHER, True, 10, True]
         (other / "installed").unlink()
         done = daemon.command("restart")
         assert done.returncode == 0, done.stderr + daemon.said()

@@ -122,7 +122,7 @@ def test_vitals_of_a_wheel(tmp_path: Path) -> None:
     put(tmp_path / "7/timerslack_ns", "1\n")
     with FullWheel() as wheel:
         status = {"clock_pid": 7, "clock_trouble": None, "clock_restarts": 1, "capacity": 1024}
-        wheel.view.lines["offences"][1] = 3
+        wheel.view.ports["offences"][1] = 3
         wheel.b.schedule(0.001)
         wheel.advance(70 * 10**9)
         for _ in range(3):

@@ -125,7 +125,7 @@ def test_doctor_of_pools(daemon: Daemon) -> None:
         words.change(0, 950)
         words.pools.pools["created"][0] -= 100 * SECOND
         words.pools.pools["dry_since"][0] = _native.read_clock() - 90 * SECOND
-        words.wait_in_line(1, 1)
+        words.wait_in_queue(1, 1)
         _, found = findings(*where)
         assert "p: 950 bytes of 1000 bytes out" in found["pool depletion"]["found"]
         assert "b (row 1, pid" in found["pool waits"]["found"]

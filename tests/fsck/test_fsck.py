@@ -47,7 +47,7 @@ def test_the_full_wheel_has_every_state(wheel: FullWheel) -> None:
     assert [int(phases[wheel.slot[n]]) for n in ("submitted", "unseen", "leaving")] == [1, 2, 2]
 
 
-def test_a_slot_between_a_dead_worker_and_its_heir(wheel: FullWheel) -> None:
+def test_a_slot_between_a_dead_worker_and_its_successor(wheel: FullWheel) -> None:
     before = check(wheel).counts
     link(wheel, wheel.slot["read"])["completion"] = Stage.HANDED << 60
     report = check(wheel)
@@ -79,7 +79,7 @@ def test_slots_are_named_with_id_and_owner(wheel: FullWheel) -> None:
 
 
 def test_offences_are_a_note(wheel: FullWheel) -> None:
-    wheel.view.lines["offences"][1] = 12
+    wheel.view.ports["offences"][1] = 12
     report = check(wheel)
     assert report.damage == 0
     note = report.checks[-1]

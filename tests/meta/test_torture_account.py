@@ -179,9 +179,9 @@ def test_dropped_with_its_owner(memory: Memory, ledger: Ledger) -> None:
     assert verdict.dropped == 1
 
 
-def ends(seat: int, life: int, at: int, heir: int, after: int, adopted: bool) -> Death:
+def ends(seat: int, life: int, at: int, successor: int, after: int, adopted: bool) -> Death:
     reborn = (at + after) * SECOND_NS
-    return Death(life, seat, at * SECOND_NS, at * SECOND_NS, 0, adopted, reborn, heir)
+    return Death(life, seat, at * SECOND_NS, at * SECOND_NS, 0, adopted, reborn, successor)
 
 
 def test_kept_timers_share_the_fate_of_who_took_them_over() -> None:

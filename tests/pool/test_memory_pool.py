@@ -337,12 +337,12 @@ def test_change_that_a_dead_worker_did_not_make_stays_unmade() -> None:
         words["change"] = began  # and no compare-and-swap
         assert _native.seat_borrower(wheel.shared("pools"), 0, 0) == 600
         die(wheel, 0)
-        heir = MemoryPool(wheel.worker(0), "a")
-        assert heir.used == 0
+        successor = MemoryPool(wheel.worker(0), "a")
+        assert successor.used == 0
         other = MemoryPool(wheel.worker(1), "a")
         with other.try_allocate(900):
-            assert heir.try_allocate(500) is None, "its first change is refused"
-            assert heir.outstanding == 0
+            assert successor.try_allocate(500) is None, "its first change is refused"
+            assert successor.outstanding == 0
             assert _native.seat_borrower(wheel.shared("pools"), 0, 0) == 0
             assert other.used == 900
         lost.release()

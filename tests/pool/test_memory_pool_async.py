@@ -35,12 +35,12 @@ async def queue(pool: MemoryPool, *sizes: int) -> list[asyncio.Task[Any]]:
     tasks = []
     for size in sizes:
         tasks.append(asyncio.create_task(pool.allocate_async(size)))
-        await until(lambda: in_line(pool) >= len(tasks), "it waits")
+        await until(lambda: in_queue(pool) >= len(tasks), "it waits")
     return tasks
 
 
-def in_line(pool: MemoryPool) -> int:
-    return sum(len(line._waiting) for line in pool._lines.values())
+def in_queue(pool: MemoryPool) -> int:
+    return sum(len(queue._waiting) for queue in pool._queues.values())
 
 
 @LOOPS
@@ -110,7 +110,7 @@ def test_who_gives_up_has_taken_nothing(loop: Any) -> None:
             (task,) = await queue(pool, 700)
             hold.release()
             # the loop does not run: the thread has taken it, and nobody was told
-            wait_for(lambda: not in_line(pool), "taken")
+            wait_for(lambda: not in_queue(pool), "taken")
             task.cancel()
             await asyncio.wait([task])
             await until(lambda: pool.used == 0, "given back")

@@ -1,4 +1,4 @@
-"""MemoryPool over processes: the bound under load, deaths at any moment, a line that goes on."""
+"""MemoryPool over processes: the bound under load, deaths at any moment, a queue that goes on."""
 
 import mmap
 import os
@@ -58,7 +58,7 @@ def tickets(wheel: LocalWheel) -> list[int]:
     return shown
 
 
-def stand_in_line(stack: ExitStack, wheel: LocalWheel, row: int, work: Any) -> Process:
+def stand_in_queue(stack: ExitStack, wheel: LocalWheel, row: int, work: Any) -> Process:
     process = stack.enter_context(Process(wheel, row, work))
     until(lambda: tickets(wheel)[row] != 0, "it waits")
     return process
@@ -146,15 +146,15 @@ def test_deaths_at_any_moment_return_what_the_dead_had(
     assert pool.used == 0
 
 
-def test_line_goes_by_tickets_over_processes(stack: ExitStack) -> None:
+def test_queue_goes_by_tickets_over_processes(stack: ExitStack) -> None:
     wheel, pool = begin(stack, STRICT, 4)
     held = pool.try_allocate(1000)
     assert held is not None
-    line = [stand_in_line(stack, wheel, row, hold(1000)) for row in (2, 0, 3, 1)]
+    queue = [stand_in_queue(stack, wheel, row, hold(1000)) for row in (2, 0, 3, 1)]
     order = sorted((ticket, row) for row, ticket in enumerate(tickets(wheel)) if ticket)
     assert [row for _, row in order] == [2, 0, 3, 1]
     held.release()
-    for place, process in enumerate(line):
+    for place, process in enumerate(queue):
         assert process.says() == "has 1000"
         assert sum(map(bool, tickets(wheel))) == 3 - place
         process.kill()
@@ -165,7 +165,7 @@ def test_dead_head_holds_nobody_up(stack: ExitStack) -> None:
     wheel, pool = begin(stack, STRICT, 3)
     held = pool.try_allocate(1000)
     assert held is not None
-    first, second, third = (stand_in_line(stack, wheel, row, hold(1000)) for row in range(3))
+    first, second, third = (stand_in_queue(stack, wheel, row, hold(1000)) for row in range(3))
     first.kill()
     second.stop()
     held.release()
@@ -178,8 +178,8 @@ def test_stopped_head_is_passed_by(stack: ExitStack) -> None:
     wheel, pool = begin(stack, STRICT, 3)
     held = pool.try_allocate(1000)
     assert held is not None
-    head = stand_in_line(stack, wheel, 0, take_once(1000))
-    others = [stand_in_line(stack, wheel, row, take_once(1000)) for row in (1, 2)]
+    head = stand_in_queue(stack, wheel, 0, take_once(1000))
+    others = [stand_in_queue(stack, wheel, row, take_once(1000)) for row in (1, 2)]
     head.stop()
     held.release()
     for other in others:
@@ -193,9 +193,9 @@ def test_stopped_head_is_passed_by(stack: ExitStack) -> None:
     with pool.allocate(1000):
         place = tickets(wheel)[0]
         head.signal(signal.SIGCONT)
-        until(lambda: tickets(wheel)[0] > place, "it goes to the end of the line")
+        until(lambda: tickets(wheel)[0] > place, "it goes to the end of the queue")
     assert [head.says() for _ in range(3)] == ["begins", "has it", "gave it back"]
-    until(lambda: not any(tickets(wheel)), "the line is empty")
+    until(lambda: not any(tickets(wheel)), "the queue is empty")
     assert pool.used == 0
 
 
@@ -203,12 +203,12 @@ def test_stopped_head_that_nothing_fits_is_not_passed_by(stack: ExitStack) -> No
     wheel, pool = begin(stack, STRICT, 2)
     held = pool.try_allocate(500)
     assert held is not None
-    head = stand_in_line(stack, wheel, 0, take_once(600))
+    head = stand_in_queue(stack, wheel, 0, take_once(600))
     head.stop()
     with pytest.raises(TimeoutError):
         pool.allocate(100, 1.5)
     head.signal(signal.SIGCONT)
-    behind = stand_in_line(stack, wheel, 1, take_once(100))
+    behind = stand_in_queue(stack, wheel, 1, take_once(100))
     held.release()
     for process in (head, behind):
         assert [process.says() for _ in range(3)] == ["begins", "has it", "gave it back"]

@@ -46,7 +46,7 @@ def hang_up(daemon: Daemon, worker: Remote) -> None:
 
 
 def be_evicted(daemon: Daemon, worker: Remote) -> None:
-    daemon.view().lines["offences"][0] = 1000
+    daemon.view().ports["offences"][0] = 1000
     assert worker.process.wait(60) == -signal.SIGKILL
 
 
@@ -61,7 +61,7 @@ DEPARTURES = {each.__name__: each for each in (die, close, hang_up, be_evicted, 
 
 @pytest.mark.parametrize("how", DEPARTURES)
 def test_nothing_of_a_worker_stays(daemon: Daemon, how: str) -> None:
-    """However it goes: its bytes are back, its bits and marks are gone, its place in the line too;
+    """However it goes: its bytes are back, its bits and marks are gone, its place in the queue too;
     the log and the status have the bytes. The other worker keeps all that it has."""
     daemon.start(*POOLS, evict_after=900)
     with Remote(daemon, worker="a") as a, Remote(daemon, worker="b"):
@@ -243,7 +243,7 @@ def test_status_of_pools(daemon: Daemon) -> None:
         shared = Shared.of(daemon)
         shared.change(0, 300, 1)
         shared.change(1, 600, 1)
-        shared.wait_in_line(1, 3, 1)
+        shared.wait_in_queue(1, 3, 1)
         pools = shared.pools.pools
         pools["dry_since"][1] = pools["created"][1]
         where = ("--name", daemon.name, "--runtime-dir", str(daemon.base))

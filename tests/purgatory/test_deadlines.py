@@ -182,9 +182,9 @@ def test_kept_for_a_successor(
     wheel.advance(9 * SECOND)
     again = wheel.successor(0)
     wheel._seat(0, int(wheel.row(0)["incarnation"]))
-    heir = Told(again)
+    successor = Told(again)
     pass_by(wheel, [again], 10)
-    assert heir.keys == [KEY]
+    assert successor.keys == [KEY]
 
 
 def test_a_death_while_it_begins(

@@ -472,7 +472,7 @@ def test_first_come_first_run(timers: LocalTimers) -> None:
     assert log == ["a", "b", "c", "d", "e"]
 
 
-def test_threads_have_lines_of_their_own(timers: LocalTimers) -> None:
+def test_threads_have_queues_of_their_own(timers: LocalTimers) -> None:
     purgatory = Purgatory(timers, "p")
     inside, go = threading.Event(), threading.Event()
     stopped = Hooked(None, complete=lambda: (inside.set(), go.wait(LONG)))
@@ -582,7 +582,7 @@ async def test_one_wake_up_for_many(daemon: str) -> None:
     assert len(wakes) == 1
 
 
-async def test_loop_that_ends_with_completions_in_line(daemon: str) -> None:
+async def test_loop_that_ends_with_completions_in_the_queue(daemon: str) -> None:
     ops = [Op(None) for _ in range(5)]
     async with AsyncTimers(daemon) as timers:
         purgatory = AsyncPurgatory(timers, "p")

@@ -280,16 +280,18 @@ def test_destructors_that_let_threads_in(timers: LocalTimers) -> None:
 
 
 @pytest.mark.parametrize("does", ["leave", "watch", "dispatch", "sleep"])
-def test_stale_worker_harms_no_heir(wheel: LocalWheel, purgatory: Purgatory, does: str) -> None:
-    """A worker that was declared dead and goes on takes nothing from its heir in the row: no bit,
-    no mark, no bell; and it gives it none."""
+def test_stale_worker_harms_no_successor(
+    wheel: LocalWheel, purgatory: Purgatory, does: str
+) -> None:
+    """A worker that was declared dead and goes on takes nothing from its successor in the row: no
+    bit, no mark, no bell; and it gives it none."""
     view, gone = WatchView(wheel.shared("watch")), wheel.worker(1)
     theirs, stale = Purgatory(gone, "produce"), Op(None)
     theirs.try_complete_else_watch(stale, ["k"])
     wheel.depart(1)
     wheel.settle()
-    heir, op = wheel.worker(1), Op(None)
-    Purgatory(heir, "produce").try_complete_else_watch(op, ["k"])
+    successor, op = wheel.worker(1), Op(None)
+    Purgatory(successor, "produce").try_complete_else_watch(op, ["k"])
     bits = view.buckets(1)
     assert len(bits) == 1
     with suppress(DaemonNotRunning):
@@ -298,7 +300,7 @@ def test_stale_worker_harms_no_heir(wheel: LocalWheel, purgatory: Purgatory, doe
         elif does == "watch":
             theirs.try_complete_else_watch(Op(None), ["more"])
     assert view.buckets(1) == bits
-    assert not readable(heir)
+    assert not readable(successor)
     if does == "sleep":
         with suppress(DaemonNotRunning):
             gone.dispatch(0.001)
@@ -307,8 +309,8 @@ def test_stale_worker_harms_no_heir(wheel: LocalWheel, purgatory: Purgatory, doe
     if does == "dispatch":
         with suppress(DaemonNotRunning):
             gone.dispatch()
-    assert readable(heir)
-    heir.dispatch()
+    assert readable(successor)
+    successor.dispatch()
     assert op.is_completed
 
 

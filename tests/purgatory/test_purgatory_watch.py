@@ -81,15 +81,15 @@ def test_bits_outlive_no_worker(
     assert wheel.settle() == [1, 2]
     for row in (1, 2):
         assert (view.buckets(row), view.marks(row), view.counter(row, "any")) == (set(), set(), 0)
-        heir = wheel.worker(row)
-        again = Purgatory(heir, "produce")
+        successor = wheel.worker(row)
+        again = Purgatory(successor, "produce")
         assert again.watched == 0
-        heir.dispatch()
+        successor.dispatch()
         op = Op(None)
         again.try_complete_else_watch(op, ["k"])
         op.ready = True
         purgatories[0].check_and_complete("k")
-        heir.dispatch()
+        successor.dispatch()
         assert op.is_completed
     assert view.watched() == 2
 

@@ -73,18 +73,18 @@ def test_what_the_counter_dropped_has_is_said(page: str) -> None:
 
 @pytest.mark.parametrize("policy", [KEEP, REROUTE])
 def test_inherited(policy: int, wheel: LocalWheel) -> None:
-    dying, heir = wheel.worker(0, group="all"), wheel.worker(1, group="all")
+    dying, successor = wheel.worker(0, group="all"), wheel.worker(1, group="all")
     ids = [dying.schedule(delay) for delay in (0.001, 0.5, 1.0)]
     unsubmitted = dying.schedule(2.0)
     wheel.advance(MS)  # the first stands in the dead worker's ring, unread
-    assert heir.cancel(ids[1])
+    assert successor.cancel(ids[1])
     wheel.depart(0, policy)
     wheel.advance(SECOND)
     if policy == KEEP:
         wheel.row(0)["state"] = 4
-        heir = wheel.successor(0)
+        successor = wheel.successor(0)
     wheel.advance(2 * SECOND)
-    assert len(heir.poll()) == 3
+    assert len(successor.poll()) == 3
     rows = new_rows(wheel)
     assert_stories(rows)
     assert_accounted(wheel, rows)
@@ -149,7 +149,7 @@ def test_expired_and_not_published(wheel: LocalWheel, timers: LocalTimers) -> No
     timers.schedule_many([0.001] * 5)
     timers.schedule(0.001, interval=0.001)
     wheel.advance(MS)
-    wheel.view.lines["comp_tail"][0] = 0  # as if it had died just before
+    wheel.view.ports["comp_tail"][0] = 0  # as if it had died just before
     wheel.view.links.setflags(write=True)
     rows = new_rows(wheel)
     wheel.restart_clock()
@@ -165,7 +165,7 @@ def test_a_tick_that_is_done_again(wheel: LocalWheel, timers: LocalTimers) -> No
     wheel.advance(MS)
     slot, sizes = id & 0xFFFFFFFF, wheel.sizes
     # its publication is taken back: the ring's tail, and the note of what the tick overwrote
-    wheel.view.lines["comp_tail"][0] = 0
+    wheel.view.ports["comp_tail"][0] = 0
     undo = np.frombuffer(wheel.wheel_memory, "u4", 2, sizes["undo_off"])
     assert undo.tolist() == [slot, id >> 32]
     wheel.view.header["undo_used"] = 1
@@ -218,14 +218,14 @@ def test_found_when_the_trace_began() -> None:
 def test_armed_again_without_having_it_back(wheel: LocalWheel, timers: LocalTimers) -> None:
     id = timers.schedule(1.0, 7)
     wheel.settle()
-    slot, offences = id & 0xFFFFFFFF, int(wheel.view.lines["offences"][0])
+    slot, offences = id & 0xFFFFFFFF, int(wheel.view.ports["offences"][0])
     wheel.slots.states.setflags(write=True)
     wheel.slots.slots.setflags(write=True)
     wheel.slots.slots["cookie"][slot] = 8
     wheel.slots.states[slot] = ((id >> 32) + 1) << 32 | 1
     submit(wheel, ((id >> 32) + 1) << 32 | slot)
     wheel.settle()
-    assert int(wheel.view.lines["offences"][0]) == offences + 1
+    assert int(wheel.view.ports["offences"][0]) == offences + 1
     scheduled, vanished, again = new_rows(wheel)
     assert vanished == scheduled._replace(kind="dropped", cookie=0, deadline=FOREVER, pending=0)
     assert (again.kind, again.id >> 32, again.cookie) == ("scheduled", (id >> 32) + 1, 8)

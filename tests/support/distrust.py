@@ -32,14 +32,14 @@ class Rings:
 
     def __init__(self, wheel: LocalWheel, row: int) -> None:
         memory, sizes = wheel.worker_memories[row], wheel.sizes
-        self._line, self._row = wheel.view.lines, row
+        self._port, self._row = wheel.view.ports, row
         self.fields = record(memory, "worker")
         comps, rets = sizes["comp_off"], sizes["ret_off"]
         self.comps = np.frombuffer(memory, dtype_of("completion"), 1 << sizes["comp_bits"], comps)
         self.rets = np.frombuffer(memory, "<u4", 1 << sizes["ret_bits"], rets)
 
     def unread(self, ring: Any, head: str, tail: str) -> list[int]:
-        first, end = int(self.fields[head]), int(self._line[tail][self._row])
+        first, end = int(self.fields[head]), int(self._port[tail][self._row])
         return [position % len(ring) for position in range(max(first, end - len(ring)), end)]
 
     def events(self) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fsck_wheels import LANE, FullWheel, completions, lanes, occupancy, returns, summary, worker
+from fsck_wheels import SHARD, FullWheel, completions, occupancy, returns, shards, summary, worker
 from local_wheel import LocalWheel
 from wheeld_core import _native, packing
 from wheeld_core.packing import USED_BYTES, USED_ROW, used_word
@@ -44,7 +44,7 @@ def stage(w: LocalWheel, slot: int, number: int, row: int = 1, position: int = 0
 
 def count_linked(w: LocalWheel, index: int, more: int) -> None:
     if index < w.view.header["lists"] - 2 * w.max_workers:
-        for counts, at in ((w.view.header, ()), (lanes(w), index // LANE)):
+        for counts, at in ((w.view.header, ()), (shards(w), index // SHARD)):
             counts["linked"][at] = int(counts["linked"][at]) + more
 
 
@@ -156,7 +156,7 @@ LAST = 8191
 """A slot of a slab that nobody owns."""
 
 
-@case("owners", "of level 4 in lane 1, in a slab that nobody owns")
+@case("owners", "of level 4 in shard 1, in a slab that nobody owns")
 def given_back_and_linked(w: FullWheel) -> None:
     put_state(w, LAST, 1, 2)
     far = link(w, w.slot["far"])
@@ -178,7 +178,7 @@ def given_back_and_queued(w: FullWheel) -> None:
 @case("slots", "return ring, which ends before that")
 def unpublished_return(w: FullWheel) -> None:
     put_state(w, w.slot["read"], 1, 2)
-    stage(w, w.slot["read"], 7, position=int(w.view.lines["ret_tail"][1]) + 5)
+    stage(w, w.slot["read"], 7, position=int(w.view.ports["ret_tail"][1]) + 5)
 
 
 TOLD: list[tuple[str, str, str, tuple[int, int] | None, tuple[int, int] | None, str]] = [
@@ -196,7 +196,7 @@ TOLD: list[tuple[str, str, str, tuple[int, int] | None, tuple[int, int] | None, 
     ("armed_and_over", "slots", "read", (1, 1), None,
      "armed, but already recorded as ended: expired"),
     ("over_in_bucket", "slots", "leaving", None, (8, 1),
-     "of level 2 in lane 1, with stage reclaimed"),
+     "of level 2 in shard 1, with stage reclaimed"),
     ("fired_in_bucket", "slots", "near", (1, 3), None,
      "not armed: fired"),
     ("cancelled_and_expired", "slots", "read", (1, 2), None,
@@ -350,14 +350,14 @@ ONE_WORD: list[tuple[str, str, str, Scribble]] = [
     ("rows_changed", "headers", "registry: row_count",
      lambda w: add(record(w.registry_memory, "registry"), "row_count", 1)),
     ("served", "rows", "but the clock serves 77",
-     lambda w: put(w.view.lines, "incarnation", 77, 1)),
+     lambda w: put(w.view.ports, "incarnation", 77, 1)),
     ("submission_ring_overfull", "rings", "submission ring of 1,024",
      lambda w: add(worker(w, 0), "sub_tail", 1025)),
     ("return_ring_head_beyond", "rings", "return ring",
      lambda w: add(worker(w, 1), "ret_head", 1)),
     ("completion_ring_overfull", "rings", "completion ring",
      lambda w: add(worker(w, 0), "comp_head", -1)),
-    ("own_next", "lists", "which is in bucket 2 of level 2 in lane 1 and follows the head",
+    ("own_next", "lists", "which is in bucket 2 of level 2 in shard 1 and follows the head",
      lambda w: put(link(w, w.slot["near"]), "next", w.slot["near"])),
     ("wild_next", "lists", "which does not exist",
      lambda w: put(link(w, w.slot["soon"]), "next", 0x7FFFFFFF)),
@@ -367,14 +367,14 @@ ONE_WORD: list[tuple[str, str, str, Scribble]] = [
      lambda w: put(link(w, w.slot["third"]), "prev", w.slot["near"])),
     ("out_of_list", "lists", "no list",
      lambda w: put(link(w, w.slot["soon"]), "list", _native.NIL)),
-    ("other_list", "lists", "bucket 9 of level 1 in lane 1",
-     lambda w: put(link(w, w.slot["soon"]), "list", LANE + 64 + 9)),
+    ("other_list", "lists", "bucket 9 of level 1 in shard 1",
+     lambda w: put(link(w, w.slot["soon"]), "list", SHARD + 64 + 9)),
     ("no_such_list", "lists", "): is in list 70000",
      lambda w: put(link(w, w.slot["third"]), "list", 70000)),
     ("linked_count", "linked", "the header says",
      lambda w: add(w.view.header, "linked", 1)),
-    ("lane_count", "linked", "timers are in buckets of lane 1, its count is",
-     lambda w: add(lanes(w), "linked", -1, 1)),
+    ("shard_count", "linked", "timers are in buckets of shard 1, its count is",
+     lambda w: add(shards(w), "linked", -1, 1)),
     ("due_changed", "buckets", "does not fit due time",
      lambda w: add(link(w, w.slot["far"]), "due", -80_000 * 10**9)),
     ("given_back_too_early", "owners", "is armed, in a slab that nobody owns",
@@ -386,9 +386,9 @@ ONE_WORD: list[tuple[str, str, str, Scribble]] = [
     ("waits_nowhere", "slots", "has stage expiration waits, but is in no list",
      lambda w: unlink(w, w.slot["waiting"])),
     ("unpublished_completion", "slots", "completion ring, which ends before that",
-     lambda w: stage(w, w.slot["read"], 6, position=int(w.view.lines["comp_tail"][1]))),
-    ("flag_off", "leaks", "waits to be returned, but a (row 0)'s line does not say so",
-     lambda w: put(w.view.lines, "backlog", 0, 0)),
+     lambda w: stage(w, w.slot["read"], 6, position=int(w.view.ports["comp_tail"][1]))),
+    ("flag_off", "leaks", "waits to be returned, but a (row 0)'s port does not say so",
+     lambda w: put(w.view.ports, "backlog", 0, 0)),
     ("watch_of_other_rows", "headers", "watch: row_count 5, expected 4",
      lambda w: add(record(w.shared("watch"), "watch"), "row_count", 1)),
     ("directory_elsewhere", "headers", "watch: directory_off",
@@ -437,7 +437,7 @@ ONE_WORD: list[tuple[str, str, str, Scribble]] = [
     ("reaping_done", "pools", "the bytes of a (row 0) were being returned when the supervisor died",
      lambda w: w.words.reap(0, "done")),
     ("waits_in_a_free_row", "pools", "row 2 waits for memory, but no worker is there",
-     lambda w: w.words.wait_in_line(2, 1, 1)),
+     lambda w: w.words.wait_in_queue(2, 1, 1)),
     ("ticket_of_nobody", "pools", "b (row 1) waits with ticket 6, but only 5 were issued",
      lambda w: put(w.words.pools.ledgers, "ticket", 6, (1, 1))),
     ("borrower_of_another_time", "pools",

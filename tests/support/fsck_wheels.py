@@ -18,8 +18,8 @@ from wheeld_core import segments
 from wheeld_core.views import RegistryView, dtype_of, record, records
 
 POOLS = (("requests", 65536, 1024, False), ("small", 1000, 1000, True))
-LANE = 16 * 64
-"""Lists of one lane: eleven levels, rounded up."""
+SHARD = 16 * 64
+"""Lists of one shard: eleven levels, rounded up."""
 RING = 1024
 """Entries of the rings of a small wheel."""
 
@@ -101,7 +101,7 @@ class FullWheel(LocalWheel):
             self.words.change(row, bytes, pool)
         self.words.change(0, -50, upto="named")
         self.words.pools.pools["tickets"][1] = 5
-        self.words.wait_in_line(1, 5, 1)
+        self.words.wait_in_queue(1, 5, 1)
 
     def keep(self, name: str, id: int) -> int:
         self.slot[name] = id & 0xFFFFFFFF
@@ -163,17 +163,17 @@ def completions(w: LocalWheel, row: int) -> Any:
 
 def occupancy(w: LocalWheel) -> Any:
     return np.frombuffer(
-        w.wheel_memory, "u8", w.sizes["lanes"] * LANE // 64, int(w.view.header["occupancy_off"])
+        w.wheel_memory, "u8", w.sizes["shards"] * SHARD // 64, int(w.view.header["occupancy_off"])
     )
 
 
-def lanes(w: LocalWheel) -> Any:
-    return records(w.wheel_memory, "lane", w.sizes["lanes_off"], w.sizes["lanes"])
+def shards(w: LocalWheel) -> Any:
+    return records(w.wheel_memory, "shard", w.sizes["shards_off"], w.sizes["shards"])
 
 
 def summary(w: LocalWheel) -> Any:
     return np.frombuffer(
-        w.wheel_memory, "u8", w.sizes["lanes"] * LANE // 64, int(w.view.header["summary_off"])
+        w.wheel_memory, "u8", w.sizes["shards"] * SHARD // 64, int(w.view.header["summary_off"])
     )
 
 

@@ -276,9 +276,9 @@ class LocalWheel:
                 self.clock.detach(row, int(self.row(row)["on_death"]) + 1)
 
     def start_rings_at(self, row: int, position: int) -> None:
-        self.view.lines["sub_head"][row] = position
-        self.view.lines["comp_tail"][row] = position
-        self.view.lines["ret_tail"][row] = position
+        self.view.ports["sub_head"][row] = position
+        self.view.ports["comp_tail"][row] = position
+        self.view.ports["ret_tail"][row] = position
 
     def counter(self, name: str) -> int:
         return int(self.view.header[name])

@@ -104,7 +104,7 @@ class Calls:
             tail = sub_tail(self.wheel, row)
             before = tail[0]
             self._call(row)
-            tail[0] = before if self.wheel.view.lines["sub_head"][row] <= before else tail[0]
+            tail[0] = before if self.wheel.view.ports["sub_head"][row] <= before else tail[0]
         self.wheel.depart(row, self.rng.choice([KEEP, KEEP, REROUTE, DROP]))
         self.owned[row].clear()
         for _ in range(100):  # what is on loan to others holds its sweep up

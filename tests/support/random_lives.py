@@ -125,10 +125,10 @@ class Lives:
         if policy == DROP:
             self._settle_drop(row)
         elif policy == REROUTE:
-            heirs = list(self.workers)
+            successors = list(self.workers)
             for cookie, owner in self.owner.items():
                 if owner == row:
-                    self.owner[cookie] = -1 if len(heirs) > 1 else heirs[0]
+                    self.owner[cookie] = -1 if len(successors) > 1 else successors[0]
         else:
             assert policy == KEEP
 

@@ -67,7 +67,7 @@ class Shared:
         if upto != "marked":
             self.change(self.boss, -out, pool, upto)
 
-    def wait_in_line(self, row: int, ticket: int, pool: int = 0) -> None:
+    def wait_in_queue(self, row: int, ticket: int, pool: int = 0) -> None:
         self.pools.ledgers[pool, row]["ticket"] = ticket
         self.pools.waiters[pool, row // 64] |= np.uint64(1 << row % 64)
 
@@ -91,7 +91,7 @@ class Shared:
         last one, a watched key, a mark."""
         for pool in range(len(self.pools.pools)):
             self.change(row, bytes, pool)
-        self.wait_in_line(row, 5, len(self.pools.pools) - 1)
+        self.wait_in_queue(row, 5, len(self.pools.pools) - 1)
         for bucket in (0, 700, 65_535):
             self.watch_bucket(row, bucket)
         self.mark(row, 700)

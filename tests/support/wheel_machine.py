@@ -197,4 +197,4 @@ class WheelMachine(RuleBasedStateMachine):
         self.wheel.settle()
         assert self.wheel.clock.check() == 0
         assert self.wheel.counter("dropped") == self.wheel.counter("redirected") == 0
-        assert not self.wheel.view.lines["offences"].any()
+        assert not self.wheel.view.ports["offences"].any()

@@ -128,7 +128,7 @@ class RingCopy(NamedTuple):
 
 @dataclass
 class WheelImage:
-    """A copy of everything. Rows, lines and rings by row; states and links by slot."""
+    """A copy of everything. Rows, ports and rings by row; states and links by slot."""
 
     memories: Memories
     live: bool
@@ -144,9 +144,9 @@ class WheelImage:
         self.bits, self.levels = int(header["wheel_bits"]), int(header["levels"])
         self.tick_ns = int(header["tick_ns"])
         self.lists = int(header["lists"])
-        self.lane_bits = self.bits + (self.levels - 1).bit_length()
-        self.lanes = int(header["lanes"])
-        self.buckets = self.lanes << self.lane_bits
+        self.shard_bits = self.bits + (self.levels - 1).bit_length()
+        self.shards = int(header["shards"])
+        self.buckets = self.shards << self.shard_bits
         self.all_levels = self.buckets >> self.bits
         self.words = 1 << (self.bits - 6) if self.bits > 6 else 1
         self.geometry = geometry_of(header)
@@ -156,8 +156,8 @@ class WheelImage:
     def _read(self) -> None:
         memories, header, view = self.memories, self.view.header, self.view
         pulse = self._pulse()
-        lanes = records(memories.wheel, "lane", self.geometry["lanes_off"], self.lanes)
-        self.ticks = [lanes["tick"].copy()]
+        shards = records(memories.wheel, "shard", self.geometry["shards_off"], self.shards)
+        self.ticks = [shards["tick"].copy()]
         g = self.geometry
         self.rows = RegistryView(memories.registry).rows.copy()
         for row in memories.workers:
@@ -172,10 +172,10 @@ class WheelImage:
         self.hole = view.hole()
         """Slots without memory, read after the copy: slots that were owned then had memory
         already."""
-        self.lines = view.lines.copy()
+        self.ports = view.ports.copy()
         self.linked = int(header["linked"])
-        self.lane_linked = lanes["linked"].copy()
-        self.ticks.append(lanes["tick"].copy())
+        self.shard_linked = shards["linked"].copy()
+        self.ticks.append(shards["tick"].copy())
         self.watch, self.pools = sharing.copies(self.max_workers, memories.watch, memories.pools)
         self.quiet = not self.live or (AWAKE not in pulse and pulse == self._pulse())
         self._derive()
@@ -185,13 +185,13 @@ class WheelImage:
         return tuple(int(header[name]) for name in ("sleep_until", "sleep_seq", "passes"))
 
     def _read_rings(self, row: int) -> None:
-        memory, line, g = self.memories.workers[row], self.view.lines[row], self.geometry
+        memory, port, g = self.memories.workers[row], self.view.ports[row], self.geometry
         worker = record(memory, "worker")
         for rings, names, kind, bits, offset in (
-            (self.subs, (worker, "sub_tail", line, "sub_head"), "u8", "sub_bits", "sub_off"),
-            (self.comps, (line, "comp_tail", worker, "comp_head"), dtype_of("completion"),
+            (self.subs, (worker, "sub_tail", port, "sub_head"), "u8", "sub_bits", "sub_off"),
+            (self.comps, (port, "comp_tail", worker, "comp_head"), dtype_of("completion"),
              "comp_bits", "comp_off"),
-            (self.rets, (line, "ret_tail", worker, "ret_head"), "u4", "ret_bits", "ret_off"),
+            (self.rets, (port, "ret_tail", worker, "ret_head"), "u4", "ret_bits", "ret_off"),
         ):  # fmt: skip
             producer, tail_name, consumer, head_name = names
             size = 1 << g[bits]
@@ -300,9 +300,9 @@ class WheelImage:
         if index == NIL:
             return "no list"
         if index < self.buckets:
-            level = index >> self.bits & (1 << self.lane_bits - self.bits) - 1
+            level = index >> self.bits & (1 << self.shard_bits - self.bits) - 1
             where = f"bucket {index & ((1 << self.bits) - 1)} of level {level}"
-            return where if self.lanes == 1 else f"{where} in lane {index >> self.lane_bits}"
+            return where if self.shards == 1 else f"{where} in shard {index >> self.shard_bits}"
         worker = index - self.buckets
         kind, row = ("backlog", worker) if worker < self.max_workers else (
             "loans", worker - self.max_workers

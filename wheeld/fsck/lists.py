@@ -167,9 +167,9 @@ def bitmaps(s: WheelImage) -> list[Damage]:
 
 
 def _level(s: WheelImage, index: int) -> str:
-    lane_levels = s.lane_bits - s.bits
-    level, lane = index & (1 << lane_levels) - 1, index >> lane_levels
-    return f"level {level}" if s.lanes == 1 else f"level {level} of lane {lane}"
+    shard_levels = s.shard_bits - s.bits
+    level, shard = index & (1 << shard_levels) - 1, index >> shard_levels
+    return f"level {level}" if s.shards == 1 else f"level {level} of shard {shard}"
 
 
 def _empty(s: WheelImage, bucket: int) -> bool:
@@ -177,16 +177,16 @@ def _empty(s: WheelImage, bucket: int) -> bool:
 
 
 def linked(s: WheelImage) -> list[Damage]:
-    """The counts of the header and of each lane are the numbers of nodes in buckets. Not compared
+    """The counts of the header and of each shard are the numbers of nodes in buckets. Not compared
     while the clock works."""
     if not s.quiet:
         return []
     placed = s.list[s.listed & (s.list < s.buckets)]
-    by_lane = np.bincount(placed >> s.lane_bits, minlength=s.lanes)
+    by_shard = np.bincount(placed >> s.shard_bits, minlength=s.shards)
     texts = [
-        f"{by_lane[lane]:,} timers are in buckets of lane {lane}, its count is "
-        f"{s.lane_linked[lane]:,}"
-        for lane in np.flatnonzero(by_lane != s.lane_linked.astype(np.int64))
+        f"{by_shard[shard]:,} timers are in buckets of shard {shard}, its count is "
+        f"{s.shard_linked[shard]:,}"
+        for shard in np.flatnonzero(by_shard != s.shard_linked.astype(np.int64))
     ]
     if len(placed) != s.linked:
         texts.append(f"{len(placed):,} timers are in buckets, the header says {s.linked:,}")
@@ -201,9 +201,9 @@ def buckets(s: WheelImage) -> list[Damage]:
     slots = np.flatnonzero(s.listed & (s.list < s.buckets) & s.same)
     due, exact = _due(s, slots)
     fits = np.zeros(len(slots), bool)
-    lane = s.list[slots] >> s.lane_bits
+    shard = s.list[slots] >> s.shard_bits
     for ticks in s.ticks:
-        fits |= _fits(s, s.list[slots], due, exact, ticks[lane])
+        fits |= _fits(s, s.list[slots], due, exact, ticks[shard])
     fits |= s.waits_in_ring(slots)  # a submission for exactly that may be on its way
     wrong = np.zeros(s.capacity, bool)
     wrong[slots[~fits]] = True
@@ -214,7 +214,7 @@ def buckets(s: WheelImage) -> list[Damage]:
             1,
             lambda slot: (
                 f"in {s.list_name(int(s.list[slot]))}, which does not fit due time {dues[slot]} ns "
-                f"at tick {s.ticks[-1][s.list[slot] >> s.lane_bits]}"
+                f"at tick {s.ticks[-1][s.list[slot] >> s.shard_bits]}"
             ),
         )
     ]
@@ -248,8 +248,8 @@ def _saturating(times: Array, offsets: Array) -> Array:
 
 def _fits(s: WheelImage, lists: Array, due: Array, exact: Array, now: Array) -> Array:
     """Whether each timer is in the bucket of its due tick, or in another valid one. `now`: the
-    current tick of its lane."""
-    at, bits = lists & (1 << s.lane_bits) - 1, np.uint64(s.bits)
+    current tick of its shard."""
+    at, bits = lists & (1 << s.shard_bits) - 1, np.uint64(s.bits)
     late = np.maximum((np.maximum(due, 1) - 1).astype(np.uint64) // np.uint64(s.tick_ns) + 1, now)
     wanted = np.where(due <= 0, now, late)
     level = np.zeros(len(due), np.uint64)

@@ -112,8 +112,8 @@ def _endless(s: WheelImage) -> Array:
 def _position_rules(s: WheelImage, told: Array) -> list[tuple[Array, str]]:
     """A position that a final or lent record names is below the tail of that worker's ring."""
     row = np.minimum(s.stage_worker, s.max_workers - 1)
-    out = position_before(s.positions, s.lines["comp_tail"][row])
-    back = position_before(s.positions, s.lines["ret_tail"][row])
+    out = position_before(s.positions, s.ports["comp_tail"][row])
+    back = position_before(s.positions, s.ports["ret_tail"][row])
     names = told & (s.stages != OPEN) & ((s.stages < RECLAIMED) | (s.stages == OFFERED))
     told = told & (s.stage_worker < s.max_workers)
     sent = np.isin(s.stages, (TICKED, LENT, EXPIRED, OFFERED)) & ~_over_armed(s)
@@ -150,13 +150,13 @@ def leaks(s: WheelImage) -> list[Damage]:
     waiting = own & (~s.same | (stage < WAIT_EXPIRE))
     waiting[waiting] = ~s.waits_in_ring(np.flatnonzero(waiting))
     row = np.minimum(s.stage_worker, s.max_workers - 1)
-    deaf = (s.lines["backlog"] == 0) & (s.rows["state"] != 0) & (s.rows["state"] != RowState.DYING)
+    deaf = (s.ports["backlog"] == 0) & (s.rows["state"] != 0) & (s.rows["state"] != RowState.DYING)
     queued = s.owned & s.same & (stage == WAIT_RETURN) & (s.phases != ARMED)
     rules = [
         (waiting & ~s.same & ~s.listed, "is cancelled, unknown to the clock, and in no ring"),
         (waiting & s.same & s.listed, "is cancelled and in {list}, and no cancel is on its way"),
         (waiting & s.same & ~s.listed, "is cancelled and unlinked, but was never returned"),
-        (queued & deaf[row], "waits to be returned, but {reader}'s line does not say so"),
+        (queued & deaf[row], "waits to be returned, but {reader}'s port does not say so"),
     ]
     found = [
         s.slot_damage(mask, 200 + number, partial(_describe, s, text))
@@ -165,9 +165,9 @@ def leaks(s: WheelImage) -> list[Damage]:
     ]
     heads = s.capacity + s.buckets + np.arange(s.max_workers)
     stuck = np.flatnonzero((s.links["next"][heads] != heads) & deaf)
-    stuck = s.still(stuck, lambda some: s.view.lines["backlog"][some] == 0)
+    stuck = s.still(stuck, lambda some: s.view.ports["backlog"][some] == 0)
     texts = [
-        f"{s.worker(int(i))}: timers wait for room, but its line does not say so" for i in stuck
+        f"{s.worker(int(i))}: timers wait for room, but its port does not say so" for i in stuck
     ]
     return [*found, of_texts(texts)]
 

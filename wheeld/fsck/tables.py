@@ -60,7 +60,7 @@ def rows(s: WheelImage) -> list[Damage]:
             texts.append(f"{who}: no incarnation")
         elif (other := incarnations.setdefault(incarnation, row)) != row:
             texts.append(f"{who}: row {other} has the same incarnation {incarnation}")
-        served = int(s.lines["incarnation"][row])
+        served = int(s.ports["incarnation"][row])
         if state in (RowState.ACTIVE, RowState.KEPT) and served != incarnation:
             texts.append(f"{who}: incarnation {incarnation}, but the clock serves {served}")
         if int(fields["on_death"]) > 2:
@@ -199,7 +199,7 @@ def _wrong_entries(
 
 
 def offences(s: WheelImage) -> list[str]:
-    counted = s.lines["offences"]
+    counted = s.ports["offences"]
     return [
         f"{s.worker(row)}: {int(counted[row]):,} submissions that no correct client makes"
         for row in np.flatnonzero((counted > 0) & (s.rows["state"] != RowState.FREE)).tolist()

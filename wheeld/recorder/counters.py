@@ -98,7 +98,7 @@ class Counters:
         """Names of the workers whose ring has no room for what has expired."""
         return sorted(
             self._facts.names.owner(row, int(self._workers["incarnation"][row]) & 0xFFFFFFFF)
-            for row in np.flatnonzero(self._wheel.lines["backlog"]).tolist()
+            for row in np.flatnonzero(self._wheel.ports["backlog"]).tolist()
         )
 
     def _pool_rows(self) -> list[dict[str, Any]]:

@@ -228,8 +228,8 @@ class _Collection:
 
     def _heads(self) -> U64:
         """How far each worker has read its completions, by row."""
-        lines = self.wheel.lines
-        heads: U64 = gathered(lines, np.arange(len(lines)))["comp_tail"].copy()
+        ports = self.wheel.ports
+        heads: U64 = gathered(ports, np.arange(len(ports)))["comp_tail"].copy()
         for row, head in dict(self.heads).items():
             heads[row] = gathered(head.reshape(1), np.zeros(1, np.intp))[0]
         return heads

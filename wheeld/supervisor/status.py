@@ -108,9 +108,9 @@ def _workers(resources: Resources, workers: Workers, counts: Census) -> list[dic
             "groups": [name for group, name in groups if tenant.groups >> group & 1],
             "pending": int(counts.armed[row]),
             "held": int(counts.held[row]),
-            "fired": int(wheel.lines["fired"][row]),
-            "backlog": bool(wheel.lines["backlog"][row]),
-            "offences": int(wheel.lines["offences"][row]),
+            "fired": int(wheel.ports["fired"][row]),
+            "backlog": bool(wheel.ports["backlog"][row]),
+            "offences": int(wheel.ports["offences"][row]),
             "watched_buckets": int(watched[row]),
             "purgatories": {
                 name: size._asdict() for name, size in sorted(sharing.sizes.of(row).items())
@@ -126,7 +126,7 @@ def _figures(resources: Resources, row: int) -> dict[str, Any]:
     wheel, name = resources.wheel, resources.names.get(worker_segment(row))
     figures = read_figures(name, os.getuid()) or no_figures()
     late = histograms.lateness_of(wheel.histograms, row)
-    unread = int(wheel.lines["comp_tail"][row]) - figures.comp_head if name else 0
+    unread = int(wheel.ports["comp_tail"][row]) - figures.comp_head if name else 0
     return {
         "ring": 1 << int(wheel.header["comp_bits"]),
         "unread": max(0, min(unread, 1 << int(wheel.header["comp_bits"]))),

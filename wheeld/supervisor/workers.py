@@ -210,7 +210,7 @@ class Workers:
         if name is None or not numbered:
             kept = await self._settled(name)
             if kept is not None:
-                self.registry.check_heir(kept, uid)
+                self.registry.check_successor(kept, uid)
             return name, kept
         one = name
         for number in range(1, self._config.max_workers + 2):  # each of the others has a row
@@ -218,7 +218,7 @@ class Workers:
             kept = await self._settled(one)
             if kept is not None:
                 with contextlib.suppress(PermissionError):  # another user's: try the next number
-                    self.registry.check_heir(kept, uid)
+                    self.registry.check_successor(kept, uid)
                     return one, kept
             elif self.registry.find(one) is None:
                 break
@@ -370,7 +370,7 @@ class Workers:
         self.registry.set_state(tenant, RowState.FREE)
 
     def offences(self, tenant: Tenant) -> int:
-        return int(self._resources.wheel.lines["offences"][tenant.row])
+        return int(self._resources.wheel.ports["offences"][tenant.row])
 
     def pidfd(self, tenant: Tenant) -> int | None:
         return self._pidfds.get(tenant.row)

@@ -200,7 +200,7 @@ class Registry:
         return next((tenant for tenant in self.tenants.values() if tenant.name == name), None)
 
     @staticmethod
-    def check_heir(kept: Tenant, uid: int) -> None:
+    def check_successor(kept: Tenant, uid: int) -> None:
         """Raise PermissionError unless the kept tenant belonged to that user.
 
         Payloads and cookies that another user wrote must not be trusted, not even by root; nor may

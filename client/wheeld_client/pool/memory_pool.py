@@ -9,8 +9,8 @@ from typing import ClassVar, Final
 from weakref import WeakKeyDictionary
 
 from wheeld_client.aio.timers import AsyncTimers
-from wheeld_client.pool.line import AllocationLine
 from wheeld_client.pool.no_pool import NoPool
+from wheeld_client.pool.queue import AllocationQueue
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
 from wheeld_core.arguments import Seconds, float_of
@@ -77,8 +77,8 @@ class MemoryPool(_native.Pool):
             raise TypeError(f"expected Timers or AsyncTimers: got {type(timers).__name__}")
         worker._check()
         super().__init__(worker, worker._segment("pools"), name)
-        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, AllocationLine]
-        self._lines = WeakKeyDictionary()
+        self._queues: WeakKeyDictionary[asyncio.AbstractEventLoop, AllocationQueue]
+        self._queues = WeakKeyDictionary()
         self._made = time.monotonic(), self._dry_seconds()
         self._windows: dict[float, deque[tuple[float, float]]] = {}
 
@@ -104,14 +104,14 @@ class MemoryPool(_native.Pool):
         it is cancelled, as by `asyncio.timeout`, it has taken nothing.
         """
         loop = asyncio.get_running_loop()
-        line = self._lines.get(loop)
-        if not line and not self.has_waiters and (found := self.try_allocate(size)) is not None:
+        queue = self._queues.get(loop)
+        if not queue and not self.has_waiters and (found := self.try_allocate(size)) is not None:
             return found
         if not 1 <= size <= self.largest:
             self.try_allocate(size)  # says so
-        if line is None:
-            line = self._lines[loop] = AllocationLine(self, loop)
-        return await line.wait(size)
+        if queue is None:
+            queue = self._queues[loop] = AllocationQueue(self, loop)
+        return await queue.wait(size)
 
     def depleted_over(self, seconds: Seconds = 30.0) -> float:
         """The share of the last `seconds` in which the pool was dry, in percent.

@@ -138,7 +138,7 @@ class Observer:
                 except DaemonNotRunning:
                     return None
                 head = int(record(memory, "worker")["comp_head"])
-                return (int(self._wheel.lines["comp_tail"][row]) - head) % 2**64
+                return (int(self._wheel.ports["comp_tail"][row]) - head) % 2**64
         return None
 
     def pending(

@@ -41,13 +41,13 @@ def holder_words(
 
 
 class WheelView:
-    """A wheel segment: header, one line per worker, histograms, links."""
+    """A wheel segment: header, one port per worker, histograms, links."""
 
     def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "wheel")
         self.capacity = int(self.header["capacity"])
         self.max_workers = int(self.header["max_workers"])
-        self.lines = records(memory, "line", int(self.header["lines_off"]), self.max_workers)
+        self.ports = records(memory, "port", int(self.header["ports_off"]), self.max_workers)
         self.histograms = records(
             memory,
             "histogram",
@@ -156,7 +156,7 @@ class SlotsView:
         chosen = index[split]
         pairs = gathered(wheel.holders.view("u8"), chosen // 2).view("u4").reshape(-1, 2)
         holders = pairs[np.arange(len(chosen)), chosen % 2]
-        words[split] = holder_words(holders, wheel.lines["incarnation"])
+        words[split] = holder_words(holders, wheel.ports["incarnation"])
         return words
 
     def owner_rows(self, wheel: WheelView) -> npt.NDArray[np.int64]:

@@ -48,7 +48,7 @@ static void play_owner_then_reader(void)
     wh_clock_detach(&w.peers[0], WH_LEAVE_DROP);
     passes(64);
     CHECK(w.reaped[0] == 1, "A waits for B");
-    CHECK(wh_load_relaxed(&w.peers[1].line->backlog) == 0, "B is said to have a backlog");
+    CHECK(wh_load_relaxed(&w.peers[1].port->backlog) == 0, "B is said to have a backlog");
     CHECK(owner_of(slot) == WH_SPLIT && wh_is_loose(&w.clock, slot), "B still copies its payload");
     wh_clock_detach(&w.peers[1], WH_LEAVE_DROP);
     passes(64);
@@ -190,9 +190,9 @@ static void play_old_news(void)
           "they came back, and are not read");
     wh_client_ask(&A->client, 10, false);
     world_settle(&w);
-    CHECK(w.clock.stock.slots == WH_SLAB_SLOTS - 11, "the rest is in stock");
+    CHECK(w.clock.free_list.slots == WH_SLAB_SLOTS - 11, "the rest is in the free list");
     wh_peer *peer = &w.peers[B->row];
-    uint32_t slot = wh_stock_take(&w.clock);
+    uint32_t slot = wh_free_list_take(&w.clock);
     wh_put_returned(&w.clock, peer, slot);
     wh_client_reclaim(&B->client);
     CHECK(!hand_holds(B, slot), "believed before it came");

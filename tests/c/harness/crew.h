@@ -48,7 +48,7 @@ static inline void hand_attach(hand *h, world *w, account *a, uint32_t row, uint
     void *memory = w->memories[row] = aligned_alloc(4096, w->geometry.worker_bytes);
     CHECK(memory, "out of memory");
     memset(memory, 0, w->geometry.worker_bytes);
-    wh_create_worker(memory, &w->config, wh_line_of(w->wheel, &w->geometry, row));
+    wh_create_worker(memory, &w->config, wh_port_of(w->wheel, &w->geometry, row));
     attachment wanted = {row, incarnation};
     world_ask(w, request_attach, &wanted);
     *h = (hand){

@@ -87,7 +87,7 @@ static void play_few_and_many(void)
 }
 
 /* One wake-up for the tick of both: at the later one's deadline. */
-static void play_two_lanes(void)
+static void play_two_shards(void)
 {
     begin();
     arm_at(A, 1200 * US), arm_at(B, 1600 * US);
@@ -279,7 +279,7 @@ int main(int argc, char **argv)
     static const single_case cases[] = {
         {"one", play_one},
         {"few, and many", play_few_and_many},
-        {"two lanes", play_two_lanes},
+        {"two shards", play_two_shards},
         {"the first tick of an upper bucket", play_upper_bucket},
         {"moved to later", play_moved},
         {"a periodic timer faster than the tick", play_periodic},

@@ -83,7 +83,7 @@ static void a_uses_it_again(void)
 
 static void a_creates(void)
 {
-    wh_create_worker(segment, &w.config, wh_line_of(w.wheel, &w.geometry, 1));
+    wh_create_worker(segment, &w.config, wh_port_of(w.wheel, &w.geometry, 1));
 }
 static void b_attaches(void)
 {

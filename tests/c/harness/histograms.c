@@ -32,7 +32,7 @@ static void play_histograms(void)
           counted(all), counted(ours));
     CHECK(wh_load_relaxed(&all->most) == 100 * MS, "late by %lu ns", wh_load_relaxed(&all->most));
     CHECK(all->counts[wh_histogram_bucket(100 * MS)] == 1, "in another bucket");
-    wh_line_begin(w.peers[0].line, w.peers[0].lateness, 77);
+    wh_port_begin(w.peers[0].port, w.peers[0].lateness, 77);
     CHECK(counted(ours) == 0 && counted(all) == 3, "the next tenant has the figures of the last");
 }
 
@@ -41,12 +41,12 @@ static void play_histograms(void)
 #define BIG (3 * MS) /* larger than what was counted before it */
 
 static wh_histogram half;
-static wh_line line;
+static wh_port port;
 
 static void begin(void)
 {
     memset(&half, 0, sizeof half);
-    memset(&line, 0, sizeof line);
+    memset(&port, 0, sizeof port);
 }
 static void end(void) {}
 static void before_count(void) { wh_histogram_add(&half, 1000, 1); }
@@ -86,15 +86,15 @@ static void before_tenant(void)
 {
     for (int64_t value = 1; value < 40 * MS; value *= 3)
         wh_histogram_add(&half, value, 1);
-    wh_store_relaxed(&line.fired, 7);
-    wh_store_relaxed(&line.incarnation, 1);
+    wh_store_relaxed(&port.fired, 7);
+    wh_store_relaxed(&port.incarnation, 1);
 }
-static void begin_row(void) { wh_line_begin(&line, &half, 2); }
+static void begin_row(void) { wh_port_begin(&port, &half, 2); }
 static void verdict_tenant(void)
 {
-    CHECK(counted(&half) == 0 && half.total == 0 && half.most == 0 && line.fired == 0,
+    CHECK(counted(&half) == 0 && half.total == 0 && half.most == 0 && port.fired == 0,
           "the next tenant has figures of the last");
-    CHECK(line.incarnation == 2, "whose figures are they?");
+    CHECK(port.incarnation == 2, "whose figures are they?");
 }
 
 int main(int argc, char **argv)

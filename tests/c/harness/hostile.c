@@ -96,7 +96,7 @@ static void scribble_segment(attack *a, hand *h)
         wh_store_seq(words[(dice >> 8) % 5], word);
     else if (dice % 16 == 1) /* a plausible position */
         wh_store_seq(words[(dice >> 8) % 2],
-                     wh_load_relaxed(&h->client.line->comp_tail) - (dice >> 32) % 64);
+                     wh_load_relaxed(&h->client.port->comp_tail) - (dice >> 32) % 64);
     else
         wh_store_relaxed(&h->client.subs[(dice >> 8) & (h->client.sub_size - 1)], word);
 }
@@ -104,7 +104,7 @@ static void scribble_segment(attack *a, hand *h)
 /* Show what stands in the ring, so that the clock looks at it. */
 static void submit_some(hand *h)
 {
-    uint64_t head = wh_load_acquire(&h->client.line->sub_head);
+    uint64_t head = wh_load_acquire(&h->client.port->sub_head);
     wh_store_seq(&h->client.seg->sub_tail, head + rng_below(&h->rng, h->client.sub_size + 2));
     wh_bell_ring(h->client.clock_bell.number);
 }
@@ -253,7 +253,7 @@ static void play(uint64_t ops, uint32_t capacity)
     world_stop(&a.world);
     request_check(&a.world, NULL);
     printf("  %llu honest timers, %llu offences, %llu passes\n", (ull)account_balance(&a.account),
-           (ull)wh_load_relaxed(&a.world.peers[HONEST].line->offences),
+           (ull)wh_load_relaxed(&a.world.peers[HONEST].port->offences),
            (ull)wh_load_relaxed(&a.world.clock.seg->passes));
     for (uint32_t i = 0; i <= HONEST; i++)
         hand_free(&a.hands[i]);

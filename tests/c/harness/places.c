@@ -11,15 +11,15 @@ static uint32_t ended[NODES], order[NODES], ends;
 static uint32_t fetched[NODES], unfetched; /* by a hint; those that came and were not */
 static int64_t target; /* of the advance that goes on */
 
-static void begin_lanes(uint32_t bits, uint32_t lanes)
+static void begin_shards(uint32_t bits, uint32_t shards)
 {
-    uint32_t buckets = lanes << wh_lane_bits(bits), levels = buckets >> bits;
+    uint32_t buckets = shards << wh_shard_bits(bits), levels = buckets >> bits;
     wh_parts parts = {.links = calloc(NODES + buckets, sizeof *parts.links),
-                      .lanes = calloc(lanes, sizeof *parts.lanes),
+                      .shards = calloc(shards, sizeof *parts.shards),
                       .summary = calloc(levels, sizeof *parts.summary),
                       .occupancy = calloc(levels * wh_words_for(bits), sizeof *parts.occupancy)};
-    CHECK(parts.links && parts.lanes && parts.summary && parts.occupancy, "out of memory");
-    wh_wheel_bind(&wheel, parts, NODES, lanes, bits, TICK_NS);
+    CHECK(parts.links && parts.shards && parts.summary && parts.occupancy, "out of memory");
+    wh_wheel_bind(&wheel, parts, NODES, shards, bits, TICK_NS);
     CHECK(wh_hints_bind(&wheel.hints, buckets, NODES), "out of memory");
     memset(fetched, 0, sizeof fetched);
     memset(ended, 0, sizeof ended);
@@ -31,7 +31,7 @@ static void begin_lanes(uint32_t bits, uint32_t lanes)
         wh_list_reset(&wheel, list);
 }
 
-static void begin(uint32_t bits) { begin_lanes(bits, 1); }
+static void begin(uint32_t bits) { begin_shards(bits, 1); }
 
 /* Each block is a bucket's, once, or free; an empty bucket has none. */
 static void check_notes(void)
@@ -58,7 +58,7 @@ static void end(void)
     check_notes();
     wh_hints_free(&wheel.hints);
     free(wheel.links);
-    free(wheel.lanes);
+    free(wheel.shards);
     free(wheel.summary);
     free(wheel.occupancy);
 }
@@ -98,10 +98,10 @@ static uint32_t advance(int64_t to, uint32_t budget)
     return left;
 }
 
-static void add_to(uint32_t lane, uint32_t node, int64_t at)
+static void add_to(uint32_t shard, uint32_t node, int64_t at)
 {
     due[node] = at;
-    wh_wheel_add(&wheel, lane, node, at, INT64_MIN);
+    wh_wheel_add(&wheel, shard, node, at, INT64_MIN);
     check();
 }
 static void add(uint32_t node, int64_t at) { add_to(0, node, at); }
@@ -177,13 +177,13 @@ static void play_late(void)
     end();
 }
 
-/* A crowd in one lane, in one tick and in a bucket that cascades: what another lane has comes in
+/* A crowd in one shard, in one tick and in a bucket that cascades: what another shard has comes in
  * between. */
 static void play_neighbour(void)
 {
     for (int upper = 0; upper <= 1; upper++) {
         int64_t crowd_at = upper ? 70 : 3, begins = upper ? 64 : 3;
-        begin_lanes(3, 4);
+        begin_shards(3, 4);
         for (uint32_t node = 0; node < 200; node++)
             add_to(1, node, crowd_at * TICK_NS);
         for (uint32_t node = 200; node < 210; node++)
@@ -203,11 +203,11 @@ static void play_neighbour(void)
     }
 }
 
-/* Each lane has a share in each round, wherever the last call's budget ended; what is late keeps
- * its order within its lane. */
+/* Each shard has a share in each round, wherever the last call's budget ended; what is late keeps
+ * its order within its shard. */
 static void play_turns(void)
 {
-    begin_lanes(2, 8);
+    begin_shards(2, 8);
     for (uint32_t node = 0; node < NODES; node++)
         add_to(node % 8, node, (int64_t)(1 + node * 101 % 50) * TICK_NS);
     uint32_t calls = 0;
@@ -222,14 +222,14 @@ static void play_turns(void)
     end();
 }
 
-/* An empty lane has no tick of its own: its first timer is placed by where the others stand. */
-static void play_idle_lane(void)
+/* An empty shard has no tick of its own: its first timer is placed by where the others stand. */
+static void play_idle_shard(void)
 {
-    begin_lanes(6, 2);
+    begin_shards(6, 2);
     add_to(0, 0, 5 * TICK_NS);
     advance(100000, 100);
     add_to(1, 1, 100001 * TICK_NS);
-    CHECK(wheel.links[1].list < 2u << wheel.lane_bits && !wh_is_upper(&wheel, wheel.links[1].list),
+    CHECK(wheel.links[1].list < 2u << wheel.shard_bits && !wh_is_upper(&wheel, wheel.links[1].list),
           "list %u: it will cascade for nothing", wheel.links[1].list);
     CHECK(wh_wheel_next(&wheel).tick == 100001, "next at %llu", (ull)wh_wheel_next(&wheel).tick);
     add_to(0, 2, 100000 * TICK_NS);
@@ -284,7 +284,7 @@ int main(int argc, char **argv)
         {"a bit per bucket", play_bits},     {"a tick is never early", play_rounding},
         {"what is late is next", play_past}, {"by pieces", play_by_pieces},
         {"late ones in order", play_late},   {"a crowded neighbour", play_neighbour},
-        {"lanes in turn", play_turns},       {"an idle lane", play_idle_lane},
+        {"shards in turn", play_turns},      {"an idle shard", play_idle_shard},
         {"fetched ahead", play_notes},       {"notes are bounded", play_lost_notes},
     };
     return cases_main(argc, argv, cases, sizeof cases / sizeof *cases);

@@ -203,7 +203,7 @@ static void play_target_of_another_tenant(void)
 
 /* A slot waits to be returned to A, whose ring is full; A dies, B inherits that slab, but the rest
  * is kept, as B leaves the group. A's successor makes room: the slot is B's, who uses it by now. */
-static void play_hint_of_an_inherited_slot(void)
+static void play_hint_of_a_reassigned_slot(void)
 {
     uint32_t reaped;
     begin_with(8192); /* two pieces of the sweep */
@@ -256,7 +256,7 @@ static void play_read_before_death(void)
 }
 
 /* B reads what A lent it when the slot is its own already: it gets it once, as all of the slab. */
-static void play_lent_to_the_heir(void)
+static void play_lent_to_the_successor(void)
 {
     begin();
     uint64_t cookie = schedule(A, (plan){.delay = MS, .target = hand_target(B)});
@@ -285,7 +285,7 @@ static void play_scribbled_tail(void)
     for (int pass = 0; pass < 10; pass++)
         more = wh_pass(&w.clock, &reaped);
     CHECK(!more, "the clock is busy with it for ever");
-    CHECK(wh_load_relaxed(&w.peers[0].line->offences) == 1, "no offence");
+    CHECK(wh_load_relaxed(&w.peers[0].port->offences) == 1, "no offence");
 }
 
 /* A head beyond the tail makes no room. */
@@ -349,10 +349,10 @@ int main(int argc, char **argv)
         {"late cancel of what is over", play_late_cancel_of_what_is_over},
         {"a tick of a cancelled timer", play_tick_of_a_cancelled_timer},
         {"the last loan of a dead owner", play_loan_of_nobody},
-        {"a hint of a slot that was inherited", play_hint_of_an_inherited_slot},
+        {"a hint of a slot that was reassigned", play_hint_of_a_reassigned_slot},
         {"the target's row has another tenant", play_target_of_another_tenant},
         {"what was read before a death", play_read_before_death},
-        {"lent to the heir", play_lent_to_the_heir},
+        {"lent to the successor", play_lent_to_the_successor},
         {"a scribbled tail", play_scribbled_tail},
         {"a scribbled head", play_scribbled_head},
         {"a scribbled size", play_scribbled_size},

@@ -147,7 +147,7 @@ static void check_end(run *r)
     for (uint32_t slot = 0; slot < r->world.config.capacity; slot++)
         CHECK(r->world.clock.wheel.links[slot].list == WH_NIL, "slot %u is in a list", slot);
     for (uint32_t i = 0; i < r->setting->hands; i++) {
-        CHECK(wh_load_relaxed(&r->world.peers[i].line->offences) == 0, "row %u: offences", i);
+        CHECK(wh_load_relaxed(&r->world.peers[i].port->offences) == 0, "row %u: offences", i);
         CHECK(wh_slabs_armed(&r->hands[i].client.slabs) == 0, "row %u: armed slots", i);
         CHECK(wh_client_ready(&r->hands[i].client) == 0, "row %u: completions", i);
     }

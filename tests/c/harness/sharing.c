@@ -2,7 +2,7 @@
  *
  * Watchers go in lockstep: in each round checkers move keys on and check them at once, and each
  * watcher sleeps, with a real FIFO, until it has seen the last number of its keys; a check that is
- * missed is a hang. Borrowers go as they like: they wait in the line on real futexes, and die at
+ * missed is a hang. Borrowers go as they like: they wait in the queue on real futexes, and die at
  * rest and are reaped while the others go on; the account is exact at each reaping and in the
  * end. */
 #include <limits.h>
@@ -133,24 +133,24 @@ static bool change(actor *a, int64_t bytes)
 
 static void stir(actor *a)
 {
-    if (!wh_line_empty(&a->budget))
-        wh_line_wake(&a->budget, futex_wake);
+    if (!wh_wait_queue_empty(&a->budget))
+        wh_wait_queue_wake(&a->budget, futex_wake);
 }
 
-/* The first in the line takes; the next one is told. */
+/* The first in the queue takes; the next one is told. */
 static void wait_for(actor *a, int64_t bytes)
 {
     struct timespec most = {GIVE_UP_NS / 1000000000, 0};
-    uint64_t ticket = wh_line_ticket(&a->budget), wants;
-    wh_line_show(&a->budget, ticket, (uint64_t)bytes);
+    uint64_t ticket = wh_wait_queue_ticket(&a->budget), wants;
+    wh_wait_queue_show(&a->budget, ticket, (uint64_t)bytes);
     for (;;) {
         uint32_t seen = wh_load_seq(&a->budget.mine->wake);
-        if (wh_line_first_other(&a->budget, 0, &wants) > ticket && change(a, bytes))
+        if (wh_wait_queue_first_other(&a->budget, 0, &wants) > ticket && change(a, bytes))
             break;
         if (syscall(SYS_futex, &a->budget.mine->wake, FUTEX_WAIT, seen, &most, NULL, 0) < 0)
             CHECK(errno != ETIMEDOUT, "row %u waits beside memory", a->row);
     }
-    wh_line_show(&a->budget, 0, 0);
+    wh_wait_queue_show(&a->budget, 0, 0);
     stir(a);
 }
 
@@ -178,7 +178,7 @@ static void die(actor *a)
     int64_t out = wh_budget_reap(&supervisor, a->row);
     CHECK(out == a->have, "row %u had %lld, and %lld returned", a->row, (long long)a->have,
           (long long)out);
-    wh_line_wake(&supervisor, futex_wake);
+    wh_wait_queue_wake(&supervisor, futex_wake);
     pthread_mutex_unlock(&one_reaper);
     a->have = 0;
 }

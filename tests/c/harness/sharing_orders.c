@@ -127,15 +127,15 @@ static void no_wake(wh_au32 *word) { (void)word; }
 static void give_back(void)
 {
     change(B, -LARGEST);
-    if (!wh_line_empty(&B->budget))
-        wh_line_wake(&B->budget, no_wake);
+    if (!wh_wait_queue_empty(&B->budget))
+        wh_wait_queue_wake(&B->budget, no_wake);
     if (wh_pool_is_dry(B->budget.pool))
         wh_pool_wet(B->budget.pool, 2);
 }
 
 static void wait_for(void)
 {
-    wh_line_show(&A->budget, wh_line_ticket(&A->budget), LARGEST);
+    wh_wait_queue_show(&A->budget, wh_wait_queue_ticket(&A->budget), LARGEST);
     A->wake_seen = wh_load_seq(&A->budget.mine->wake);
     A->waits = !change(A, LARGEST);
 }

@@ -100,7 +100,7 @@ static inline void fill_events(uint64_t room)
     for (uint64_t i = 0; i < w.clock.comp_size; i++)
         peer->comps[i].id = wh_id_with(wh_id(0x7fffffff, 0), WH_EV_TICK);
     peer->comp_tail += w.clock.comp_size - room;
-    wh_store_seq(&peer->line->comp_tail, peer->comp_tail);
+    wh_store_seq(&peer->port->comp_tail, peer->comp_tail);
 }
 
 /* Its ring of returns is full of `slot`, which is not its own. */
@@ -109,7 +109,7 @@ static inline void fill_returns(uint32_t slot)
     wh_peer *peer = &w.peers[0];
     for (uint64_t i = 0; i < w.clock.ret_size; i++)
         wh_store_relaxed(&peer->rets[i], slot);
-    wh_store_seq(&peer->line->ret_tail, peer->ret_tail += w.clock.ret_size);
+    wh_store_seq(&peer->port->ret_tail, peer->ret_tail += w.clock.ret_size);
 }
 
 static inline bool rung(int bell)

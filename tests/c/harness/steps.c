@@ -130,8 +130,8 @@ static void play_without_memory(void)
     w.clock.relink_slot = 0;
     go_on(0);
     CHECK(w.clock.relink_slot == w.clock.wheel.capacity, "it stands at %u", w.clock.relink_slot);
-    CHECK(w.clock.wheel.lanes[0].linked == 1, "%llu are linked",
-          (ull)w.clock.wheel.lanes[0].linked);
+    CHECK(w.clock.wheel.shards[0].linked == 1, "%llu are linked",
+          (ull)w.clock.wheel.shards[0].linked);
     CHECK(w.clock.wheel.links[there << WH_SLAB_BITS].list == 0, "a slot without memory was placed");
 }
 

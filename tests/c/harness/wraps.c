@@ -20,10 +20,10 @@ static void make(void)
                                 .payload_bytes = 8,
                                 .origin_ns = from.start_ns});
     for (uint32_t row = 0; row < 2; row++) {
-        wh_line *line = wh_line_of(w.wheel, &w.geometry, row);
-        wh_store_relaxed(&line->sub_head, from.position - from.ring_below);
-        wh_store_relaxed(&line->comp_tail, from.position - from.ring_below);
-        wh_store_relaxed(&line->ret_tail, from.position - from.ring_below);
+        wh_port *port = wh_port_of(w.wheel, &w.geometry, row);
+        wh_store_relaxed(&port->sub_head, from.position - from.ring_below);
+        wh_store_relaxed(&port->comp_tail, from.position - from.ring_below);
+        wh_store_relaxed(&port->ret_tail, from.position - from.ring_below);
     }
     for (uint32_t slot = 0; slot < w.config.capacity && from.gen; slot++)
         wh_store_relaxed(&w.clock.states[slot], wh_state(from.gen - slot % 4, WH_CANCELLED));
@@ -77,7 +77,7 @@ static void finish(void)
     check_empty();
     for (int row = 0; row < 2; row++) {
         check_idle(&hands[row]);
-        CHECK(wh_load_relaxed(&w.peers[row].line->offences) == 0, "row %d: offences", row);
+        CHECK(wh_load_relaxed(&w.peers[row].port->offences) == 0, "row %d: offences", row);
     }
 }
 

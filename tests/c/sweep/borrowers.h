@@ -79,26 +79,26 @@ static bool change(borrower *w, int64_t bytes)
 
 static void count_wake(wh_au32 *word) { (void)word; }
 
-/* As release does: the line is looked at when the bytes are back. */
+/* As release does: the queue is looked at when the bytes are back. */
 static void give_back(borrower *w, int64_t bytes)
 {
     step_begin();
     wh_budget_change(&w->budget, -bytes);
-    if (!wh_line_empty(&w->budget))
-        wh_line_wake(&w->budget, count_wake);
+    if (!wh_wait_queue_empty(&w->budget))
+        wh_wait_queue_wake(&w->budget, count_wake);
     step_end();
     w->have -= bytes;
 }
 
-/* Into the line; sleeps if it is refused. The counter is read before `used` is looked at. */
+/* Into the queue; sleeps if it is refused. The counter is read before `used` is looked at. */
 static void wait_for(borrower *w, int64_t bytes)
 {
     step_begin();
-    wh_line_show(&w->budget, wh_line_ticket(&w->budget), (uint64_t)bytes);
+    wh_wait_queue_show(&w->budget, wh_wait_queue_ticket(&w->budget), (uint64_t)bytes);
     uint32_t seen = wh_load_acquire(&w->budget.mine->wake);
     bool done = wh_budget_change(&w->budget, bytes);
     if (done)
-        wh_line_show(&w->budget, 0, 0);
+        wh_wait_queue_show(&w->budget, 0, 0);
     step_end();
     w->have += done ? bytes : 0;
     w->seen = seen;
@@ -123,7 +123,7 @@ static int64_t seat(uint32_t row)
 {
     step_begin();
     int64_t out = wh_budget_reap(&S->supervisor, row);
-    wh_line_wake(&S->supervisor, count_wake);
+    wh_wait_queue_wake(&S->supervisor, count_wake);
     wh_store_release(&S->supervisor.ledgers[row].tenant, 7);
     step_end();
     return out;
@@ -133,7 +133,7 @@ static void resume(void)
 {
     step_begin();
     wh_budget_resume(&S->supervisor);
-    wh_line_wake(&S->supervisor, count_wake);
+    wh_wait_queue_wake(&S->supervisor, count_wake);
     step_end();
 }
 
@@ -147,7 +147,7 @@ static void bury(borrower *w)
     CHECK((int64_t)(before - bank_used()) == out, "%lld returned of %lld", (long long)out,
           (long long)(before - bank_used()));
     CHECK(seat(w->row) == 0, "returned twice");
-    CHECK(wh_load_relaxed(&w->budget.mine->ticket) == 0, "the dead one stands in the line");
+    CHECK(wh_load_relaxed(&w->budget.mine->ticket) == 0, "the dead one stands in the queue");
     w->alive = true;
 }
 
@@ -179,7 +179,7 @@ static void leave_lines(void)
     for (uint32_t i = 0; i < BORROWERS; i++) {
         borrower *w = &S->workers[i];
         if (w->waits)
-            wh_line_show(&w->budget, 0, 0);
+            wh_wait_queue_show(&w->budget, 0, 0);
         w->waits = w->sleeps = false;
     }
 }
@@ -216,7 +216,7 @@ static void finish(void)
         if (S->workers[i].have)
             give_back(&S->workers[i], S->workers[i].have);
     CHECK(bank_used() == 0, "%llu bytes are lost", (ull)bank_used());
-    CHECK(wh_line_empty(&S->supervisor), "somebody stands in the line");
+    CHECK(wh_wait_queue_empty(&S->supervisor), "somebody stands in the queue");
 }
 
 /* -- the beginning ----------------------------------------------------------------------------- */

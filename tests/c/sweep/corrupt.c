@@ -38,7 +38,7 @@ static uint64_t garbage(void)
     case 4: /* a time around now */
         return (uint64_t)(crew_now() + (int64_t)(r % (8 * MS)) - 4 * MS);
     case 5: /* a position around those of a ring */
-        return wh_load_relaxed(&wh_line_of(S->wheel, &S->geometry, r % ROWS)->comp_tail) +
+        return wh_load_relaxed(&wh_port_of(S->wheel, &S->geometry, r % ROWS)->comp_tail) +
                (r >> 8) % 2100 - 1050;
     default:
         return r;
@@ -134,7 +134,7 @@ static void spoil_usefully(uint32_t row, uint32_t slot)
                     .target = (uint32_t)garbage(),
                     .interval = dice(4) ? 0 : (int64_t)garbage(),
                     .cookie = UINT64_MAX};
-    uint64_t id = wh_client_arm(c, slot, &r), head = wh_load_relaxed(&c->line->sub_head);
+    uint64_t id = wh_client_arm(c, slot, &r), head = wh_load_relaxed(&c->port->sub_head);
     uint64_t *subs = (uint64_t *)c->subs;
     uint64_t pushed = dice(8);
     for (uint64_t i = 0; i < pushed; i++)

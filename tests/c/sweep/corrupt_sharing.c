@@ -93,7 +93,7 @@ static void supervise_pools(void)
         int64_t out = row < rows ? wh_budget_reap(&b, row) : 0;
         CHECK(out >= 0 && out < 1ll << 38, "%lld bytes returned", (long long)out);
         wh_pool_wet(b.pool, (int64_t)dice(1000));
-        wh_line_wake(&b, no_wake);
+        wh_wait_queue_wake(&b, no_wake);
     }
 }
 
@@ -103,14 +103,14 @@ static void borrow(void)
     uint64_t wants;
     switch (dice(6)) {
     case 0:
-        wh_line_show(b, wh_line_ticket(b), 1 + dice(300));
+        wh_wait_queue_show(b, wh_wait_queue_ticket(b), 1 + dice(300));
         break;
     case 1:
-        wh_line_show(b, 0, 0);
+        wh_wait_queue_show(b, 0, 0);
         break;
     case 2:
-        wh_line_first_other(b, dice(3), &wants);
-        wh_line_wake(b, no_wake);
+        wh_wait_queue_first_other(b, dice(3), &wants);
+        wh_wait_queue_wake(b, no_wake);
         break;
     case 3:
         wh_pool_dry(b->pool, (int64_t)dice(1000));

@@ -98,7 +98,7 @@ static bool had_offer(const wh_client *c, const wh_completion *r)
 static void bury_received(worker *w)
 {
     wh_client *c = &w->client;
-    uint64_t end = wh_load_relaxed(&c->seg->comp_head), tail = wh_load_relaxed(&c->line->comp_tail);
+    uint64_t end = wh_load_relaxed(&c->seg->comp_head), tail = wh_load_relaxed(&c->port->comp_tail);
     CHECK(end - w->head <= c->comp_size, "the head of row %u went astray", w->row);
     for (uint64_t p = w->head; p != tail; p++) {
         wh_completion r = c->comps[p & (c->comp_size - 1)];
@@ -215,7 +215,7 @@ static void worker_left(worker *w)
         clock_work();
     }
     for (int turn = 0; turn == 0 || crew_has_loose(); turn++) {
-        CHECK(turn < 100, "what row %u had lent is never in stock", w->row);
+        CHECK(turn < 100, "what row %u had lent is never in the free list", w->row);
         clock_work();
         for (uint32_t row = 0; row < ROWS; row++)
             if (worker_acts(&S->workers[row]))
@@ -233,7 +233,8 @@ static void worker_left(worker *w)
     check_dropped(w);
     for (uint32_t i = 0; i < S->book.count; i++)
         if (S->book.entries[i].owner == w->row)
-            S->book.entries[i].owner = NO_ROW; /* an heir's, or nobody's; not the next tenant's */
+            S->book.entries[i].owner =
+                NO_ROW; /* a successor's, or nobody's; not the next tenant's */
     worker_hire(w->row);
 }
 
@@ -251,12 +252,12 @@ static void crew_check_slots(void)
         CHECK((word == WH_SPLIT) == wh_is_split(&S->clock, slot >> WH_SLAB_BITS),
               "slab %u is split or not", slot >> WH_SLAB_BITS);
         if (word == WH_SPLIT) {
-            row = wh_holder_row(wh_load_relaxed(&S->clock.stock.holders[slot]));
-            bool stocked =
-                S->clock.stock.free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
-            CHECK(stocked == (row == WH_NIL), "slot %u of a split slab: stock or row %u", slot,
+            row = wh_holder_row(wh_load_relaxed(&S->clock.free_list.holders[slot]));
+            bool listed =
+                S->clock.free_list.free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
+            CHECK(listed == (row == WH_NIL), "slot %u of a split slab: listed or row %u", slot,
                   row);
-            if (stocked)
+            if (listed)
                 continue;
             CHECK(row < ROWS && S->workers[row].alive, "slot %u is held by row %u, who is dead",
                   slot, row);

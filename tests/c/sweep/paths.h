@@ -40,7 +40,7 @@ static inline void fill_completions(uint64_t room)
         peer->comps[p & (c->comp_size - 1)] =
             (wh_completion){.id = wh_id_with(wh_id(0x7fffffff, 0), WH_EV_TICK)};
     peer->comp_tail = c->comp_head + fill;
-    wh_store_relaxed(&peer->line->comp_tail, peer->comp_tail);
+    wh_store_relaxed(&peer->port->comp_tail, peer->comp_tail);
     peer->rung = wh_load_relaxed(&c->seg->wait_seq);
     S->bells[0]++;
 }
@@ -55,7 +55,7 @@ static inline void fill_returns(uint64_t room)
     for (uint64_t p = c->ret_head; p != c->ret_head + fill; p++)
         wh_store_relaxed(&peer->rets[p & (c->ret_size - 1)], WH_NIL);
     peer->ret_tail = c->ret_head + fill;
-    wh_store_relaxed(&peer->line->ret_tail, peer->ret_tail);
+    wh_store_relaxed(&peer->port->ret_tail, peer->ret_tail);
 }
 
 /* A leaves under any policy; B is a member of its group, as reroute wants. */

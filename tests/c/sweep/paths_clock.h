@@ -116,18 +116,18 @@ static void before_offers_to(worker *busy, worker *owner)
     S->bells[1]++;
     worker_receive(B);
 }
-static void before_share(void)
+static void before_reoffer(void)
 {
     if (dice(3) == 0)
         fill_completions(dice(3));
     before_offers_to(A, C);
 }
-static void do_share(void) { clock_advance(crew_now() + (dice(2) ? 0 : 12 * MS)); }
+static void do_reoffer(void) { clock_advance(crew_now() + (dice(2) ? 0 : 12 * MS)); }
 
 /* The same, and A died with some of them in hand: taken, or done. */
 static void before_taken(enum wh_leave policy)
 {
-    before_share();
+    before_reoffer();
     wh_client *c = &A->client;
     uint64_t ready = wh_client_ready(c), most = dice(4);
     for (uint64_t i = 0; i < ready && i < most; i++) {
@@ -341,7 +341,7 @@ static const struct path clock_paths[] = {
     {"relink", before_relink, do_work, 1},
     {"recover", before_recover, do_recover, 1},
     {"mixed", before_any, do_advance, 1},
-    {"share", before_share, do_share, 1},
+    {"reoffer", before_reoffer, do_reoffer, 1},
     {"taken-drop", before_taken_drop, do_work, 1},
     {"taken-keep", before_taken_keep, do_work, 1},
     {"taken-reroute", before_taken_reroute, do_work, 1},

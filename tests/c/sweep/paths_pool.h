@@ -90,7 +90,7 @@ static void before_first(void)
     change(A, -40);
 }
 
-/* B and C sleep in the line. */
+/* B and C sleep in the queue. */
 static void before_release(void)
 {
     fill(1);
@@ -123,7 +123,7 @@ static void three(void)
     change(A, -30);
     change(A, 5);
 }
-static void wait_in_line(void) { wait_for(A, LARGEST); }
+static void wait_in_queue(void) { wait_for(A, LARGEST); }
 
 static const path worker_paths[] = {
     {"allocate", before_fits, allocate, 1},
@@ -137,7 +137,7 @@ static const path worker_paths[] = {
     {"note-tenant", before_tenants, allocate, 1},
     {"three", before_unnoted, three, 1},
     {"release-wakes", before_release, release_and_wake, 1},
-    {"wait", before_wait, wait_in_line, 1},
+    {"wait", before_wait, wait_in_queue, 1},
 };
 #define WORKER_PATHS (sizeof worker_paths / sizeof *worker_paths)
 
@@ -183,7 +183,7 @@ static void before_own_name(void) /* `used` names the supervisor */
     bury(C);
     dies(B);
 }
-static void before_line(void)
+static void before_queue(void)
 {
     before_release();
     dies(B);
@@ -194,7 +194,7 @@ static const path supervisor_paths[] = {
     {"reap", before_loan, reap, 1},          {"reap-none", before_none, reap, 1},
     {"reap-unmade", before_unmade, reap, 1}, {"reap-named", before_named, reap, 1},
     {"reap-noted", before_noted, reap, 1},   {"reap-again", before_own_name, reap, 1},
-    {"reap-line", before_line, reap, 1},
+    {"reap-queue", before_queue, reap, 1},
 };
 #define SUPERVISOR_PATHS (sizeof supervisor_paths / sizeof *supervisor_paths)
 

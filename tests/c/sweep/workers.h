@@ -61,7 +61,7 @@ static worker *worker_hire(uint32_t row)
     if (!S->segments[row])
         S->segments[row] = arena_take(S->geometry.worker_bytes);
     memset(S->segments[row], 0, S->geometry.worker_bytes);
-    wh_create_worker(S->segments[row], &S->config, wh_line_of(S->wheel, &S->geometry, row));
+    wh_create_worker(S->segments[row], &S->config, wh_port_of(S->wheel, &S->geometry, row));
     *w = (worker){.incarnation = ++S->incarnations, .sleeps = dice(2), .member = dice(2)};
     S->bells[row] = 0;
     S->policy[row] = 0;
@@ -319,10 +319,10 @@ static void crew_make(uint64_t seed)
     wh_create_wheel(S->wheel, &S->config);
     wh_create_slots(S->slots, &S->config);
     for (uint32_t row = 0; row < ROWS; row++) {
-        wh_line *line = wh_line_of(S->wheel, &S->geometry, row);
-        wh_store_relaxed(&line->sub_head, odd_position());
-        wh_store_relaxed(&line->comp_tail, odd_position());
-        wh_store_relaxed(&line->ret_tail, odd_position());
+        wh_port *port = wh_port_of(S->wheel, &S->geometry, row);
+        wh_store_relaxed(&port->sub_head, odd_position());
+        wh_store_relaxed(&port->comp_tail, odd_position());
+        wh_store_relaxed(&port->ret_tail, odd_position());
     }
     wh_clock_bind(&S->clock, S->wheel, S->slots, S->peers);
     if (crew_trace_bits) {

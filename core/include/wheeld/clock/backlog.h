@@ -56,7 +56,7 @@ static inline void wh_settle_one(wh_clock *c, wh_peer *peer, uint32_t slot)
 }
 
 /* Slots that wait to be returned. A worker that is short of slots waits for just this, so what is
- * there is published on the way. An entry is a hint: the slot may have been inherited since.
+ * there is published on the way. An entry is a hint: the slot may have been reassigned since.
  * Returns how many it looked at. */
 static inline uint32_t wh_settle_returns(wh_clock *c, wh_peer *peer, uint32_t budget)
 {
@@ -97,11 +97,11 @@ static inline bool wh_settle(wh_clock *c, wh_peer *peer, uint32_t budget, uint32
     uint32_t loans = wh_settle_loans(c, peer, budget), events = 0, returns = 0;
     if (peer->life == WH_PEER_DYING) {
         peer->returns_head = peer->returns_tail;
-    } else if (wh_load_relaxed(&peer->line->backlog)) {
+    } else if (wh_load_relaxed(&peer->port->backlog)) {
         events = wh_settle_backlog(c, peer, budget);
         returns = wh_settle_returns(c, peer, budget);
         if (!peer->behind && peer->returns_head == peer->returns_tail)
-            wh_store_relaxed(&peer->line->backlog, 0);
+            wh_store_relaxed(&peer->port->backlog, 0);
     }
     *done += loans + events + returns;
     return loans == budget || events == budget || returns == budget;

@@ -7,11 +7,11 @@
  *   fire.h     what fell due -> one winner against cancel and reschedule
  *   exact.h    few timers in a tick -> each at its deadline
  *   route.h    to whom: the owner, a worker, a member of a group
- *   offer.h    what members of a group may take from each other; share.h, when
- *   stock.h    free slots in the clock's hands
+ *   offer.h    what members of a group may take from each other; reoffer.h, when
+ *   free_list.h    free slots in the clock's hands
  *   deliver.h  records into completion rings, loans, backlogs, doorbells
- *   supply.h   slots for workers that find none
- *   reap.h     what a dead worker leaves; inherit.h, when others take it over
+ *   grant.h   slots for workers that find none
+ *   reap.h     what a dead worker leaves; reassign.h, when others take it over
  *   recover.h  what a dead clock leaves
  *
  * Invariants
@@ -57,17 +57,17 @@ typedef struct wh_place_in {
 /* The time of that kind of clock now, ns. */
 typedef int64_t (*wh_read_time_fn)(uint32_t kind);
 
-/* Free slots in the clock's hands, and where more may be (stock.h). */
-typedef struct wh_stock {
+/* Free slots in the clock's hands, and where more may be (free_list.h). */
+typedef struct wh_free_list {
     wh_au32 *holders; /* shared */
     uint8_t *split; /* 1: each of the slab's slots has its own holder */
     uint8_t *ended; /* 1: a slot of it may have come free since it was last checked; padded to 8 */
-    uint64_t *free; /* one bit per slot that is in stock */
-    uint32_t *stack; /* slabs that may have slots in stock, each at most once */
+    uint64_t *free; /* one bit per slot that is in the free list */
+    uint32_t *stack; /* slabs that may have slots in the free list, each at most once */
     uint8_t *stacked; /* 1: it is in the stack */
     uint32_t stack_size;
     uint64_t slots, slabs_freed, slabs_split;
-} wh_stock;
+} wh_free_list;
 
 typedef struct wh_clock {
     wh_wheel wheel;
@@ -92,7 +92,7 @@ typedef struct wh_clock {
     uint64_t offering, offered; /* groups whose queue is not empty; those announced to workers */
     const wh_group *groups; /* the table of names; NULL: no number was ever given another name */
     wh_trace trace;
-    wh_stock stock;
+    wh_free_list free_list;
     uint32_t shared_slabs; /* the slabs after them are reserved for one worker each */
     uint32_t backed; /* the first of the shared slabs have memory (backing.h) */
     uint32_t back_until; /* how many slabs are to have it soon */
@@ -130,13 +130,13 @@ static inline bool wh_slab_there(const wh_clock *c, uint32_t slab)
 /* Does each of the slab's slots have its own holder? */
 static inline bool wh_is_split(const wh_clock *c, uint32_t slab)
 {
-    return wh_unlikely(c->stock.slabs_split != 0) && c->stock.split[slab];
+    return wh_unlikely(c->free_list.slabs_split != 0) && c->free_list.split[slab];
 }
 
 /* The attached worker that holds a slot of a split slab, or NULL. */
 static inline wh_peer *wh_holder_of(const wh_clock *c, uint32_t slot)
 {
-    uint32_t row = wh_holder_row(wh_load_relaxed(&c->stock.holders[slot]));
+    uint32_t row = wh_holder_row(wh_load_relaxed(&c->free_list.holders[slot]));
     return row < c->max_workers && c->peers[row].life ? &c->peers[row] : NULL;
 }
 
@@ -150,7 +150,7 @@ static wh_seldom wh_peer *wh_split_owner(const wh_clock *c, uint32_t slot)
 static inline bool wh_is_loose(const wh_clock *c, uint32_t slot)
 {
     return wh_is_split(c, slot >> WH_SLAB_BITS) &&
-           wh_load_relaxed(&c->stock.holders[slot]) == WH_HOLDER_NOBODY;
+           wh_load_relaxed(&c->free_list.holders[slot]) == WH_HOLDER_NOBODY;
 }
 
 /* The attached worker whose slot it is, or NULL. */
@@ -183,15 +183,15 @@ static inline bool wh_ends_with(const wh_clock *c, uint32_t slot, const wh_peer 
 /* Take a slab from its owner, so that it has none. */
 static inline void wh_free_slab(wh_clock *c, uint32_t slab)
 {
-    c->stock.ended[slab] = 1;
+    c->free_list.ended[slab] = 1;
     wh_store_release(&c->owners[slab], 0); /* pairs: slab - all its slots are settled */
     wh_fetch_add_seq(c->freed, 1); /* pairs: freed */
 }
 
-/* Where a worker's timers are placed, and no other's if there is a lane for each. */
-static inline uint32_t wh_lane_of(const wh_clock *c, const wh_peer *owner)
+/* Where a worker's timers are placed, and no other's if there is a shard for each. */
+static inline uint32_t wh_shard_of(const wh_clock *c, const wh_peer *owner)
 {
-    return wh_peer_index(c, owner) & (c->wheel.lane_count - 1);
+    return wh_peer_index(c, owner) & (c->wheel.shard_count - 1);
 }
 
 static inline uint32_t wh_backlog_list(const wh_clock *c, const wh_peer *peer)
@@ -227,17 +227,17 @@ static inline bool wh_stage_over(enum wh_stage stage) { return stage >= WH_STAGE
 static inline void wh_clock_free(wh_clock *c)
 {
     wh_hints_free(&c->wheel.hints);
-    free(c->stock.split);
-    free(c->stock.ended);
-    free(c->stock.stacked);
-    free(c->stock.free);
-    free(c->stock.stack);
+    free(c->free_list.split);
+    free(c->free_list.ended);
+    free(c->free_list.stacked);
+    free(c->free_list.free);
+    free(c->free_list.stack);
 }
 
 /* False: out of memory. */
-static inline bool wh_stock_bind(wh_stock *s, wh_au32 *holders, uint32_t slabs)
+static inline bool wh_free_list_bind(wh_free_list *s, wh_au32 *holders, uint32_t slabs)
 {
-    *s = (wh_stock){.holders = holders};
+    *s = (wh_free_list){.holders = holders};
     s->split = calloc(slabs, 1);
     s->ended = calloc(slabs + 8, 1);
     s->stacked = calloc(slabs, 1);
@@ -274,14 +274,14 @@ static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
                     .comp_size = 1ull << seg->comp_bits,
                     .ret_size = 1ull << seg->ret_bits,
                     .relink_slot = seg->capacity};
-    wh_wheel_bind(&c->wheel, wh_parts_of(wheel_memory, &g), seg->capacity, g.lanes, seg->wheel_bits,
-                  seg->tick_ns);
+    wh_wheel_bind(&c->wheel, wh_parts_of(wheel_memory, &g), seg->capacity, g.shards,
+                  seg->wheel_bits, seg->tick_ns);
     c->wheel.tick = wh_load_relaxed(&seg->tick);
     for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
         c->now[kind] = wh_load_relaxed(&seg->virtual_now);
     wh_count(&seg->epoch, 1);
     return wh_hints_bind(&c->wheel.hints, c->wheel.buckets, c->wheel.capacity) &&
-           wh_stock_bind(&c->stock, (wh_au32 *)(base + g.holders_off), g.slab_count);
+           wh_free_list_bind(&c->free_list, (wh_au32 *)(base + g.holders_off), g.slab_count);
 }
 
 /* Take over the slabs that have memory now. */
@@ -289,20 +289,20 @@ static inline void wh_clock_populate(const wh_clock *c)
 {
     uint64_t slots = (uint64_t)c->backed << WH_SLAB_BITS;
     wh_populate(c->seg, (uint64_t)((char *)&c->wheel.links[slots] - (char *)c->seg));
-    wh_populate(c->stock.holders, slots * sizeof(wh_holder));
+    wh_populate(c->free_list.holders, slots * sizeof(wh_holder));
     wh_populate(c->owners, (uint64_t)((char *)&c->slots[slots] - (char *)c->owners));
 }
 
-static inline void wh_line_begin(wh_line *line, wh_histogram *lateness, uint64_t incarnation)
+static inline void wh_port_begin(wh_port *port, wh_histogram *lateness, uint64_t incarnation)
 {
-    if (wh_load_relaxed(&line->incarnation) == incarnation)
+    if (wh_load_relaxed(&port->incarnation) == incarnation)
         return; /* a new clock for the same worker: its counts continue */
-    wh_store_relaxed(&line->fired, 0);
-    wh_store_relaxed(&line->returned, 0);
-    wh_store_relaxed(&line->dropped, 0);
-    wh_store_relaxed(&line->offences, 0);
+    wh_store_relaxed(&port->fired, 0);
+    wh_store_relaxed(&port->returned, 0);
+    wh_store_relaxed(&port->dropped, 0);
+    wh_store_relaxed(&port->offences, 0);
     wh_histogram_reset(lateness);
-    wh_store_relaxed(&line->incarnation, incarnation);
+    wh_store_relaxed(&port->incarnation, incarnation);
 }
 
 /* Attach a worker whose segment is mapped at `memory`, new or as an earlier clock left it. False:
@@ -318,7 +318,7 @@ static inline wh_cold bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_
         return false;
     *peer =
         (wh_peer){.seg = memory,
-                  .line = wh_line_of(c->seg, &g, worker),
+                  .port = wh_port_of(c->seg, &g, worker),
                   .lateness = &c->histograms[WH_COUNTS_OF_ROWS + worker],
                   .to_fire = (wh_histogram *)((char *)memory + g.counts_off) + WH_COUNTS_TO_FIRE,
                   .subs = (wh_au64 *)((char *)memory + g.sub_off),
@@ -328,15 +328,15 @@ static inline wh_cold bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_
                   .returns = returns,
                   .bell = bell,
                   .life = WH_PEER_PRESENT};
-    peer->sub_head = wh_load_relaxed(&peer->line->sub_head);
-    peer->comp_tail = wh_load_relaxed(&peer->line->comp_tail);
-    peer->ret_tail = wh_load_relaxed(&peer->line->ret_tail);
+    peer->sub_head = wh_load_relaxed(&peer->port->sub_head);
+    peer->comp_tail = wh_load_relaxed(&peer->port->comp_tail);
+    peer->ret_tail = wh_load_relaxed(&peer->port->ret_tail);
     peer->comp_head = wh_load_acquire(&peer->seg->comp_head); /* pairs: comp-head */
     peer->ret_head = wh_load_acquire(&peer->seg->ret_head); /* pairs: ret-head */
     peer->stale_until = peer->ret_tail;
-    peer->answered = wh_load_relaxed(&peer->line->answered);
-    wh_store_relaxed(&peer->line->backlog, 0);
-    wh_line_begin(peer->line, peer->lateness, incarnation);
+    peer->answered = wh_load_relaxed(&peer->port->answered);
+    wh_store_relaxed(&peer->port->backlog, 0);
+    wh_port_begin(peer->port, peer->lateness, incarnation);
     if (worker >= c->peers_used)
         c->peers_used = worker + 1;
     return true;
@@ -353,7 +353,7 @@ static inline wh_cold bool wh_clock_join(wh_clock *c, wh_peer *peer, uint64_t gr
             c->queue[i] = (wh_place_in){i + 1, i + 1};
     }
     peer->groups = groups;
-    wh_store_relaxed(&peer->line->groups, groups);
+    wh_store_relaxed(&peer->port->groups, groups);
     return true;
 }
 

@@ -10,7 +10,7 @@
  *  3. The slot of an expiration that another worker than its owner reads is on loan until that
  *     worker's head has passed the record, or it is done with the offer; only then does the owner
  *     get it back. A tick is no loan. A slot of a split slab is on loan to its owner, too. A loan
- *     outlives its owner: then it is nobody's (stock.h), and the clock gets it back.
+ *     outlives its owner: then it is nobody's (free_list.h), and the clock gets it back.
  */
 #ifndef WHEELD_DELIVER_H
 #define WHEELD_DELIVER_H
@@ -55,7 +55,7 @@ static inline void wh_put(const wh_clock *c, wh_peer *peer, const wh_completion 
     peer->comps[peer->comp_tail & (c->comp_size - 1)] = *record;
     peer->comp_tail++;
     peer->news = WH_NEWS_WAKES;
-    wh_count(&peer->line->fired, 1);
+    wh_count(&peer->port->fired, 1);
     wh_count(&c->seg->fired, 1);
     wh_count_lateness(c, peer, record);
 }
@@ -65,8 +65,8 @@ static inline void wh_publish(const wh_clock *c, wh_peer *peer)
 {
     /* pairs: comp-tail, worker-wait - seq_cst: the worker sets wait_seq and then looks at the tail;
      * with less, both could miss the other and the worker would sleep on a full ring */
-    wh_store_seq(&peer->line->comp_tail, peer->comp_tail);
-    wh_store_release(&peer->line->ret_tail, peer->ret_tail); /* pairs: ret-tail */
+    wh_store_seq(&peer->port->comp_tail, peer->comp_tail);
+    wh_store_release(&peer->port->ret_tail, peer->ret_tail); /* pairs: ret-tail */
     enum wh_news news = peer->news;
     peer->news = WH_NEWS_NONE;
     if (news != WH_NEWS_WAKES)
@@ -110,7 +110,7 @@ static inline void wh_to_backlog(wh_clock *c, wh_peer *peer, uint32_t slot, enum
         wh_offer_note(c, slot, group, peer);
     peer->behind = true;
     /* pairs: backlog - seq_cst: the worker moves its head and then looks at this word */
-    wh_store_seq(&peer->line->backlog, 1);
+    wh_store_seq(&peer->port->backlog, 1);
 }
 
 /* A return that finds no room. Its link is not needed for a list, so a queue of bare indices can be
@@ -119,10 +119,10 @@ static inline void wh_to_returns(wh_clock *c, wh_peer *owner, uint32_t slot)
 {
     c->wheel.links[slot].completion =
         wh_completion_word(WH_STAGE_WAIT_RETURN, wh_peer_index(c, owner), 0);
-    wh_stock_ended(c, slot);
+    wh_free_list_ended(c, slot);
     owner->returns[owner->returns_tail++ % c->wheel.capacity] = slot;
     /* pairs: backlog - as for the list */
-    wh_store_seq(&owner->line->backlog, 1);
+    wh_store_seq(&owner->port->backlog, 1);
 }
 
 static inline bool wh_peer_return_room(const wh_clock *c, wh_peer *peer)
@@ -138,13 +138,13 @@ static inline void wh_put_returned(wh_clock *c, wh_peer *owner, uint32_t slot)
     c->wheel.links[slot].completion =
         wh_completion_word(WH_STAGE_RETURNED, wh_peer_index(c, owner), owner->ret_tail);
     if (wh_unlikely(wh_is_split(c, slot >> WH_SLAB_BITS)))
-        wh_stock_hand(c, slot, owner);
+        wh_free_list_hand(c, slot, owner);
     wh_store_relaxed(&owner->rets[owner->ret_tail & (c->ret_size - 1)], slot);
     owner->ret_tail++;
     if (owner->news == WH_NEWS_NONE)
         owner->news = WH_NEWS_QUIET;
-    wh_stock_ended(c, slot);
-    wh_count(&owner->line->returned, 1);
+    wh_free_list_ended(c, slot);
+    wh_count(&owner->port->returned, 1);
     wh_count(&c->seg->returned, 1);
 }
 
@@ -161,7 +161,7 @@ static inline void wh_return_to(wh_clock *c, wh_peer *owner, uint32_t slot)
 static inline void wh_return(wh_clock *c, uint32_t slot, wh_peer *owner)
 {
     if (wh_unlikely(wh_is_split(c, slot >> WH_SLAB_BITS)))
-        wh_stock_put(c, slot);
+        wh_free_list_put(c, slot);
     else if (owner == NULL || owner->life == WH_PEER_DYING)
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     else
@@ -236,7 +236,7 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
         wh_list_append(&c->wheel, wh_lent_list(c, peer), slot);
         event = stage == WH_STAGE_LENT ? WH_EV_LENT : WH_EV_OFFER;
     } else {
-        wh_stock_ended(c, slot);
+        wh_free_list_ended(c, slot);
     }
     if (wh_unlikely(event == WH_EV_OFFER))
         wh_offer_note(c, slot, group, peer);
@@ -257,7 +257,7 @@ static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, uint32_t group, 
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
         wh_count(&c->seg->dropped, 1);
         if (loose)
-            wh_stock_put(c, slot);
+            wh_free_list_put(c, slot);
     } else if (wh_peer_open(c, to)) {
         wh_put_expired(c, to, slot, wh_sent_stage(c, slot, group, to, owner), group);
     } else {

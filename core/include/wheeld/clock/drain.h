@@ -19,16 +19,16 @@
 
 #define WH_DRAIN_AHEAD 8 /* how many slots ahead of the ring are prefetched */
 
-static inline void wh_link_timer(wh_clock *c, uint32_t slot, uint32_t lane)
+static inline void wh_link_timer(wh_clock *c, uint32_t slot, uint32_t shard)
 {
-    wh_place(c, slot, lane, wh_timing_of(c, slot), c->now[WH_CLOCK_BASE]);
+    wh_place(c, slot, shard, wh_timing_of(c, slot), c->now[WH_CLOCK_BASE]);
 }
 
 /* A linked timer was moved: link it by its new deadline. */
 static inline void wh_relink(wh_clock *c, uint32_t slot, uint64_t state, const wh_peer *owner)
 {
     wh_wheel_remove(&c->wheel, slot);
-    wh_link_timer(c, slot, wh_lane_of(c, owner));
+    wh_link_timer(c, slot, wh_shard_of(c, owner));
     wh_note_moved(c, slot, state);
 }
 
@@ -52,7 +52,7 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
 {
     uint32_t slot = wh_id_slot(submission), gen = wh_id_gen(submission);
     if (wh_unlikely(!wh_slab_there(c, slot >> WH_SLAB_BITS) || gen == 0)) {
-        wh_count(&from->line->offences, 1);
+        wh_count(&from->port->offences, 1);
         return;
     }
     wh_link *link = &c->wheel.links[slot];
@@ -64,13 +64,13 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
         return;
     wh_peer *owner = wh_owner_of(c, slot);
     if (wh_unlikely(owner == NULL || phase == WH_NEVER || phase == WH_FIRED)) {
-        wh_count(&from->line->offences, 1);
+        wh_count(&from->port->offences, 1);
         return;
     }
     bool first_sight = link->gen != gen;
     if (first_sight) {
         if (wh_unlikely(link->list != WH_NIL)) { /* armed again before the slot was returned */
-            wh_count(&from->line->offences, 1);
+            wh_count(&from->port->offences, 1);
             wh_wheel_remove(&c->wheel, slot);
         }
         if (phase == WH_CANCELLED && wh_note_all_lost(c, slot, state)) {
@@ -83,7 +83,7 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
         wh_wheel_remove(&c->wheel, slot);
         wh_give_back(c, slot, owner);
     } else if (first_sight) {
-        wh_link_timer(c, slot, wh_lane_of(c, owner));
+        wh_link_timer(c, slot, wh_shard_of(c, owner));
     } else if (wh_id_kind(submission) == WH_OP_RESCHEDULE && wh_placed(c, link)) {
         wh_relink(c, slot, state, owner);
     }
@@ -108,7 +108,7 @@ static inline uint32_t wh_drain(wh_clock *c, wh_peer *peer, uint32_t budget)
     if (count == 0)
         return 0;
     if (wh_unlikely(count > c->sub_size)) { /* garbage: nothing in the ring can be trusted */
-        wh_count(&peer->line->offences, 1);
+        wh_count(&peer->port->offences, 1);
         peer->sub_head = tail;
         count = 0;
     }
@@ -120,7 +120,7 @@ static inline uint32_t wh_drain(wh_clock *c, wh_peer *peer, uint32_t budget)
         wh_examine(c, peer, wh_load_relaxed(&peer->subs[p & (c->sub_size - 1)]));
     }
     peer->sub_head = end;
-    wh_store_release(&peer->line->sub_head, end); /* pairs: sub-head - the entries may be reused */
+    wh_store_release(&peer->port->sub_head, end); /* pairs: sub-head - the entries may be reused */
     return (uint32_t)count;
 }
 

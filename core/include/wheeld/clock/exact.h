@@ -10,7 +10,7 @@
  *  1. The timers of a tick that are armed before it begins cost one wake-up, however many there
  * are.
  *  2. No timer fires later for it, and none early: wh_expire() looks at each deadline.
- *  3. The search is bounded: it looks at WH_FEW timers of each lane.
+ *  3. The search is bounded: it looks at WH_FEW timers of each shard.
  */
 #ifndef WHEELD_EXACT_H
 #define WHEELD_EXACT_H
@@ -34,7 +34,7 @@ static inline int64_t wh_ripe_ns(wh_clock *c, wh_next next, uint32_t *few)
     return ripe;
 }
 
-/* When the clock has to wake for its timers, on the base clock, ns; INT64_MAX: never. All lanes
+/* When the clock has to wake for its timers, on the base clock, ns; INT64_MAX: never. All shards
  * whose next bucket is of the same tick wait for the last of them. */
 static inline int64_t wh_timers_next_ns(wh_clock *c)
 {
@@ -42,10 +42,10 @@ static inline int64_t wh_timers_next_ns(wh_clock *c)
         return wh_wheel_next_ns(&c->wheel);
     uint64_t tick = UINT64_MAX;
     int64_t ripe = INT64_MAX;
-    for (uint32_t lane = 0; lane < c->wheel.lanes_used; lane++) {
-        if (c->wheel.lanes[lane].linked == 0)
+    for (uint32_t shard = 0; shard < c->wheel.shards_used; shard++) {
+        if (c->wheel.shards[shard].linked == 0)
             continue;
-        wh_next next = wh_lane_next(&c->wheel, lane);
+        wh_next next = wh_shard_next(&c->wheel, shard);
         if (next.tick > tick || wh_tick_time(&c->wheel, next.tick) == INT64_MAX)
             continue;
         uint32_t few;
@@ -56,14 +56,15 @@ static inline int64_t wh_timers_next_ns(wh_clock *c)
     return ripe;
 }
 
-/* The wheel stands at `tick`, and has nothing due there: fire what the next tick has, lane by lane,
- * where all of it is due. A timer that is linked again meanwhile goes to the end of its bucket. */
+/* The wheel stands at `tick`, and has nothing due there: fire what the next tick has, shard by
+ * shard, where all of it is due. A timer that is linked again meanwhile goes to the end of its
+ * bucket. */
 static inline void wh_fire_exactly(wh_clock *c, uint64_t tick)
 {
-    for (uint32_t lane = 0; lane < c->wheel.lanes_used; lane++) {
-        if (c->wheel.lanes[lane].linked == 0)
+    for (uint32_t shard = 0; shard < c->wheel.shards_used; shard++) {
+        if (c->wheel.shards[shard].linked == 0)
             continue;
-        wh_next next = wh_lane_next(&c->wheel, lane);
+        wh_next next = wh_shard_next(&c->wheel, shard);
         uint32_t few;
         if (next.tick != tick + 1 || wh_ripe_ns(c, next, &few) > c->now[WH_CLOCK_BASE])
             continue;

@@ -32,13 +32,13 @@ static inline int64_t wh_linked_due(void *context, uint32_t slot)
 }
 
 /* Put a timer into its bucket; what is due by `now_ns` goes to the next pass. */
-static inline void wh_place(wh_clock *c, uint32_t slot, uint32_t lane, wh_timing t, int64_t now_ns)
+static inline void wh_place(wh_clock *c, uint32_t slot, uint32_t shard, wh_timing t, int64_t now_ns)
 {
     if (wh_likely(t.kind == WH_CLOCK_BASE && t.interval == 0))
         c->wheel.links[slot].due = t.due; /* so that cascades do not need to read the slot */
     else if (t.interval && t.due == INT64_MAX)
         return; /* its next tick is past the end of time: armed, but not in the wheel */
-    wh_wheel_add(&c->wheel, lane, slot, wh_base_due(c, t), now_ns);
+    wh_wheel_add(&c->wheel, shard, slot, wh_base_due(c, t), now_ns);
 }
 
 /* Is it in a bucket, or past the end of time and so nowhere? Else it waits in a worker's backlog,
@@ -102,7 +102,7 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
     link->due = now - (int64_t)(passed % (uint64_t)t.interval);
     wh_put(c, to, &record);
     wh_note_expired(c, slot, &record, to, true);
-    wh_place(c, slot, wh_lane_of(c, owner), wh_timing_of(c, slot), INT64_MIN);
+    wh_place(c, slot, wh_shard_of(c, owner), wh_timing_of(c, slot), INT64_MIN);
     return true;
 }
 
@@ -163,7 +163,7 @@ static inline void wh_expire(void *context, uint32_t slot)
         if (!wh_is_due(c, t)) { /* its deadline was extended, or its clock was set back */
             if (wh_stage_of(link) == WH_STAGE_WAIT_TICK)
                 wh_wait_over(c, link);
-            wh_place(c, slot, wh_lane_of(c, owner), t, INT64_MIN);
+            wh_place(c, slot, wh_shard_of(c, owner), t, INT64_MIN);
             wh_count(&c->seg->relinked, 1);
             wh_note_moved(c, slot, state);
             return;

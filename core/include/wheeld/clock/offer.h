@@ -3,7 +3,7 @@
  * Idea. The record in a member's ring is an offer: the state word decides who takes it (slot.h,
  * invariant 4). So the clock may offer it again, to another member, whenever it likes: a member
  * that comes late passes the record over. An event that is offered, or waits behind a full ring,
- * stands in its group's queue until the clock finds that it was taken (share.h).
+ * stands in its group's queue until the clock finds that it was taken (reoffer.h).
  *
  *     state    link                       means
  *     FIRED    offered (M, position)      in M's ring; also in others', if it was offered before

@@ -30,7 +30,7 @@ enum wh_news { WH_NEWS_NONE = 0, WH_NEWS_QUIET, WH_NEWS_WAKES };
 
 typedef struct wh_peer {
     wh_worker_seg *seg;
-    wh_line *line;
+    wh_port *port;
     wh_histogram *lateness, *to_fire; /* of what went to it */
     wh_au64 *subs;
     wh_completion *comps;
@@ -45,12 +45,12 @@ typedef struct wh_peer {
     enum wh_life life;
     enum wh_leave leave; /* LEAVING, DYING: the policy it is swept under; else WH_STAYS */
     enum wh_news news;
-    uint32_t reap_slab, next_heir;
+    uint32_t reap_slab, next_successor;
     int bell;
     bool behind; /* its backlog is not empty: new events wait behind it; likewise for returns */
-    uint64_t asked, answered;      /* its requests (supply.h); the last one that was handled */
+    uint64_t asked, answered;      /* its requests (grant.h); the last one that was handled */
     uint32_t ask_left, look_slab;  /* slots still to hand over; where to search for them */
-    uint64_t freed_before;         /* slabs that had been freed from stock when it asked */
+    uint64_t freed_before; /* slabs that had been freed from the free list when it asked */
     uint64_t stale_until; /* below it its return ring may name slots that were taken over since */
     /* [i]: of that group's members that a pass found, the one in place i */
     uint16_t team[WH_GROUPS];

@@ -9,7 +9,7 @@
 #ifndef WHEELD_ROUTE_H
 #define WHEELD_ROUTE_H
 
-#include "wheeld/clock/stock.h"
+#include "wheeld/clock/free_list.h"
 
 static inline bool wh_peer_room(const wh_clock *c, wh_peer *peer)
 {
@@ -64,7 +64,7 @@ static inline void wh_team_gather(wh_clock *c, uint32_t group, bool members)
 }
 
 /* Find the members of `group`. With none there, those that have joined: the first member that comes
- * takes what they do not read (share.h). */
+ * takes what they do not read (reoffer.h). */
 static inline void wh_team_look(wh_clock *c, uint32_t group)
 {
     wh_team_gather(c, group, true);

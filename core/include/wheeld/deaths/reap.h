@@ -3,8 +3,8 @@
  * Its submissions are drained first, as anyone's. Then all slabs are swept, by its policy:
  *
  *     drop     armed timers are dropped; the slab is free, or, while others have some of its slots
- *              to read, split: these are nobody's then (stock.h), and no reader is waited for
- *     keep     the slab stays, its slots are handed to the successor to come (inherit.h)
+ *              to read, split: these are nobody's then (free_list.h), and no reader is waited for
+ *     keep     the slab stays, its slots are handed to the successor to come (reassign.h)
  *     reroute  the slab goes to a living member of its groups; with none left, it is kept
  *
  * In other workers' slabs it may have cancelled a timer and died before it submitted the cancel.
@@ -15,8 +15,8 @@
 #ifndef WHEELD_REAP_H
 #define WHEELD_REAP_H
 
-#include "wheeld/deaths/inherit.h"
-#include "wheeld/clock/share.h"
+#include "wheeld/deaths/reassign.h"
+#include "wheeld/clock/reoffer.h"
 
 /* Per pass: a quarter of a millisecond of misses. */
 #define WH_REAP_SLABS 64 /* slabs looked at */
@@ -136,13 +136,13 @@ static inline void wh_reclaim_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
         return;
     }
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
-        wh_store_relaxed(&c->stock.holders[slab << WH_SLAB_BITS | i],
+        wh_store_relaxed(&c->free_list.holders[slab << WH_SLAB_BITS | i],
                          lent >> i & 1 ? WH_HOLDER_NOBODY : 0);
-    wh_stock_split(c, slab);
+    wh_free_list_split(c, slab);
     wh_store_release(&c->owners[slab], WH_SPLIT); /* pairs: slab - with its holders */
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
         if (!(lent >> i & 1))
-            wh_stock_put(c, slab << WH_SLAB_BITS | i);
+            wh_free_list_put(c, slab << WH_SLAB_BITS | i);
 }
 
 /* A slot of another worker that waited in the dead one's backlog, or was lent to it. */
@@ -176,8 +176,8 @@ static inline bool wh_reap_lists(wh_clock *c, wh_peer *peer)
     return true;
 }
 
-/* A slot without a living holder: its owner word was overwritten, or it was in stock when a clock
- * died. */
+/* A slot without a living holder: its owner word was overwritten, or it was in the free list when a
+ * clock died. */
 static inline void wh_end_orphan(wh_clock *c, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
@@ -210,44 +210,44 @@ static inline bool wh_is_last(const wh_clock *c, const wh_peer *peer)
     return true;
 }
 
-/* The member that inherits the next slab, in turn; with none left, `peer` itself is to be kept. */
-static inline wh_peer *wh_heir(wh_clock *c, wh_peer *peer)
+/* The member that gets the next slab, in turn; with none left, `peer` itself is to be kept. */
+static inline wh_peer *wh_successor(wh_clock *c, wh_peer *peer)
 {
     for (uint32_t looked = 0; looked < c->peers_used; looked++) {
-        wh_peer *heir = &c->peers[peer->next_heir++ % c->peers_used];
-        if (wh_is_member(heir, peer->groups))
-            return heir;
+        wh_peer *successor = &c->peers[peer->next_successor++ % c->peers_used];
+        if (wh_is_member(successor, peer->groups))
+            return successor;
     }
     return peer;
 }
 
-/* The heir of the timers that it does not drop. */
-static inline wh_peer *wh_heir_of(wh_clock *c, wh_peer *peer)
+/* The successor of the timers that it does not drop. */
+static inline wh_peer *wh_successor_of(wh_clock *c, wh_peer *peer)
 {
-    wh_peer *heir = peer->leave == WH_LEAVE_REROUTE ? wh_heir(c, peer) : peer;
-    if (heir == peer)
+    wh_peer *successor = peer->leave == WH_LEAVE_REROUTE ? wh_successor(c, peer) : peer;
+    if (successor == peer)
         peer->leave = WH_LEAVE_KEEP;
-    return heir;
+    return successor;
 }
 
 /* Sweep what it holds of a split slab; `last`: what nobody holds and nobody is to read, too. */
 static inline void wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool last)
 {
-    wh_peer *heir = NULL;
+    wh_peer *successor = NULL;
     for (uint32_t i = 0; i < WH_SLAB_SLOTS && wh_is_split(c, slab); i++) {
         uint32_t slot = slab << WH_SLAB_BITS | i;
         const wh_peer *holder = wh_holder_of(c, slot);
-        if (holder == NULL && last && wh_load_relaxed(&c->stock.holders[slot]) &&
+        if (holder == NULL && last && wh_load_relaxed(&c->free_list.holders[slot]) &&
             !(wh_is_loose(c, slot) && c->wheel.links[slot].list != WH_NIL)) {
             wh_end_orphan(c, slot);
-            wh_stock_put(c, slot);
+            wh_free_list_put(c, slot);
         } else if (holder == peer && peer->leave != WH_LEAVE_DROP) {
-            heir = heir ? heir : wh_heir_of(c, peer);
-            wh_inherit_slot(c, slot, peer, heir);
+            successor = successor ? successor : wh_successor_of(c, peer);
+            wh_reassign_slot(c, slot, peer, successor);
         } else if (holder == peer && !wh_reclaim(c, peer, slot)) {
-            wh_store_relaxed(&c->stock.holders[slot], WH_HOLDER_NOBODY);
+            wh_store_relaxed(&c->free_list.holders[slot], WH_HOLDER_NOBODY);
         } else if (wh_holder_of(c, slot) == peer) { /* its end may already have returned it */
-            wh_stock_put(c, slot);
+            wh_free_list_put(c, slot);
         }
     }
 }
@@ -265,7 +265,7 @@ static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
         free(peer->returns);
         peer->returns = NULL;
         peer->life = WH_PEER_GONE;
-        wh_store_relaxed(&peer->line->incarnation, 0);
+        wh_store_relaxed(&peer->port->incarnation, 0);
         /* pairs: freed - for a slab that it gave back and did not count */
         wh_fetch_add_seq(c->freed, 1);
     } else {
@@ -273,7 +273,7 @@ static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
     }
     peer->leave = WH_STAYS;
     peer->reap_slab = 0;
-    wh_share_left(c, peer);
+    wh_reoffer_left(c, peer);
     return true;
 }
 
@@ -302,7 +302,7 @@ static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
             if (peer->leave == WH_LEAVE_DROP)
                 wh_reclaim_slab(c, peer, slab);
             else
-                wh_inherit_slab(c, slab, peer, wh_heir_of(c, peer));
+                wh_reassign_slab(c, slab, peer, wh_successor_of(c, peer));
             own++;
         } else if (owner != 0 && last && wh_owner_of(c, slab << WH_SLAB_BITS) == NULL) {
             wh_free_orphan(c, slab);

@@ -18,8 +18,8 @@
 /* The tick in which the clock will handle `bucket`. */
 static inline uint64_t wh_check_begins(const wh_wheel *w, uint32_t bucket)
 {
-    uint64_t tick = w->lanes[bucket >> w->lane_bits].tick;
-    uint32_t level = (bucket & ((1u << w->lane_bits) - 1)) >> w->bits;
+    uint64_t tick = w->shards[bucket >> w->shard_bits].tick;
+    uint32_t level = (bucket & ((1u << w->shard_bits) - 1)) >> w->bits;
     uint32_t digit = bucket & ((1u << w->bits) - 1), shift = level * w->bits;
     uint64_t above = shift + w->bits > 63 ? 0 : tick >> (shift + w->bits) << (shift + w->bits);
     uint64_t begins = above | (uint64_t)digit << shift;
@@ -44,7 +44,7 @@ static inline bool wh_check_armed(wh_clock *c, uint32_t slot, wh_check *check)
     }
     uint64_t due = wh_due_tick(&c->wheel, wh_base_due(c, t));
     uint64_t begins = wh_check_begins(&c->wheel, link->list);
-    uint64_t now = c->wheel.lanes[link->list >> c->wheel.lane_bits].tick;
+    uint64_t now = c->wheel.shards[link->list >> c->wheel.shard_bits].tick;
     WH_CHECK(check, begins <= due || begins == now,
              "slot %u: due in tick %llu, linked for %llu, it is %llu", slot,
              (unsigned long long)due, (unsigned long long)begins, (unsigned long long)now);

@@ -21,8 +21,8 @@
 #include "wheeld/clock/drain.h"
 #include "wheeld/clock/exact.h"
 #include "wheeld/deaths/reap.h"
-#include "wheeld/clock/share.h"
-#include "wheeld/clock/supply.h"
+#include "wheeld/clock/reoffer.h"
+#include "wheeld/clock/grant.h"
 
 /* Per pass. */
 /* submissions of one worker, and of each kind of what waits for it */
@@ -52,9 +52,9 @@ static inline wh_cold void wh_relink_some(wh_clock *c)
             continue;
         if (wh_flags_clock(wh_load_relaxed(&c->slots[slot].flags)) == WH_CLOCK_BASE)
             continue;
-        uint32_t lane = c->wheel.links[slot].list >> c->wheel.lane_bits;
+        uint32_t shard = c->wheel.links[slot].list >> c->wheel.shard_bits;
         wh_wheel_remove(&c->wheel, slot);
-        wh_link_timer(c, slot, lane);
+        wh_link_timer(c, slot, shard);
         placed++;
     }
 }
@@ -67,15 +67,15 @@ static inline bool wh_drained(wh_peer *peer)
 static inline void wh_mirror(wh_clock *c)
 {
     uint64_t tick = c->wheel.tick, linked = 0;
-    for (uint32_t lane = 0; lane < c->wheel.lanes_used; lane++) {
-        const wh_lane *l = &c->wheel.lanes[lane];
+    for (uint32_t shard = 0; shard < c->wheel.shards_used; shard++) {
+        const wh_shard *l = &c->wheel.shards[shard];
         linked += l->linked;
         tick = l->linked && l->tick < tick ? l->tick : tick;
     }
     wh_store_relaxed(&c->seg->tick, tick);
     wh_store_relaxed(&c->seg->linked, linked);
-    wh_store_relaxed(&c->seg->stock, c->stock.slots);
-    wh_store_relaxed(&c->seg->split, c->stock.slabs_split);
+    wh_store_relaxed(&c->seg->stock, c->free_list.slots);
+    wh_store_relaxed(&c->seg->split, c->free_list.slabs_split);
 }
 
 /* How much of the pass's work is done. */
@@ -131,13 +131,13 @@ static inline void wh_serve_all(wh_clock *c, wh_work *work)
 
 /* Slots for workers that ask, once all their submissions were handled. True: there is more to
  * do. */
-static inline wh_cold bool wh_supply_all(wh_clock *c)
+static inline wh_cold bool wh_grant_all(wh_clock *c)
 {
     bool more = false;
     for (uint32_t i = 0; i < c->peers_used; i++) {
         wh_peer *peer = &c->peers[i];
         if (peer->life && wh_asks(peer))
-            more |= !wh_drained(peer) || wh_supply(c, peer);
+            more |= !wh_drained(peer) || wh_grant(c, peer);
     }
     return more;
 }
@@ -165,7 +165,7 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
         wh_relink_some(c);
     wh_serve_all(c, &work);
     if (wh_unlikely(work.asking))
-        work.more |= wh_supply_all(c);
+        work.more |= wh_grant_all(c);
     if (wh_unlikely(c->backed < c->back_until))
         work.more |= wh_back_some(c) && c->backed < c->back_until;
     uint64_t target = (uint64_t)(c->now[WH_CLOCK_BASE] / c->wheel.tick_ns);
@@ -176,7 +176,7 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
     if (c->exact && !work.more)
         wh_fire_exactly(c, target);
     if (wh_unlikely(c->offering))
-        work.more |= wh_share_all(c);
+        work.more |= wh_reoffer_all(c);
     if (wh_unlikely(c->trace.untold))
         wh_trace_tell(&c->trace, c->now[WH_CLOCK_BASE]);
     wh_publish_all(c);
@@ -189,8 +189,8 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
 /* When the clock has something to do without being rung, ns; INT64_MAX: never. */
 static inline int64_t wh_next_ns(wh_clock *c)
 {
-    int64_t timers = wh_timers_next_ns(c), share = wh_share_next_ns(c);
-    return timers < share ? timers : share;
+    int64_t timers = wh_timers_next_ns(c), again = wh_reoffer_next_ns(c);
+    return timers < again ? timers : again;
 }
 
 /* Announce until when the clock will sleep, in whole ticks, then check whether it may. */
@@ -206,7 +206,7 @@ static inline bool wh_may_sleep(wh_clock *c, int64_t until_ns)
             continue;
         if (!wh_drained(peer) || wh_asks(peer))
             return false;
-        if (wh_load_relaxed(&peer->line->backlog) && wh_can_settle(c, peer))
+        if (wh_load_relaxed(&peer->port->backlog) && wh_can_settle(c, peer))
             return false;
     }
     return true;

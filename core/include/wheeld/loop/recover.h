@@ -118,15 +118,15 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot, const wh_peer
     int64_t due = wh_slot_due(c, slot);
     r->first_due = due < r->first_due ? due : r->first_due;
     /* by its own tick, even if that has passed: late timers keep their order */
-    uint32_t lane = owner ? wh_lane_of(c, owner) : 0; /* it looked fired just now, and on loan */
-    wh_place(c, slot, lane, wh_timing_of(c, slot), INT64_MIN);
+    uint32_t shard = owner ? wh_shard_of(c, owner) : 0; /* it looked fired just now, and on loan */
+    wh_place(c, slot, shard, wh_timing_of(c, slot), INT64_MIN);
 }
 
-/* It has ended and is unused: return it to its owner, or to stock. */
+/* It has ended and is unused: return it to its owner, or to the free list. */
 static inline void wh_recover_home(wh_clock *c, wh_peer *owner, uint32_t slot)
 {
     if (wh_is_split(c, slot >> WH_SLAB_BITS))
-        wh_stock_put(c, slot);
+        wh_free_list_put(c, slot);
     else
         wh_to_returns(c, owner, slot);
 }
@@ -189,7 +189,7 @@ static inline void wh_recover_taken(wh_recovery *r, uint32_t slot, wh_peer *owne
     }
 }
 
-/* Is it in its owner's return ring, or in the ring of the dead worker it is inherited from? */
+/* Is it in its owner's return ring, or in the ring of the dead worker that had it? */
 static inline void wh_recover_returned(wh_recovery *r, uint32_t slot, wh_peer *owner)
 {
     wh_link *link = &r->clock->wheel.links[slot];
@@ -271,11 +271,11 @@ static inline bool wh_recovers_loose(const wh_clock *c, uint32_t slot)
            (wh_stage_out(stage) || stage == WH_STAGE_WAIT_EXPIRE);
 }
 
-/* Each slot of a split slab: its holder's, on loan, or in stock. */
+/* Each slot of a split slab: its holder's, on loan, or in the free list. */
 static inline void wh_recover_split(wh_recovery *r, uint32_t slab)
 {
     wh_clock *c = r->clock;
-    wh_stock_split(c, slab);
+    wh_free_list_split(c, slab);
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
         uint32_t slot = slab << WH_SLAB_BITS | i;
         wh_peer *holder = wh_holder_of(c, slot);
@@ -283,7 +283,7 @@ static inline void wh_recover_split(wh_recovery *r, uint32_t slab)
             wh_recover_slot(r, slot, holder);
         } else {
             wh_end_orphan(c, slot);
-            wh_stock_put(c, slot);
+            wh_free_list_put(c, slot);
         }
     }
 }

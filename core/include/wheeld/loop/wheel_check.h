@@ -13,8 +13,8 @@
 
 typedef struct wh_check {
     uint64_t linked;  /* nodes found in buckets */
-    uint64_t in_lane; /* of those, in the lane in hand */
-    uint64_t minimum; /* earliest bucket of that lane that holds a node, in ticks, or UINT64_MAX */
+    uint64_t in_shard; /* of those, in the shard in hand */
+    uint64_t minimum; /* earliest bucket of that shard that holds a node, in ticks, or UINT64_MAX */
     char message[160];
 } wh_check;
 
@@ -48,10 +48,10 @@ static inline bool wh_check_list(const wh_wheel *w, uint32_t nodes, uint32_t lis
 
 static inline bool wh_check_bucket(const wh_wheel *w, uint32_t bucket, wh_check *c)
 {
-    uint32_t mask = (1u << w->bits) - 1, levels = (1u << (w->lane_bits - w->bits)) - 1;
+    uint32_t mask = (1u << w->bits) - 1, levels = (1u << (w->shard_bits - w->bits)) - 1;
     uint32_t row = bucket >> w->bits, level = row & levels, digit = bucket & mask;
     uint32_t shift = level * w->bits;
-    const wh_lane *lane = &w->lanes[bucket >> w->lane_bits];
+    const wh_shard *shard = &w->shards[bucket >> w->shard_bits];
     uint64_t word = w->occupancy[row * w->words + (digit >> 6)], count;
     if (!wh_check_list(w, w->capacity, bucket, &count, c))
         return false;
@@ -61,40 +61,41 @@ static inline bool wh_check_bucket(const wh_wheel *w, uint32_t bucket, wh_check 
     WH_CHECK(c, (w->summary[row] >> (digit >> 6) & 1) == (word != 0),
              "level %u: summary and word %u differ", level, digit >> 6);
     c->linked += count;
-    c->in_lane += count;
-    if (!count || bucket == lane->draining)
+    c->in_shard += count;
+    if (!count || bucket == shard->draining)
         return true;
     WH_CHECK(c, level < w->levels, "bucket %u: a level of no time", bucket);
-    uint32_t current = (uint32_t)(lane->tick >> shift) & mask;
+    uint32_t current = (uint32_t)(shard->tick >> shift) & mask;
     WH_CHECK(c, level ? digit > current : digit >= current,
              "bucket %u of level %u is behind the current digit %u", digit, level, current);
     uint32_t above = shift + w->bits;
-    uint64_t prefix = above > 63 ? 0 : lane->tick >> above << above;
+    uint64_t prefix = above > 63 ? 0 : shard->tick >> above << above;
     uint64_t begins = prefix | (uint64_t)digit << shift;
     c->minimum = begins < c->minimum ? begins : c->minimum;
     return true;
 }
 
-static inline bool wh_check_lane(const wh_wheel *w, uint32_t lane, wh_check *c)
+static inline bool wh_check_shard(const wh_wheel *w, uint32_t shard, wh_check *c)
 {
-    const wh_lane *l = &w->lanes[lane];
-    uint32_t first = lane << w->lane_bits;
-    c->in_lane = 0;
+    const wh_shard *l = &w->shards[shard];
+    uint32_t first = shard << w->shard_bits;
+    c->in_shard = 0;
     c->minimum = UINT64_MAX;
-    for (uint32_t bucket = 0; bucket >> w->lane_bits == 0; bucket++)
+    for (uint32_t bucket = 0; bucket >> w->shard_bits == 0; bucket++)
         if (!wh_check_bucket(w, first | bucket, c))
             return false;
-    WH_CHECK(c, c->in_lane == l->linked, "lane %u: counted %llu linked, it says %llu", lane,
-             (unsigned long long)c->in_lane, (unsigned long long)l->linked);
-    WH_CHECK(c, l->linked == 0 || lane < w->lanes_used, "lane %u is used and not looked at", lane);
-    WH_CHECK(c, l->tick <= w->tick, "lane %u is at %llu, ahead of the wheel at %llu", lane,
+    WH_CHECK(c, c->in_shard == l->linked, "shard %u: counted %llu linked, it says %llu", shard,
+             (unsigned long long)c->in_shard, (unsigned long long)l->linked);
+    WH_CHECK(c, l->linked == 0 || shard < w->shards_used, "shard %u is used and not looked at",
+             shard);
+    WH_CHECK(c, l->tick <= w->tick, "shard %u is at %llu, ahead of the wheel at %llu", shard,
              (unsigned long long)l->tick, (unsigned long long)w->tick);
-    wh_next next = wh_lane_next(w, lane);
+    wh_next next = wh_shard_next(w, shard);
     WH_CHECK(c, l->draining != WH_NIL || next.tick == c->minimum,
-             "lane %u: next bucket at tick %llu, brute force finds %llu", lane,
+             "shard %u: next bucket at tick %llu, brute force finds %llu", shard,
              (unsigned long long)next.tick, (unsigned long long)c->minimum);
     WH_CHECK(c, l->linked == 0 || wh_wheel_next(w).tick <= next.tick,
-             "lane %u is due before what comes next", lane);
+             "shard %u is due before what comes next", shard);
     return true;
 }
 
@@ -102,10 +103,10 @@ static inline bool wh_check_lane(const wh_wheel *w, uint32_t lane, wh_check *c)
 static inline wh_cold bool wh_wheel_check(const wh_wheel *w, wh_check *c)
 {
     *c = (wh_check){0};
-    for (uint32_t lane = 0; lane < w->lane_count; lane++)
-        if (!wh_check_lane(w, lane, c))
+    for (uint32_t shard = 0; shard < w->shard_count; shard++)
+        if (!wh_check_shard(w, shard, c))
             return false;
-    WH_CHECK(c, c->linked == wh_wheel_linked(w), "counted %llu linked, the lanes say %llu",
+    WH_CHECK(c, c->linked == wh_wheel_linked(w), "counted %llu linked, the shards say %llu",
              (unsigned long long)c->linked, (unsigned long long)wh_wheel_linked(w));
     return true;
 }

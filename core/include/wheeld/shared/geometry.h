@@ -22,8 +22,8 @@ typedef struct wh_config {
 } wh_config;
 
 typedef struct wh_geometry {
-    uint32_t levels, words, lanes, lists, slab_count, sub_bits, comp_bits, ret_bits;
-    uint64_t lines_off, undo_off, histograms_off, lanes_off, summary_off, occupancy_off, links_off,
+    uint32_t levels, words, shards, lists, slab_count, sub_bits, comp_bits, ret_bits;
+    uint64_t ports_off, undo_off, histograms_off, shards_off, summary_off, occupancy_off, links_off,
         holders_off, wheel_bytes;
     uint64_t owners_off, states_off, slots_off, payloads_off, slots_bytes;
     uint64_t rows_off, groups_off, registry_bytes;
@@ -40,16 +40,16 @@ static inline uint32_t wh_bits_between(uint64_t entries, uint32_t low, uint32_t 
     return bits;
 }
 
-/* A lane for each worker, or, where that would take too much memory for its empty buckets, for some
- * of them together: 2 MiB is never too much, nor are four bytes per slot. */
-static inline uint32_t wh_lanes_for(const wh_config *c)
+/* A shard for each worker, or, where that would take too much memory for its empty buckets, for
+ * some of them together: 2 MiB is never too much, nor are four bytes per slot. */
+static inline uint32_t wh_shards_for(const wh_config *c)
 {
-    uint32_t each = 1u << wh_lane_bits(c->wheel_bits), lanes = 1;
+    uint32_t each = 1u << wh_shard_bits(c->wheel_bits), shards = 1;
     uint32_t most = c->capacity / 8 < 1u << 16 ? 1u << 16 : c->capacity / 8;
     most = most > 1u << 21 ? 1u << 21 : most;
-    while (lanes < c->max_workers && 2 * lanes * each <= most)
-        lanes *= 2;
-    return lanes;
+    while (shards < c->max_workers && 2 * shards * each <= most)
+        shards *= 2;
+    return shards;
 }
 
 /* Rings grow with the wheel: a batch of an eighth of the capacity fits into the submission ring,
@@ -59,19 +59,19 @@ static inline wh_cold wh_geometry wh_geometry_of(const wh_config *c)
     wh_geometry g = {0};
     g.levels = wh_levels_for(c->wheel_bits);
     g.words = wh_words_for(c->wheel_bits);
-    g.lanes = wh_lanes_for(c);
-    g.lists = (g.lanes << wh_lane_bits(c->wheel_bits)) + 2 * c->max_workers;
+    g.shards = wh_shards_for(c);
+    g.lists = (g.shards << wh_shard_bits(c->wheel_bits)) + 2 * c->max_workers;
     g.slab_count = c->capacity >> WH_SLAB_BITS;
     g.sub_bits = wh_bits_between(c->capacity / 8, 10, 17);
     g.comp_bits = wh_bits_between(c->capacity / 32, 10, 15);
     g.ret_bits = wh_bits_between(c->capacity / 8, 10, 17);
-    g.lines_off = wh_align(sizeof(wh_wheel_seg), WH_LINE);
-    g.undo_off = g.lines_off + (uint64_t)c->max_workers * sizeof(wh_line);
-    uint64_t levels = (uint64_t)g.lanes << (wh_lane_bits(c->wheel_bits) - c->wheel_bits);
+    g.ports_off = wh_align(sizeof(wh_wheel_seg), WH_LINE);
+    g.undo_off = g.ports_off + (uint64_t)c->max_workers * sizeof(wh_port);
+    uint64_t levels = (uint64_t)g.shards << (wh_shard_bits(c->wheel_bits) - c->wheel_bits);
     g.histograms_off = wh_align(g.undo_off + WH_UNDO_ENTRIES * sizeof(wh_undo), WH_LINE);
-    g.lanes_off =
+    g.shards_off =
         g.histograms_off + sizeof(wh_histogram) * ((uint64_t)WH_COUNTS_OF_ROWS + c->max_workers);
-    g.summary_off = wh_align(g.lanes_off + sizeof(wh_lane) * g.lanes, WH_LINE);
+    g.summary_off = wh_align(g.shards_off + sizeof(wh_shard) * g.shards, WH_LINE);
     g.occupancy_off = wh_align(g.summary_off + 8 * levels, WH_LINE);
     g.links_off = wh_align(g.occupancy_off + 8 * levels * g.words, 4096);
     g.holders_off =
@@ -93,9 +93,9 @@ static inline wh_cold wh_geometry wh_geometry_of(const wh_config *c)
     return g;
 }
 
-static inline wh_line *wh_line_of(void *wheel_memory, const wh_geometry *g, uint32_t worker)
+static inline wh_port *wh_port_of(void *wheel_memory, const wh_geometry *g, uint32_t worker)
 {
-    return (wh_line *)((char *)wheel_memory + g->lines_off) + worker;
+    return (wh_port *)((char *)wheel_memory + g->ports_off) + worker;
 }
 
 static inline wh_histogram *wh_histograms_of(void *wheel_memory, const wh_geometry *g)
@@ -107,7 +107,7 @@ static inline wh_parts wh_parts_of(void *wheel_memory, const wh_geometry *g)
 {
     char *base = wheel_memory;
     return (wh_parts){.links = (wh_link *)(base + g->links_off),
-                      .lanes = (wh_lane *)(base + g->lanes_off),
+                      .shards = (wh_shard *)(base + g->shards_off),
                       .summary = (uint64_t *)(base + g->summary_off),
                       .occupancy = (uint64_t *)(base + g->occupancy_off)};
 }
@@ -148,8 +148,8 @@ static inline wh_cold uint64_t wh_hash_geometry(uint64_t h)
     wh_geometry g = wh_geometry_of(&sample);
     uint64_t words[] = {
         g.levels,       g.words,       g.lists,       g.slab_count,    g.sub_bits,
-        g.comp_bits,    g.ret_bits,    g.lines_off,   g.undo_off,      g.histograms_off,
-        g.counts_off,   g.lanes_off,   g.summary_off, g.occupancy_off, g.links_off,
+        g.comp_bits,    g.ret_bits,    g.ports_off,   g.undo_off,      g.histograms_off,
+        g.counts_off,   g.shards_off,  g.summary_off, g.occupancy_off, g.links_off,
         g.holders_off,  g.wheel_bytes, g.owners_off,  g.states_off,    g.slots_off,
         g.payloads_off, g.slots_bytes, g.rows_off,    g.groups_off,    g.registry_bytes,
         g.sub_off,      g.comp_off,    g.ret_off,     g.worker_bytes};
@@ -213,12 +213,12 @@ static inline void wh_create_wheel(void *memory, const wh_config *c)
     seg->comp_bits = g.comp_bits;
     seg->ret_bits = g.ret_bits;
     seg->virtual_clock = c->virtual_clock;
-    seg->lanes = g.lanes;
+    seg->shards = g.shards;
     seg->lists = g.lists;
     seg->homes = c->homes;
-    seg->lines_off = g.lines_off;
+    seg->ports_off = g.ports_off;
     seg->histograms_off = g.histograms_off;
-    seg->lanes_off = g.lanes_off;
+    seg->shards_off = g.shards_off;
     seg->summary_off = g.summary_off;
     seg->occupancy_off = g.occupancy_off;
     seg->links_off = g.links_off;
@@ -227,7 +227,7 @@ static inline void wh_create_wheel(void *memory, const wh_config *c)
     wh_store_relaxed(&seg->sleep_until, INT64_MIN);
     wh_store_relaxed(&seg->virtual_now, c->origin_ns);
     wh_wheel w;
-    wh_wheel_bind(&w, wh_parts_of(memory, &g), c->capacity, g.lanes, c->wheel_bits, c->tick_ns);
+    wh_wheel_bind(&w, wh_parts_of(memory, &g), c->capacity, g.shards, c->wheel_bits, c->tick_ns);
     uint32_t shared = g.slab_count - c->homes,
              backed = c->backed && c->backed < shared ? c->backed : shared;
     wh_store_relaxed(&seg->backed, backed);
@@ -263,16 +263,16 @@ static inline void wh_create_registry(void *memory, const wh_config *c, const ch
     wh_head_publish(&seg->head, WH_KIND_REGISTRY, g.registry_bytes, c->token);
 }
 
-/* The rings of a new tenant go on where those of the last one in its row stood: `line` is the row's
- * line in the wheel segment. */
-static inline void wh_create_worker(void *memory, const wh_config *c, const wh_line *line)
+/* The rings of a new tenant go on where those of the last one in its row stood: `port` is the row's
+ * port in the wheel segment. */
+static inline void wh_create_worker(void *memory, const wh_config *c, const wh_port *port)
 {
     wh_geometry g = wh_geometry_of(c);
     wh_worker_seg *seg = memory;
-    wh_store_relaxed(&seg->sub_tail, wh_load_relaxed(&line->sub_head));
-    wh_store_relaxed(&seg->comp_head, wh_load_relaxed(&line->comp_tail));
-    wh_store_relaxed(&seg->ret_head, wh_load_relaxed(&line->ret_tail));
-    wh_store_relaxed(&seg->asked, wh_load_relaxed(&line->answered));
+    wh_store_relaxed(&seg->sub_tail, wh_load_relaxed(&port->sub_head));
+    wh_store_relaxed(&seg->comp_head, wh_load_relaxed(&port->comp_tail));
+    wh_store_relaxed(&seg->ret_head, wh_load_relaxed(&port->ret_tail));
+    wh_store_relaxed(&seg->asked, wh_load_relaxed(&port->answered));
     seg->sub_off = g.sub_off;
     seg->comp_off = g.comp_off;
     seg->ret_off = g.ret_off;

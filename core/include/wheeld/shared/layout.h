@@ -62,18 +62,18 @@ enum wh_kind {
     F(uint32_t, comp_bits, "log2 of a completion ring's entries", "creator", "all",                \
       "before magic")                                                                              \
     F(uint32_t, ret_bits, "log2 of a return ring's entries", "creator", "all", "before magic")     \
-    F(uint32_t, lanes, "lanes of the wheel, a power of two", "creator", "all", "before magic")     \
+    F(uint32_t, shards, "shards of the wheel, a power of two", "creator", "all", "before magic")   \
     F(uint32_t, virtual_clock, "1: time moves by advance only", "creator", "all", "before magic")  \
-    F(uint32_t, lists, "buckets of all lanes + 2 * max_workers", "creator", "all",                 \
+    F(uint32_t, lists, "buckets of all shards + 2 * max_workers", "creator", "all",                \
       "before magic")                                                                              \
     F(uint32_t, homes, "slabs at the end, one per row or none: for a worker that holds no other",  \
       "creator", "workers", "before magic")                                                        \
-    F(uint64_t, lines_off, "offset of the clock's lines, one per worker", "creator", "all",        \
+    F(uint64_t, ports_off, "offset of the clock's ports, one per worker", "creator", "all",        \
       "before magic")                                                                              \
     F(uint64_t, histograms_off, "offset of the histograms: of the clock, then one per worker",     \
       "creator", "inspectors", "before magic")                                                     \
-    F(uint64_t, lanes_off, "offset of the lanes", "creator", "clock", "before magic")              \
-    F(uint64_t, summary_off, "offset of the summary words, one per level of each lane",            \
+    F(uint64_t, shards_off, "offset of the shards", "creator", "clock", "before magic")            \
+    F(uint64_t, summary_off, "offset of the summary words, one per level of each shard",           \
       "creator", "clock", "before magic")                                                          \
     F(uint64_t, occupancy_off, "offset of the occupancy words", "creator", "clock",                \
       "before magic")                                                                              \
@@ -98,7 +98,7 @@ enum wh_kind {
       "clock", "workers, inspectors", "release; pairs: backed")                                    \
     N(wh_au64, epoch, "incarnations of the clock", "clock", "all", "relaxed")                      \
     F(wh_ai64, heartbeat, "when the last pass began, ns", "clock", "supervisor", "relaxed")        \
-    F(wh_au64, tick, "current tick of the lane that is furthest behind", "clock", "inspectors",    \
+    F(wh_au64, tick, "current tick of the shard that is furthest behind", "clock", "inspectors",   \
       "relaxed")                                                                                   \
     F(wh_au64, linked, "timers linked in buckets", "clock", "inspectors", "relaxed")               \
     F(wh_au64, fired, "expirations delivered, ticks of periodic timers included", "clock",         \
@@ -130,8 +130,8 @@ enum wh_kind {
       "HOLDER word. Counts if the slab's owner is WH_SPLIT",  \
       "clock", "all", "relaxed; before the CAS of the owner, or before ret_tail")
 
-/* One line per worker in the wheel segment: what the clock tells that worker. */
-#define WH_LINE_FIELDS(N, F, A)                                                                    \
+/* One port per worker in the wheel segment: what the clock tells that worker. */
+#define WH_PORT_FIELDS(N, F, A)                                                                    \
     N(wh_au64, sub_head, "submissions consumed", "clock", "worker", "release; pairs: sub-head")    \
     F(wh_au64, comp_tail, "completions published", "clock", "worker",                              \
       "seq_cst; pairs: comp-tail, worker-wait")                                                    \
@@ -149,13 +149,13 @@ enum wh_kind {
     F(wh_au64, answered, "the last `asked` that was dealt with", "clock", "worker",                \
       "release, after ret_tail; pairs: asked")
 
-/* A wheel for some of the workers: those whose row is the lane's number, modulo the lanes. */
-#define WH_LANE_FIELDS(N, F, A)                                                                    \
+/* A wheel for some of the workers: those whose row is the shard's number, modulo the shards. */
+#define WH_SHARD_FIELDS(N, F, A)                                                                   \
     F(uint64_t, tick, "current tick", "clock", "inspectors", "-")                                  \
     F(uint64_t, linked, "timers in its buckets", "clock", "inspectors", "-")                       \
     F(uint32_t, draining, "bucket of an upper level that is being emptied, or 0xffffffff",         \
       "clock", "inspectors", "-")                                                                  \
-    F(uint32_t, lane_pad, "zero", "nobody", "nobody", "-")
+    F(uint32_t, shard_pad, "zero", "nobody", "nobody", "-")
 
 /* One link per slot, then one sentinel per list. Clients map it read-only. */
 #define WH_LINK_FIELDS(N, F, A)                                                                    \
@@ -300,8 +300,8 @@ enum wh_kind {
 
 typedef struct wh_head { WH_DECLARE(WH_HEAD_FIELDS) } wh_head;
 typedef struct wh_wheel_seg { wh_head head; WH_DECLARE(WH_WHEEL_FIELDS) } wh_wheel_seg;
-typedef struct wh_line { WH_DECLARE(WH_LINE_FIELDS) } wh_line;
-typedef struct wh_lane { WH_DECLARE(WH_LANE_FIELDS) } wh_lane;
+typedef struct wh_port { WH_DECLARE(WH_PORT_FIELDS) } wh_port;
+typedef struct wh_shard { WH_DECLARE(WH_SHARD_FIELDS) } wh_shard;
 typedef struct wh_link { WH_DECLARE(WH_LINK_FIELDS) } wh_link;
 typedef struct wh_holder { WH_DECLARE(WH_HOLDER_FIELDS) } wh_holder;
 typedef struct wh_undo { WH_DECLARE(WH_UNDO_FIELDS) } wh_undo;
@@ -333,8 +333,8 @@ typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_r
 #define WH_STRUCTS(S)                                                                              \
     S(head, wh_head, WH_HEAD_FIELDS)                                                               \
     S(wheel, wh_wheel_seg, WH_WHEEL_FIELDS)                                                        \
-    S(line, wh_line, WH_LINE_FIELDS)                                                               \
-    S(lane, wh_lane, WH_LANE_FIELDS)                                                               \
+    S(port, wh_port, WH_PORT_FIELDS)                                                               \
+    S(shard, wh_shard, WH_SHARD_FIELDS)                                                            \
     S(link, wh_link, WH_LINK_FIELDS)                                                               \
     S(holder, wh_holder, WH_HOLDER_FIELDS)                                                         \
     S(undo, wh_undo, WH_UNDO_FIELDS)                                                               \
@@ -365,8 +365,8 @@ _Static_assert(sizeof(wh_slot) == 32, "two slots share a cache line");
 _Static_assert(sizeof(wh_owner) == 8 && sizeof(wh_state_word) == 8, "arrays of plain words");
 _Static_assert(sizeof(wh_holder) == 4, "an array of plain words");
 _Static_assert(sizeof(wh_link) == 32, "two links share a cache line");
-_Static_assert(sizeof(wh_lane) == 24, "the clock's alone, side by side");
-_Static_assert(sizeof(wh_line) == WH_LINE, "one line per worker");
+_Static_assert(sizeof(wh_shard) == 24, "the clock's alone, side by side");
+_Static_assert(sizeof(wh_port) == WH_LINE, "one port per worker");
 _Static_assert(sizeof(wh_completion) == 40, "completions are packed");
 _Static_assert(sizeof(wh_row) == WH_LINE, "rows of the worker table keep lines apart");
 _Static_assert(sizeof(wh_group) == 64 && sizeof(wh_undo) == 16, "arrays without gaps");

@@ -95,7 +95,7 @@
     N(wh_au64, used, "USED word",                       \
       "workers and supervisor by compare-and-swap", "all", "seq_cst CAS; pairs: pool-used")        \
     N(wh_au64, tickets, "tickets given to those who wait", "workers (add)", "workers",             \
-      "seq_cst RMW; pairs: pool-line")                                                             \
+      "seq_cst RMW; pairs: pool-queue")                                                            \
     N(wh_ai64, dry_since, "when the dry spell that lasts began, ns; 0: none",                      \
       "workers and supervisor by compare-and-swap", "all", "seq_cst CAS; pairs: pool-dry")         \
     F(wh_au64, dry_ns, "ns of the dry spells that are over", "who ends one (add)", "all",          \
@@ -104,9 +104,9 @@
       "supervisor", "the next supervisor", "release; pairs: pool-reaping")
 
 #define WH_WAITERS_FIELDS(N, F, A)                                                                 \
-    F(wh_au64, rows, "bit per worker with somebody in the line",                                   \
+    F(wh_au64, rows, "bit per worker with somebody in the queue",                                  \
       "each worker its own bit (or, and); supervisor (and) when it died", "all",                   \
-      "seq_cst RMW; pairs: pool-line")
+      "seq_cst RMW; pairs: pool-queue")
 
 /* One worker's account with one pool. */
 #define WH_LEDGER_FIELDS(N, F, A)                                                                  \
@@ -117,9 +117,9 @@
     F(wh_ai64, odd, "bytes out after the last odd change", "worker", "supervisor",                 \
       "before change")                                                                             \
     F(wh_au64, ticket, "lowest ticket of its waiters, 0: nobody waits", "worker", "workers",       \
-      "seq_cst; pairs: pool-line")                                                                 \
+      "seq_cst; pairs: pool-queue")                                                                \
     F(wh_au64, wants, "bytes that the waiter with `ticket` waits for", "worker", "workers",        \
-      "seq_cst, before ticket; pairs: pool-line")                                                  \
+      "seq_cst, before ticket; pairs: pool-queue")                                                 \
     F(wh_au64, allocations, "allocations", "worker", "inspectors", "relaxed")                      \
     F(wh_au64, refusals, "allocations refused", "worker", "inspectors", "relaxed")                 \
     F(wh_au64, waits, "allocations that waited", "worker", "inspectors", "relaxed")                \

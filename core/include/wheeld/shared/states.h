@@ -14,7 +14,7 @@
  *  S10 | TAKEN     | same    | WAIT_EXPIRE, OFFERED          | backlog, loans: in a member's hand
  *  S11 | DONE      | same    | WAIT_EXPIRE, OFFERED          | backlog, loans: it is to be returned
  *  S12 | FIRED     | same    | EXPIRED                       | home, or in the completion ring
- *  S13 | not ARMED | same    | WAIT_RETURN                   | queue: the owner's line says backlog
+ *  S13 | not ARMED | same    | WAIT_RETURN                   | queue: the owner's port says backlog
  *  S14 | not ARMED | same    | RETURNED                      | home, or in the return ring
  *  S15 | not ARMED | same    | RECLAIMED                     | home: with the slab's next owner
  *  S16 | not ARMED | same    | HANDED                        | queue of the slab's new owner

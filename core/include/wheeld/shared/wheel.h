@@ -9,11 +9,11 @@
  *     bits 6, tick 1 ms   level 0    1      2     3        4      5     ...  10
  *     granularity               1ms  64ms   4.1s  4m22s    4.7h   12d        36,000 years
  *
- * Lanes. A bucket is emptied in pieces, and whatever comes after it waits for the last one: a
+ * Shards. A bucket is emptied in pieces, and whatever comes after it waits for the last one: a
  * worker with a million timers in one tick, or in a bucket that cascades, would keep all others
- * waiting. So each worker has a wheel of its own, a lane, with buckets, bitmaps and a current tick.
- * The lanes are worked on in turn; one that is crowded falls behind by itself. With very many
- * workers some share a lane (geometry.h).
+ * waiting. So each worker has a wheel of its own, a shard, with buckets, bitmaps and a current
+ * tick. The shards are worked on in turn; one that is crowded falls behind by itself. With very
+ * many workers several have one shard (geometry.h).
  *
  * Given up: order within one tick is by arrival at the bucket, not by deadline; order between
  * workers, when they are late.
@@ -21,15 +21,15 @@
  *
  * Invariants (wh_wheel_check looks at all of them, by walking everything)
  *  1. Levels cover all of a non-negative int64 in ticks, so no due time is out of range.
- *  2. An occupied bucket's digit is above the digit of its lane's current tick at its level; at
+ *  2. An occupied bucket's digit is above the digit of its shard's current tick at its level; at
  *     level 0 it may be equal: those are due in the next pass. The one bucket that is being emptied
  *     is exempt.
  *  3. An occupancy bit is set if and only if its bucket's list is not empty; a summary bit if and
  *     only if its occupancy word is not zero.
  *  4. A node is in exactly the list that its `list` names, or in none (WH_NIL). The list names the
- *     lane: the node stays in it if its slot gets another owner meanwhile.
- *  5. No lane is ahead of the wheel's tick. A lane that is behind has nodes; an empty one takes the
- *     wheel's tick with its first node.
+ *     shard: the node stays in it if its slot gets another owner meanwhile.
+ *  5. No shard is ahead of the wheel's tick. A shard that is behind has nodes; an empty one takes
+ *     the wheel's tick with its first node.
  *  6. One process writes all this: the clock. Clients map it read-only.
  */
 #ifndef WHEELD_WHEEL_H
@@ -40,23 +40,23 @@
 
 typedef struct wh_parts {
     wh_link *links; /* capacity slots, then one sentinel per list */
-    wh_lane *lanes;
-    uint64_t *summary, *occupancy; /* of all lanes, one after another */
+    wh_shard *shards;
+    uint64_t *summary, *occupancy; /* of all shards, one after another */
 } wh_parts;
 
 typedef struct wh_wheel {
     wh_link *links;
-    wh_lane *lanes;
+    wh_shard *shards;
     uint64_t *summary;
     uint64_t *occupancy;
-    uint64_t tick; /* the current tick of lanes that are not behind */
+    uint64_t tick; /* the current tick of shards that are not behind */
     int64_t tick_ns;
     uint32_t capacity;
     uint32_t bits, levels, words; /* words of occupancy per level */
-    uint32_t lane_bits;           /* log2 of the lists of one lane */
-    uint32_t lane_count, lanes_used; /* a power of two; those from lanes_used on are empty */
-    uint32_t turn;                   /* the lane to work on next */
-    uint32_t buckets;                /* of all lanes */
+    uint32_t shard_bits;           /* log2 of the lists of one shard */
+    uint32_t shard_count, shards_used; /* a power of two; those from shards_used on are empty */
+    uint32_t turn;                   /* the shard to work on next */
+    uint32_t buckets;                /* of all shards */
     uint8_t level_of[64];
     wh_hints hints; /* the clock's own; else it is empty */
 } wh_wheel;
@@ -64,18 +64,18 @@ typedef struct wh_wheel {
 static inline uint32_t wh_levels_for(uint32_t bits) { return (63 + bits - 1) / bits; }
 static inline uint32_t wh_words_for(uint32_t bits) { return bits > 6 ? 1u << (bits - 6) : 1; }
 
-/* A lane has room for a power of two of levels, so that a list's number splits into lane, level,
+/* A shard has room for a power of two of levels, so that a list's number splits into shard, level,
  * digit. */
-static inline uint32_t wh_lane_bits(uint32_t bits)
+static inline uint32_t wh_shard_bits(uint32_t bits)
 {
     return bits + 32 - (uint32_t)__builtin_clz(wh_levels_for(bits) - 1);
 }
 
-static inline void wh_wheel_bind(wh_wheel *w, wh_parts parts, uint32_t capacity, uint32_t lanes,
+static inline void wh_wheel_bind(wh_wheel *w, wh_parts parts, uint32_t capacity, uint32_t shards,
                                  uint32_t bits, int64_t tick_ns)
 {
     *w = (wh_wheel){.links = parts.links,
-                    .lanes = parts.lanes,
+                    .shards = parts.shards,
                     .summary = parts.summary,
                     .occupancy = parts.occupancy,
                     .tick_ns = tick_ns,
@@ -83,12 +83,12 @@ static inline void wh_wheel_bind(wh_wheel *w, wh_parts parts, uint32_t capacity,
                     .bits = bits,
                     .levels = wh_levels_for(bits),
                     .words = wh_words_for(bits),
-                    .lane_bits = wh_lane_bits(bits),
-                    .lane_count = lanes,
-                    .lanes_used = lanes};
-    w->buckets = lanes << w->lane_bits;
-    while (w->lanes_used && w->lanes[w->lanes_used - 1].linked == 0)
-        w->lanes_used--;
+                    .shard_bits = wh_shard_bits(bits),
+                    .shard_count = shards,
+                    .shards_used = shards};
+    w->buckets = shards << w->shard_bits;
+    while (w->shards_used && w->shards[w->shards_used - 1].linked == 0)
+        w->shards_used--;
     for (uint32_t bit = 0; bit < 64; bit++)
         w->level_of[bit] = (uint8_t)(bit / bits);
 }
@@ -101,10 +101,10 @@ static inline void wh_wheel_reset(wh_wheel *w, uint64_t tick)
         w->summary[level] = 0;
     for (uint32_t word = 0; word < levels * w->words; word++)
         w->occupancy[word] = 0;
-    for (uint32_t lane = 0; lane < w->lane_count; lane++)
-        w->lanes[lane] = (wh_lane){.tick = tick, .draining = WH_NIL};
+    for (uint32_t shard = 0; shard < w->shard_count; shard++)
+        w->shards[shard] = (wh_shard){.tick = tick, .draining = WH_NIL};
     w->tick = tick;
-    w->lanes_used = 0;
+    w->shards_used = 0;
     for (uint32_t bucket = 0; w->hints.lists && bucket < w->buckets; bucket++)
         wh_hints_emptied(&w->hints, bucket);
 }
@@ -144,25 +144,25 @@ static inline uint64_t wh_due_tick(const wh_wheel *w, int64_t due_ns)
     return due_ns <= 0 ? 0 : (uint64_t)(due_ns - 1) / (uint64_t)w->tick_ns + 1;
 }
 
-static inline uint32_t wh_bucket_for(const wh_wheel *w, uint32_t lane, uint64_t due_tick)
+static inline uint32_t wh_bucket_for(const wh_wheel *w, uint32_t shard, uint64_t due_tick)
 {
-    uint64_t differ = due_tick ^ w->lanes[lane].tick;
+    uint64_t differ = due_tick ^ w->shards[shard].tick;
     uint32_t level = differ ? w->level_of[63 - __builtin_clzll(differ)] : 0;
     uint32_t digit = (uint32_t)(due_tick >> (level * w->bits)) & ((1u << w->bits) - 1);
-    return lane << w->lane_bits | level << w->bits | digit;
+    return shard << w->shard_bits | level << w->bits | digit;
 }
 
 /* Link `node` for `due_ns`; what is due by `now_ns` goes to the next pass. */
-static inline void wh_wheel_add(wh_wheel *w, uint32_t lane, uint32_t node, int64_t due_ns,
+static inline void wh_wheel_add(wh_wheel *w, uint32_t shard, uint32_t node, int64_t due_ns,
                                 int64_t now_ns)
 {
-    wh_lane *l = &w->lanes[lane];
+    wh_shard *l = &w->shards[shard];
     if (wh_unlikely(l->linked == 0)) {
         l->tick = l->tick < w->tick ? w->tick : l->tick;
-        w->lanes_used = lane < w->lanes_used ? w->lanes_used : lane + 1;
+        w->shards_used = shard < w->shards_used ? w->shards_used : shard + 1;
     }
     uint64_t due = due_ns <= now_ns ? l->tick : wh_due_tick(w, due_ns);
-    uint32_t bucket = wh_bucket_for(w, lane, due < l->tick ? l->tick : due);
+    uint32_t bucket = wh_bucket_for(w, shard, due < l->tick ? l->tick : due);
     uint32_t level = bucket >> w->bits, digit = bucket & ((1u << w->bits) - 1);
     if (w->occupancy[level * w->words + (digit >> 6)] >> (digit & 63) & 1)
         wh_hints_note(&w->hints, bucket, node); /* behind others */
@@ -191,7 +191,7 @@ static inline void wh_wheel_remove(wh_wheel *w, uint32_t node)
     w->links[link->prev].next = link->next;
     w->links[link->next].prev = link->prev;
     if (link->list < w->buckets) {
-        w->lanes[link->list >> w->lane_bits].linked--;
+        w->shards[link->list >> w->shard_bits].linked--;
         if (link->next == link->prev && link->next >= w->capacity)
             wh_wheel_clear_bit(w, link->list); /* it was the last one */
     }
@@ -205,13 +205,13 @@ typedef struct wh_next {
     uint32_t bucket; /* WH_NIL: none */
 } wh_next;
 
-/* The next non-empty bucket of a lane. Every bucket of a lower level begins before any of a higher
+/* The next non-empty bucket of a shard. Every bucket of a lower level begins before any of a higher
  * one. */
-static inline wh_next wh_lane_next(const wh_wheel *w, uint32_t lane)
+static inline wh_next wh_shard_next(const wh_wheel *w, uint32_t shard)
 {
-    const wh_lane *l = &w->lanes[lane];
-    /* its first level among those of all lanes */
-    uint32_t base = lane << (w->lane_bits - w->bits);
+    const wh_shard *l = &w->shards[shard];
+    /* its first level among those of all shards */
+    uint32_t base = shard << (w->shard_bits - w->bits);
     if (l->draining != WH_NIL)
         return (wh_next){l->tick, l->draining};
     for (uint32_t level = 0; level < w->levels; level++) {
@@ -227,12 +227,12 @@ static inline wh_next wh_lane_next(const wh_wheel *w, uint32_t lane)
     return (wh_next){UINT64_MAX, WH_NIL};
 }
 
-/* The first of all lanes. */
+/* The first of all shards. */
 static inline wh_next wh_wheel_next(const wh_wheel *w)
 {
     wh_next first = {UINT64_MAX, WH_NIL};
-    for (uint32_t lane = 0; lane < w->lanes_used; lane++) {
-        wh_next next = w->lanes[lane].linked ? wh_lane_next(w, lane) : first;
+    for (uint32_t shard = 0; shard < w->shards_used; shard++) {
+        wh_next next = w->shards[shard].linked ? wh_shard_next(w, shard) : first;
         first = next.tick < first.tick ? next : first;
     }
     return first;
@@ -241,8 +241,8 @@ static inline wh_next wh_wheel_next(const wh_wheel *w)
 static inline uint64_t wh_wheel_linked(const wh_wheel *w)
 {
     uint64_t linked = 0;
-    for (uint32_t lane = 0; lane < w->lanes_used; lane++)
-        linked += w->lanes[lane].linked;
+    for (uint32_t shard = 0; shard < w->shards_used; shard++)
+        linked += w->shards[shard].linked;
     return linked;
 }
 
@@ -303,13 +303,13 @@ static inline void wh_prefetch_on(wh_wheel *w, uint32_t bucket, bool upper, wh_h
 
 static inline bool wh_is_upper(const wh_wheel *w, uint32_t bucket)
 {
-    return (bucket & ((1u << w->lane_bits) - 1)) >> w->bits;
+    return (bucket & ((1u << w->shard_bits) - 1)) >> w->bits;
 }
 
 /* Empty one bucket, up to `budget` nodes of it. Returns the budget left. */
 static inline uint32_t wh_wheel_empty(wh_wheel *w, uint32_t bucket, uint32_t budget, wh_visitor *v)
 {
-    uint32_t lane = bucket >> w->lane_bits;
+    uint32_t shard = bucket >> w->shard_bits;
     bool upper = wh_is_upper(w, bucket);
     wh_hint_at ahead = wh_hints_begin(&w->hints, bucket);
     for (int i = 0; i < WH_PREFETCH_AHEAD; i++)
@@ -320,7 +320,7 @@ static inline uint32_t wh_wheel_empty(wh_wheel *w, uint32_t bucket, uint32_t bud
         wh_wheel_remove(w, node);
         if (upper) {
             /* by its own tick, also when that has passed: late timers keep their order */
-            wh_wheel_add(w, lane, node, v->due(v->context, node), INT64_MIN);
+            wh_wheel_add(w, shard, node, v->due(v->context, node), INT64_MIN);
             v->cascaded++;
         } else {
             v->expire(v->context, node);
@@ -329,14 +329,14 @@ static inline uint32_t wh_wheel_empty(wh_wheel *w, uint32_t bucket, uint32_t bud
     return budget;
 }
 
-/* Empty up to `budget` nodes of a lane's buckets that begin by `target`, then stand at `target`.
+/* Empty up to `budget` nodes of a shard's buckets that begin by `target`, then stand at `target`.
  * Returns the budget left; 0 means that there may be more to do: call again. */
-static inline uint32_t wh_lane_advance(wh_wheel *w, uint32_t lane, uint64_t target, uint32_t budget,
-                                       wh_visitor *v)
+static inline uint32_t wh_shard_advance(wh_wheel *w, uint32_t shard, uint64_t target,
+                                        uint32_t budget, wh_visitor *v)
 {
-    wh_lane *l = &w->lanes[lane];
+    wh_shard *l = &w->shards[shard];
     while (budget) {
-        wh_next next = wh_lane_next(w, lane);
+        wh_next next = wh_shard_next(w, shard);
         if (next.tick > target) {
             if (target > l->tick)
                 l->tick = target;
@@ -351,22 +351,22 @@ static inline uint32_t wh_lane_advance(wh_wheel *w, uint32_t lane, uint64_t targ
     return 0;
 }
 
-#define WH_LANE_SHARE 256 /* nodes of one lane before the next one's turn */
+#define WH_SHARD_BUDGET 256 /* nodes of one shard before the next one's turn */
 
-/* The same for all lanes in turn, from where the last call stopped. */
+/* The same for all shards in turn, from where the last call stopped. */
 static inline uint32_t wh_wheel_advance(wh_wheel *w, uint64_t target, uint32_t budget,
                                         wh_visitor *v)
 {
     bool crowded = true;
     while (crowded && budget) {
         crowded = false;
-        for (uint32_t looked = 0; looked < w->lanes_used && budget; looked++) {
-            uint32_t lane = w->turn < w->lanes_used ? w->turn : 0;
-            w->turn = lane + 1;
-            if (w->lanes[lane].linked == 0)
+        for (uint32_t looked = 0; looked < w->shards_used && budget; looked++) {
+            uint32_t shard = w->turn < w->shards_used ? w->turn : 0;
+            w->turn = shard + 1;
+            if (w->shards[shard].linked == 0)
                 continue;
-            uint32_t share = budget < WH_LANE_SHARE ? budget : WH_LANE_SHARE;
-            uint32_t left = wh_lane_advance(w, lane, target, share, v);
+            uint32_t share = budget < WH_SHARD_BUDGET ? budget : WH_SHARD_BUDGET;
+            uint32_t left = wh_shard_advance(w, shard, target, share, v);
             budget -= share - left;
             crowded |= left == 0;
         }

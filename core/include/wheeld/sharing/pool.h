@@ -24,7 +24,7 @@
  *     change. So 14 bits say which change a name means, and a slow noter of an earlier one comes
  *     too late.
  *  4. Lock-free: a compare-and-swap fails only because another worker's succeeded.
- *  5. The line of those who wait: a waiter sets its bit before it looks at `used` and then sleeps;
+ *  5. The queue of those who wait: a waiter sets its bit before it looks at `used` and then sleeps;
  *     who gives back looks at the bits after `used`. So either sees the other.
  *  6. One thread of each worker at a time is in here; the GIL ensures it.
  *  7. Clients can write all of it, the head too: no word serves as an index or a bound unchecked.
@@ -168,7 +168,7 @@ static inline bool wh_budget_change(wh_budget *b, int64_t bytes)
         }
         uint64_t after = bytes < 0 && 0 - n > used ? 0 : used + n;
         wh_budget_note(b, word);
-        /* pairs: pool-used, pool-line - seq_cst: the line is looked at after it */
+        /* pairs: pool-used, pool-queue - seq_cst: the queue is looked at after it */
         if (wh_cas_seq(&b->pool->used, &word, wh_used_word(after, b->me, change + 1)))
             break;
     }
@@ -225,61 +225,61 @@ static inline void wh_pool_wet(wh_pool *pool, int64_t now)
         wh_fetch_add_seq(&pool->dry_ns, (uint64_t)(now - since)); /* pairs: pool-dry */
 }
 
-/* -- the line ---------------------------------------------------------------------------------- */
+/* -- the queue --------------------------------------------------------------------------------- */
 
-static inline uint64_t wh_line_ticket(wh_budget *b)
+static inline uint64_t wh_wait_queue_ticket(wh_budget *b)
 {
-    return wh_fetch_add_seq(&b->pool->tickets, 1) + 1; /* pairs: pool-line */
+    return wh_fetch_add_seq(&b->pool->tickets, 1) + 1; /* pairs: pool-queue */
 }
 
 /* The ticket of our first waiter, and the bytes that it wants; 0: none of us waits. `used` is
  * looked at after this. */
-static inline void wh_line_show(wh_budget *b, uint64_t ticket, uint64_t wants)
+static inline void wh_wait_queue_show(wh_budget *b, uint64_t ticket, uint64_t wants)
 {
     wh_au64 *word = &b->waiters[b->me / 64].rows;
     uint64_t bit = 1ull << b->me % 64;
-    wh_store_seq(&b->mine->wants, wants);   /* pairs: pool-line */
-    wh_store_seq(&b->mine->ticket, ticket); /* pairs: pool-line */
+    wh_store_seq(&b->mine->wants, wants);   /* pairs: pool-queue */
+    wh_store_seq(&b->mine->ticket, ticket); /* pairs: pool-queue */
     if (ticket)
-        wh_fetch_or_seq(word, bit); /* pairs: pool-line */
+        wh_fetch_or_seq(word, bit); /* pairs: pool-queue */
     else
-        wh_fetch_and_seq(word, ~bit); /* pairs: pool-line */
+        wh_fetch_and_seq(word, ~bit); /* pairs: pool-queue */
 }
 
 /* The lowest ticket above `past` of all waiters but ours, or UINT64_MAX; and what it waits for. */
-static inline uint64_t wh_line_first_other(const wh_budget *b, uint64_t past, uint64_t *wants)
+static inline uint64_t wh_wait_queue_first_other(const wh_budget *b, uint64_t past, uint64_t *wants)
 {
     uint64_t first = UINT64_MAX;
     for (uint32_t i = 0; i < b->words; i++) {
-        uint64_t rows = wh_load_seq(&b->waiters[i].rows); /* pairs: pool-line */
+        uint64_t rows = wh_load_seq(&b->waiters[i].rows); /* pairs: pool-queue */
         for (; rows; rows &= rows - 1) {
             uint32_t row = 64 * i + (uint32_t)__builtin_ctzll(rows);
             if (row == b->me || row + 1 >= b->ledger_count)
                 continue;
-            uint64_t ticket = wh_load_seq(&b->ledgers[row].ticket); /* pairs: pool-line */
+            uint64_t ticket = wh_load_seq(&b->ledgers[row].ticket); /* pairs: pool-queue */
             if (ticket > past && ticket < first) {
                 first = ticket;
-                *wants = wh_load_seq(&b->ledgers[row].wants); /* pairs: pool-line */
+                *wants = wh_load_seq(&b->ledgers[row].wants); /* pairs: pool-queue */
             }
         }
     }
     return first;
 }
 
-/* Is anybody in the line? */
-static inline bool wh_line_empty(const wh_budget *b)
+/* Is anybody in the queue? */
+static inline bool wh_wait_queue_empty(const wh_budget *b)
 {
     uint64_t any = 0;
     for (uint32_t i = 0; i < b->words; i++)
-        any |= wh_load_seq(&b->waiters[i].rows); /* pairs: pool-line */
+        any |= wh_load_seq(&b->waiters[i].rows); /* pairs: pool-queue */
     return any == 0;
 }
 
 /* Have all waiters check again; `futex_wake` wakes whoever sleeps on that word. */
-static inline void wh_line_wake(wh_budget *b, void (*futex_wake)(wh_au32 *))
+static inline void wh_wait_queue_wake(wh_budget *b, void (*futex_wake)(wh_au32 *))
 {
     for (uint32_t i = 0; i < b->words; i++) {
-        uint64_t rows = wh_load_seq(&b->waiters[i].rows); /* pairs: pool-line */
+        uint64_t rows = wh_load_seq(&b->waiters[i].rows); /* pairs: pool-queue */
         for (; rows; rows &= rows - 1) {
             uint32_t row = 64 * i + (uint32_t)__builtin_ctzll(rows);
             if (row + 1 >= b->ledger_count)
@@ -309,13 +309,13 @@ static inline void wh_reap_ledger(wh_budget *b, uint32_t row)
 }
 
 /* Return what the worker that was in `row` had out, once, whenever we die. The caller wakes the
- * line. */
+ * queue. */
 static inline int64_t wh_budget_reap(wh_budget *b, uint32_t row)
 {
     wh_ledger *dead = &b->ledgers[row];
     wh_store_release(&dead->tenant, 0); /* pairs: pool-tenant */
-    wh_store_seq(&dead->ticket, 0);     /* pairs: pool-line */
-    wh_fetch_and_seq(&b->waiters[row / 64].rows, ~(1ull << row % 64)); /* pairs: pool-line */
+    wh_store_seq(&dead->ticket, 0);     /* pairs: pool-queue */
+    wh_fetch_and_seq(&b->waiters[row / 64].rows, ~(1ull << row % 64)); /* pairs: pool-queue */
     int64_t out = wh_budget_out(b, row), most = (int64_t)wh_budget_used(b);
     out = out < most ? out : most; /* its ledger may be garbage */
     /* pairs: pool-reaping - the next supervisor asks whether this change was made */
@@ -328,7 +328,7 @@ static inline int64_t wh_budget_reap(wh_budget *b, uint32_t row)
     return out > 0 ? out : 0;
 }
 
-/* Finish the reaping that a killed supervisor had begun. The caller wakes the line. */
+/* Finish the reaping that a killed supervisor had begun. The caller wakes the queue. */
 static inline void wh_budget_resume(wh_budget *b)
 {
     uint64_t reaping = wh_load_acquire(&b->pool->reaping); /* pairs: pool-reaping */

@@ -39,7 +39,7 @@ struct wh_client {
     wh_quota quota;
     wh_wheel_seg *wheel; /* read-only */
     const wh_row *row; /* read-only: this worker's row of the worker table, or wh_no_row */
-    wh_line *line; /* read-only */
+    wh_port *port; /* read-only */
     wh_worker_seg *seg;
     wh_au64 *states;
     wh_slot *slots;
@@ -78,8 +78,8 @@ struct wh_client {
  * further from the clock's end than a ring is long is set to that end. */
 static inline void wh_client_check_positions(wh_client *c)
 {
-    uint64_t comp_tail = wh_load_seq(&c->line->comp_tail); /* pairs: comp-tail */
-    uint64_t ret_tail = wh_load_acquire(&c->line->ret_tail); /* pairs: ret-tail */
+    uint64_t comp_tail = wh_load_seq(&c->port->comp_tail); /* pairs: comp-tail */
+    uint64_t ret_tail = wh_load_acquire(&c->port->ret_tail); /* pairs: ret-tail */
     if (wh_ring_used(c->sub_tail, c->sub_head) > c->sub_size)
         c->sub_tail = c->sub_head;
     if (wh_ring_used(comp_tail, c->comp_head) > c->comp_size)
@@ -96,7 +96,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
     wh_geometry g = wh_geometry_of(config);
     uint32_t share = g.slab_count / (8 * config->max_workers);
     *c = (wh_client){.wheel = wheel,
-                     .line = wh_line_of(wheel, &g, worker),
+                     .port = wh_port_of(wheel, &g, worker),
                      .seg = worker_memory,
                      .states = (wh_au64 *)((char *)slots + g.states_off),
                      .slots = (wh_slot *)((char *)slots + g.slots_off),
@@ -122,7 +122,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
                      .patience_ns = WH_PATIENCE_NS,
                      .virtual_clock = config->virtual_clock};
     /* a predecessor's row: the clock may not have handled all its submissions yet */
-    c->sub_head = wh_load_acquire(&c->line->sub_head); /* pairs: sub-head */
+    c->sub_head = wh_load_acquire(&c->port->sub_head); /* pairs: sub-head */
     c->sub_tail = wh_load_relaxed(&c->seg->sub_tail);
     c->comp_acked = c->comp_head = wh_load_relaxed(&c->seg->comp_head);
     c->ret_head = wh_load_relaxed(&c->seg->ret_head);
@@ -240,7 +240,7 @@ static inline void wh_client_ring(wh_client *c)
 
 static inline uint64_t wh_client_room(wh_client *c)
 {
-    c->sub_head = wh_load_acquire(&c->line->sub_head); /* pairs: sub-head */
+    c->sub_head = wh_load_acquire(&c->port->sub_head); /* pairs: sub-head */
     return wh_ring_room(c->sub_tail, c->sub_head, c->sub_size);
 }
 
@@ -289,7 +289,7 @@ static inline void wh_client_ask(wh_client *c, uint64_t n, bool all)
 /* Has the clock answered? What it found is in the return ring, or can be claimed. */
 static inline bool wh_client_answered(const wh_client *c)
 {
-    return wh_load_acquire(&c->line->answered) == c->asked; /* pairs: asked */
+    return wh_load_acquire(&c->port->answered) == c->asked; /* pairs: asked */
 }
 
 /* -- the operations ---------------------------------------------------------------------------- */

@@ -45,13 +45,13 @@ static inline void wh_client_begin_to_receive(wh_client *c)
 static inline uint64_t wh_client_ready(const wh_client *c)
 {
     /* pairs: comp-tail, worker-wait */
-    return wh_ring_used(wh_load_seq(&c->line->comp_tail), c->comp_head);
+    return wh_ring_used(wh_load_seq(&c->port->comp_tail), c->comp_head);
 }
 
 /* Are more events waiting behind the full ring? */
 static inline bool wh_client_backlogged(const wh_client *c)
 {
-    return wh_load_seq(&c->line->backlog) != 0; /* pairs: backlog */
+    return wh_load_seq(&c->port->backlog) != 0; /* pairs: backlog */
 }
 
 /* Was the timer of a tick, whose record had these flags, neither cancelled nor moved since? */
@@ -274,7 +274,7 @@ static inline void wh_client_acknowledge(wh_client *c)
 
 static inline uint64_t wh_client_returns_ready(const wh_client *c)
 {
-    return wh_ring_used(wh_load_acquire(&c->line->ret_tail), c->ret_head); /* pairs: ret-tail */
+    return wh_ring_used(wh_load_acquire(&c->port->ret_tail), c->ret_head); /* pairs: ret-tail */
 }
 
 /* Is it a slot, and has it no timer? */
@@ -338,7 +338,7 @@ static inline void wh_client_say_wait(wh_client *c, uint64_t wait_seq)
 /* Do other workers hold events that this one may take, too? */
 static inline bool wh_client_offered(const wh_client *c)
 {
-    uint64_t groups = wh_load_relaxed(&c->line->groups);
+    uint64_t groups = wh_load_relaxed(&c->port->groups);
     return wh_unlikely(groups != 0) &&
            wh_load_seq(&c->wheel->offered) & groups; /* pairs: offered */
 }

@@ -7,7 +7,7 @@
  *
  * A slab of which nothing is in hand (the magazine, a call that is not over, a reservation) is
  * parked: of such a one the clock may take over what is free when another worker is short of slots
- * (supply.h), and what is believed here about its free slots counts only when it could be unparked.
+ * (grant.h), and what is believed here about its free slots counts only when it could be unparked.
  * Slots of a slab that was split so are ours one by one.
  *
  * Invariants

@@ -3,29 +3,29 @@
  *
  * The worker's locks, or the GIL, are held in every call of pool.h: of each worker one thread at a
  * time is in there. All state of a pool is in shared memory, but for the threads that wait in this
- * process: Pool objects of one worker and one pool share a Line for them.
+ * process: Pool objects of one worker and one pool share a PoolQueue for them.
  */
 
 /* The threads of one worker that wait for memory of one pool. */
-typedef struct Line {
-    struct Line *next;
+typedef struct PoolQueue {
+    struct PoolQueue *next;
     const WorkerObject *worker; /* alive while any Pool is: each holds it */
     uint64_t incarnation;
     uint32_t pool, users;
     struct Waiter *first; /* by ticket */
     uint64_t past; /* tickets up to this one are passed: their owners are stopped */
-} Line;
+} PoolQueue;
 
-static Line *lines; /* of this process; the gate guards them */
+static PoolQueue *queues; /* of this process; the gate guards them */
 
 typedef struct {
     PyObject_HEAD WorkerObject *worker; /* NULL: never initialised */
     Mapping segment;
     wh_budget b;
-    Line *line;
+    PoolQueue *queue;
     uint64_t incarnation; /* of the worker, whose binding this is: another one after a fork */
     uint64_t size, largest;
-    /* For a thread that waits: with the head of the line, and how long it sleeps before it looks
+    /* For a thread that waits: with the head of the queue, and how long it sleeps before it looks
      * around. Tests of order and of wake-ups have more. */
     long long patience_ns, slice_ns;
     uint32_t index;
@@ -47,30 +47,31 @@ static PyTypeObject *pool_buffer_type;
 
 /* -- binding ----------------------------------------------------------------------------------- */
 
-static Line *line_join(const WorkerObject *worker, uint64_t incarnation, uint32_t pool)
+static PoolQueue *queue_join(const WorkerObject *worker, uint64_t incarnation, uint32_t pool)
 {
-    Line *line = lines;
-    while (line &&
-           (line->worker != worker || line->incarnation != incarnation || line->pool != pool))
-        line = line->next;
-    if (line == NULL && (line = calloc(1, sizeof *line)) != NULL) {
-        *line = (Line){.next = lines, .worker = worker, .incarnation = incarnation, .pool = pool};
-        lines = line;
+    PoolQueue *queue = queues;
+    while (queue &&
+           (queue->worker != worker || queue->incarnation != incarnation || queue->pool != pool))
+        queue = queue->next;
+    if (queue == NULL && (queue = calloc(1, sizeof *queue)) != NULL) {
+        *queue =
+            (PoolQueue){.next = queues, .worker = worker, .incarnation = incarnation, .pool = pool};
+        queues = queue;
     }
-    if (line)
-        line->users++;
-    return line;
+    if (queue)
+        queue->users++;
+    return queue;
 }
 
-static void line_leave(Line *line)
+static void queue_leave(PoolQueue *queue)
 {
-    if (line == NULL || --line->users)
+    if (queue == NULL || --queue->users)
         return;
-    Line **at = &lines;
-    while (*at != line)
+    PoolQueue **at = &queues;
+    while (*at != queue)
         at = &(*at)->next;
-    *at = line->next;
-    free(line);
+    *at = queue->next;
+    free(queue);
 }
 
 /* Set ValueError: there is no such pool. It lists those that exist. */
@@ -113,8 +114,8 @@ static int pool_find(PoolObject *p, uint32_t pools)
 
 static void pool_unbind(PoolObject *p)
 {
-    line_leave(p->line);
-    p->line = NULL;
+    queue_leave(p->queue);
+    p->queue = NULL;
     p->incarnation = 0;
     mapping_drop(&p->segment);
 }
@@ -144,7 +145,7 @@ static bool pool_bind(PoolObject *p, PyObject *segment)
         return false;
     }
     uint64_t incarnation = wh_owner_incarnation(p->worker->client.me);
-    if ((p->line = line_join(p->worker, incarnation, p->index)) == NULL) {
+    if ((p->queue = queue_join(p->worker, incarnation, p->index)) == NULL) {
         PyErr_NoMemory();
         return false;
     }
@@ -204,11 +205,11 @@ static inline bool pool_usable(PoolObject *p) { return pool_is_open(p) || pool_r
 
 /* -- bytes ------------------------------------------------------------------------------------- */
 
-/* Memory came back, or the line moved: end a dry spell, and have the waiters check. */
+/* Memory came back, or the queue moved: end a dry spell, and have the waiters check. */
 static inline void pool_stir(PoolObject *p)
 {
-    if (wh_unlikely(!wh_line_empty(&p->b)))
-        wh_line_wake(&p->b, wake_all);
+    if (wh_unlikely(!wh_wait_queue_empty(&p->b)))
+        wh_wait_queue_wake(&p->b, wake_all);
 }
 
 static inline void pool_wet(PoolObject *p)

@@ -83,7 +83,7 @@ static PyObject *pool_sensor(PoolObject *p, void *which)
     case OUTSTANDING:
         return PyLong_FromLongLong(wh_budget_out(&p->b, p->b.me));
     case HAS_WAITERS:
-        return PyBool_FromLong(!wh_line_empty(&p->b));
+        return PyBool_FromLong(!wh_wait_queue_empty(&p->b));
     default:
         return PyFloat_FromDouble(pool_depleted_share(p));
     }

@@ -1,11 +1,11 @@
-/* Waiting for memory of a pool, in one line over all processes.
+/* Waiting for memory of a pool, in one queue over all processes.
  *
  * A thread that waits has a ticket; each worker shows the lowest of its threads' tickets, and
  * sleeps on a futex of its own in shared memory. A thread that gives memory back, or leaves the
  * queue, wakes all; then the lowest ticket takes. Nothing of this is needed for safety: `used`
  * decides. It only says whose turn it is.
  *
- * Nobody is held up for ever by the head of the line. If that has died, the supervisor takes it
+ * Nobody is held up for ever by the head of the queue. If that has died, the supervisor takes it
  * out. If it is stopped, those behind it have seen memory that would do for it, and it in its
  * place, for a second: from then on this process passes tickets up to that one by. A worker that
  * was stopped, and so may have been passed by, goes to the end of the queue.
@@ -18,39 +18,39 @@ typedef struct Waiter { /* not on the stack: gevent moves the stacks of waiting 
     uint64_t ticket, wants;
     uint64_t held_by; /* the ticket that blocks this one though there is memory for it, since... */
     int64_t held_since;
-    Line *line;
+    PoolQueue *queue;
     uint64_t incarnation; /* of the worker that waits there */
 } Waiter;
 
-/* Is that place in the line still this worker's? Not after a close, an eviction, or in a forked
+/* Is that place in the queue still this worker's? Not after a close, an eviction, or in a forked
  * child. */
 static bool waiter_stands(const PoolObject *p, const Waiter *me)
 {
-    return p->line == me->line && pool_is_ours(p, me->incarnation);
+    return p->queue == me->queue && pool_is_ours(p, me->incarnation);
 }
 
-static void line_show(PoolObject *p)
+static void queue_show(PoolObject *p)
 {
-    const Waiter *first = p->line->first;
-    wh_line_show(&p->b, first ? first->ticket : 0, first ? first->wants : 0);
+    const Waiter *first = p->queue->first;
+    wh_wait_queue_show(&p->b, first ? first->ticket : 0, first ? first->wants : 0);
 }
 
 static void waiter_enter(PoolObject *p, Waiter *me)
 {
-    Waiter **at = &me->line->first;
-    while ((me->ticket = wh_line_ticket(&p->b)) == 0)
+    Waiter **at = &me->queue->first;
+    while ((me->ticket = wh_wait_queue_ticket(&p->b)) == 0)
         ; /* 0 says "nobody" */
     while (*at && (*at)->ticket <= me->ticket)
         at = &(*at)->next;
     me->next = *at;
     *at = me;
-    if (me->line->first == me)
-        line_show(p);
+    if (me->queue->first == me)
+        queue_show(p);
 }
 
 static void waiter_leave(PoolObject *p, Waiter *me)
 {
-    Waiter **at = &me->line->first;
+    Waiter **at = &me->queue->first;
     bool was_first = *at == me;
     while (*at != me)
         at = &(*at)->next;
@@ -58,17 +58,17 @@ static void waiter_leave(PoolObject *p, Waiter *me)
     if (!waiter_stands(p, me))
         return;
     if (was_first)
-        line_show(p);
+        queue_show(p);
     pool_stir(p); /* the next ticket, here or in another worker, may be the head now */
 }
 
 /* The lowest ticket before ours that is not passed by, and what it wants; UINT64_MAX: it is our
  * turn. */
-static uint64_t line_head(const PoolObject *p, const Waiter *me, uint64_t *wants)
+static uint64_t queue_head(const PoolObject *p, const Waiter *me, uint64_t *wants)
 {
-    uint64_t past = p->line->past, limit = me ? me->ticket : UINT64_MAX;
-    uint64_t head = wh_line_first_other(&p->b, past, wants);
-    for (const Waiter *w = p->line->first; w && w != me; w = w->next)
+    uint64_t past = p->queue->past, limit = me ? me->ticket : UINT64_MAX;
+    uint64_t head = wh_wait_queue_first_other(&p->b, past, wants);
+    for (const Waiter *w = p->queue->first; w && w != me; w = w->next)
         if (w->ticket > past && w->ticket < head)
             head = w->ticket, *wants = w->wants;
     return head < limit ? head : UINT64_MAX;
@@ -77,15 +77,15 @@ static uint64_t line_head(const PoolObject *p, const Waiter *me, uint64_t *wants
 /* Is there memory for this ticket, and none before it? */
 static bool waiter_may_take(PoolObject *p, Waiter *me, int64_t now)
 {
-    uint64_t wants = 0, head = line_head(p, me, &wants);
+    uint64_t wants = 0, head = queue_head(p, me, &wants);
     bool idle = head != UINT64_MAX && pool_fits(p, wants); /* the head could, but does not */
     if (!idle || head != me->held_by) {
         me->held_by = idle ? head : 0;
         me->held_since = now;
     } else if (now - me->held_since >= p->patience_ns) {
-        p->line->past = head > p->line->past ? head : p->line->past;
+        p->queue->past = head > p->queue->past ? head : p->queue->past;
         me->held_by = 0;
-        head = line_head(p, me, &wants);
+        head = queue_head(p, me, &wants);
     }
     return head == UINT64_MAX && pool_fits(p, me->wants);
 }
@@ -121,7 +121,7 @@ static bool waiter_sleep(PoolObject *p, Waiter *me, uint32_t seen, int64_t now, 
     return true;
 }
 
-/* Wait in the line. 1: our turn has come, and there is memory, taken or only seen; 0: time is up;
+/* Wait in the queue. 1: our turn has come, and there is memory, taken or only seen; 0: time is up;
  * -1: an error is set. */
 static int waiter_await(PoolObject *p, Waiter *me, int64_t until, bool take)
 {
@@ -140,7 +140,7 @@ static int waiter_await(PoolObject *p, Waiter *me, int64_t until, bool take)
     }
 }
 
-/* Wait in the line until then. */
+/* Wait in the queue until then. */
 static int pool_await(PoolObject *p, uint64_t n, int64_t until, bool take)
 {
     Waiter *me = malloc(sizeof *me);
@@ -148,21 +148,21 @@ static int pool_await(PoolObject *p, uint64_t n, int64_t until, bool take)
         PyErr_NoMemory();
         return -1;
     }
-    *me = (Waiter){.wants = n, .line = p->line, .incarnation = p->incarnation};
-    p->line->users++; /* it may be bound again during the wait */
+    *me = (Waiter){.wants = n, .queue = p->queue, .incarnation = p->incarnation};
+    p->queue->users++; /* it may be bound again during the wait */
     waiter_enter(p, me);
     int found = waiter_await(p, me, until, take);
     waiter_leave(p, me);
-    line_leave(me->line);
+    queue_leave(me->queue);
     free(me);
     return found;
 }
 
 /* Does nobody wait but those whose tickets were passed? */
-static bool line_is_free(const PoolObject *p)
+static bool queue_is_free(const PoolObject *p)
 {
     uint64_t wants;
-    return wh_likely(wh_line_empty(&p->b)) || line_head(p, NULL, &wants) == UINT64_MAX;
+    return wh_likely(wh_wait_queue_empty(&p->b)) || queue_head(p, NULL, &wants) == UINT64_MAX;
 }
 
 /* When a wait ends: `timeout` seconds from now; None: never. */
@@ -192,7 +192,7 @@ static PyObject *pool_allocate(PoolObject *p, PyObject *const *args, Py_ssize_t 
         return PyErr_Format(PyExc_TypeError, "allocate() needs a size, in bytes");
     if (!parse_wait(values[1], &until) || !pool_parse_size(p, values[0], &size))
         return NULL;
-    if (line_is_free(p) && pool_take(p, size))
+    if (queue_is_free(p) && pool_take(p, size))
         return pool_buffer_new(p, size);
     wh_count(&p->b.mine->waits, 1);
     int found = pool_await(p, size, until, true);
@@ -221,7 +221,7 @@ static PyObject *pool_wait_available(PoolObject *p, PyObject *const *args, Py_ss
         return NULL;
     if (!(values[1] ? pool_parse_size(p, values[1], &size) : pool_usable(p)))
         return NULL;
-    if (line_is_free(p) && pool_fits(p, size))
+    if (queue_is_free(p) && pool_fits(p, size))
         Py_RETURN_TRUE;
     int found = pool_await(p, size, until, false);
     return found < 0 ? NULL : PyBool_FromLong(found);

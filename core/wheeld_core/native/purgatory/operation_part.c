@@ -404,25 +404,25 @@ static void purgatory_unpublish(PurgatoryObject *p)
  * Invariants
  *  1. `settled` is set before the first hook is called. Whoever finds it set calls none: an
  *     executor that ran them and raised all the same, one that runs them after it refused.
- *  2. An operation that a hook completes is queued in the line of the thread that runs the hook,
+ *  2. An operation that a hook completes waits in the queue of the thread that runs the hook,
  * and its
  *     own hooks run after the outermost has returned, in the order of completion. So no chain of
- *     completions is too long for the stack. Their exceptions are raised when the line is empty.
- *  3. A line is left to whoever made it: under gevent each greenlet has its own, and in a forked
+ *     completions is too long for the stack. Their exceptions are raised when the queue is empty.
+ *  3. A queue is left to whoever made it: under gevent each greenlet has its own, and in a forked
  *     child its contents are the parent's. */
 
-typedef struct HookLine {
+typedef struct HookQueue {
     /* another greenlet's of this thread, which waits inside a hook */
-    struct HookLine *other;
+    struct HookQueue *other;
     PyObject *greenlet; /* strong; NULL: there are none */
     OperationObject **ops; /* strong */
     size_t first, count, size;
-} HookLine;
+} HookQueue;
 
 /* Reached without a call, as each completion checks it. */
 #define HOOKS_OF_THREAD static _Thread_local __attribute__((tls_model("initial-exec")))
-HOOKS_OF_THREAD HookLine *hook_lines;
-HOOKS_OF_THREAD HookLine first_hook_line; /* the first takes no allocation */
+HOOKS_OF_THREAD HookQueue *hook_queues;
+HOOKS_OF_THREAD HookQueue first_hook_queue; /* the first takes no allocation */
 
 /* Tells this greenlet from others of its thread: a new reference; NULL: there are none. */
 static PyObject *greenlet_current(void)
@@ -437,64 +437,64 @@ static PyObject *greenlet_current(void)
     return current;
 }
 
-/* The line of the hook that runs here; NULL: none. */
-static HookLine *hook_line_of(PyObject *greenlet)
+/* The queue of the hook that runs here; NULL: none. */
+static HookQueue *hook_queue_of(PyObject *greenlet)
 {
-    HookLine *line = hook_lines;
-    while (line && line->greenlet != greenlet)
-        line = line->other;
-    return line;
+    HookQueue *queue = hook_queues;
+    while (queue && queue->greenlet != greenlet)
+        queue = queue->other;
+    return queue;
 }
 
 /* Takes over the reference. NULL: no memory. */
-static HookLine *hook_line_begin(PyObject *greenlet)
+static HookQueue *hook_queue_begin(PyObject *greenlet)
 {
-    HookLine *line = hook_lines ? calloc(1, sizeof *line) : &first_hook_line;
-    if (line == NULL) {
+    HookQueue *queue = hook_queues ? calloc(1, sizeof *queue) : &first_hook_queue;
+    if (queue == NULL) {
         Py_XDECREF(greenlet);
         return NULL;
     }
-    *line = (HookLine){.other = hook_lines, .greenlet = greenlet};
-    hook_lines = line;
-    return line;
+    *queue = (HookQueue){.other = hook_queues, .greenlet = greenlet};
+    hook_queues = queue;
+    return queue;
 }
 
-static void hook_line_end(HookLine *line)
+static void hook_queue_end(HookQueue *queue)
 {
-    HookLine **at = &hook_lines;
-    while (*at != line)
+    HookQueue **at = &hook_queues;
+    while (*at != queue)
         at = &(*at)->other;
-    *at = line->other;
-    PyObject *greenlet = line->greenlet;
-    if (wh_unlikely(line->ops != NULL))
-        free(line->ops);
-    if (line != &first_hook_line)
-        free(line);
+    *at = queue->other;
+    PyObject *greenlet = queue->greenlet;
+    if (wh_unlikely(queue->ops != NULL))
+        free(queue->ops);
+    if (queue != &first_hook_queue)
+        free(queue);
     Py_XDECREF(greenlet);
 }
 
-static bool hook_line_append(HookLine *line, OperationObject *op)
+static bool hook_queue_append(HookQueue *queue, OperationObject *op)
 {
-    if (line->count == line->size) {
-        size_t size = 2 * line->size + 8;
-        OperationObject **more = realloc(line->ops, size * sizeof *more);
+    if (queue->count == queue->size) {
+        size_t size = 2 * queue->size + 8;
+        OperationObject **more = realloc(queue->ops, size * sizeof *more);
         if (more == NULL)
             return false;
-        line->ops = more;
-        line->size = size;
+        queue->ops = more;
+        queue->size = size;
     }
-    line->ops[line->count++] = (OperationObject *)Py_NewRef(op);
+    queue->ops[queue->count++] = (OperationObject *)Py_NewRef(op);
     return true;
 }
 
-/* The next in line, a reference; NULL: there is none. */
-static OperationObject *hook_line_take(HookLine *line)
+/* The next in the queue, a reference; NULL: there is none. */
+static OperationObject *hook_queue_take(HookQueue *queue)
 {
-    if (line->first == line->count)
+    if (queue->first == queue->count)
         return NULL;
-    OperationObject *op = line->ops[line->first++];
-    if (line->first == line->count)
-        line->first = line->count = 0; /* a long chain takes no more room than a short one */
+    OperationObject *op = queue->ops[queue->first++];
+    if (queue->first == queue->count)
+        queue->first = queue->count = 0; /* a long chain takes no more room than a short one */
     return op;
 }
 
@@ -573,7 +573,7 @@ static bool operation_submit(OperationObject *op)
     return errors_none(failed);
 }
 
-/* Is it in a line that a fork has copied? The parent process runs it. */
+/* Is it in a queue that a fork has copied? The parent process runs it. */
 static bool operation_was_forked(const OperationObject *op)
 {
     const PurgatoryObject *p = op->purgatory;
@@ -585,19 +585,19 @@ static bool operation_was_forked(const OperationObject *op)
 static inline bool operation_take_turn(OperationObject *op, bool (*run)(OperationObject *))
 {
     PyObject *failed = NULL, *greenlet = greenlet_current();
-    HookLine *line = hook_line_of(greenlet);
-    if (line && hook_line_append(line, op)) {
+    HookQueue *queue = hook_queue_of(greenlet);
+    if (queue && hook_queue_append(queue, op)) {
         Py_XDECREF(greenlet);
         return true;
     }
-    line = hook_line_begin(greenlet);
+    queue = hook_queue_begin(greenlet);
     if (!run(op))
         errors_keep(&failed);
-    for (OperationObject *next; line && (next = hook_line_take(line)) != NULL; Py_DECREF(next))
+    for (OperationObject *next; queue && (next = hook_queue_take(queue)) != NULL; Py_DECREF(next))
         if (!operation_was_forked(next) && !operation_submit(next))
             errors_keep(&failed);
-    if (line)
-        hook_line_end(line);
+    if (queue)
+        hook_queue_end(queue);
     return errors_none(failed);
 }
 
@@ -607,12 +607,12 @@ static bool operation_run_hooks(OperationObject *op)
     return operation_take_turn(op, operation_submit);
 }
 
-/* _settle(): what an executor is given. In one that runs it at once we are in line already. */
+/* _settle(): what an executor is given. In one that runs it at once we are in the queue already. */
 static PyObject *operation_settle_method(OperationObject *op, PyObject *unused)
 {
     (void)unused;
     PyObject *greenlet = greenlet_current();
-    bool inside = hook_line_of(greenlet) != NULL;
+    bool inside = hook_queue_of(greenlet) != NULL;
     Py_XDECREF(greenlet);
     bool ok = inside ? operation_settle(op) : operation_take_turn(op, operation_settle);
     if (!ok)

@@ -92,8 +92,8 @@ static wh_cold PyObject *native_geometry(PyObject *module, PyObject *args, PyObj
 #define G(name) #name, (unsigned long long)g.name
     return Py_BuildValue(
         "{sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK}",
-        G(levels), G(words), G(lanes), G(lists), G(slab_count), G(sub_bits), G(comp_bits),
-        G(ret_bits), G(lines_off), G(undo_off), G(histograms_off), G(counts_off), G(lanes_off),
+        G(levels), G(words), G(shards), G(lists), G(slab_count), G(sub_bits), G(comp_bits),
+        G(ret_bits), G(ports_off), G(undo_off), G(histograms_off), G(counts_off), G(shards_off),
         G(summary_off), G(occupancy_off), G(links_off), G(holders_off), G(wheel_bytes),
         G(owners_off), G(states_off), G(slots_off), G(payloads_off), G(slots_bytes), G(rows_off),
         G(groups_off), G(registry_bytes), G(sub_off), G(comp_off), G(ret_off), G(worker_bytes));
@@ -199,7 +199,7 @@ static wh_cold PyObject *native_create_worker(PyObject *module, PyObject *args)
         wh_geometry g = wh_geometry_of(&c);
         ok = row < c.max_workers && mapping_get(&seg, segment, true, g.worker_bytes);
         if (ok)
-            wh_create_worker(seg.view.buf, &c, wh_line_of(wheel_map.view.buf, &g, row));
+            wh_create_worker(seg.view.buf, &c, wh_port_of(wheel_map.view.buf, &g, row));
         else if (!PyErr_Occurred())
             PyErr_Format(PyExc_ValueError, "row %u of a table of %u", row, c.max_workers);
     }

@@ -9,7 +9,7 @@
  *  1. A worker's own lock guards its wh_client, and its part of the pools. Two workers of a process
  *     do not hold each other up.
  *  2. The gate is one for the process. It guards what lies across workers and purgatories: all of
- *     `watching`, operations, lines of pools, registered segments. Code that needs both takes both
+ *     `watching`, operations, queues of pools, registered segments. Code that needs both takes both
  * at once.
  *  3. Between steps that must be one no call is made that may wait: not for a lock of Python's
  *     either, such as that of a dict (callback_part.c).

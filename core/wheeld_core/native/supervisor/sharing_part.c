@@ -176,7 +176,8 @@ static wh_cold PyObject *native_seat_borrower(PyObject *module, PyObject *args)
         returned += out;
         if (out > 0 && wh_pool_is_dry(b.pool))
             wh_pool_wet(b.pool, wh_clock_read(CLOCK_MONOTONIC));
-        wh_line_wake(&b, wake_all); /* also if the dead worker only had a place in the line */
+        wh_wait_queue_wake(&b,
+                           wake_all); /* also if the dead worker only had a place in the queue */
         wh_store_release(&b.ledgers[row].tenant, incarnation); /* pairs: pool-tenant */
     }
     mapping_drop(&map);
@@ -198,7 +199,8 @@ static wh_cold PyObject *native_resume_pools(PyObject *module, PyObject *segment
         wh_budget b;
         wh_budget_bind(&b, map.view.buf, pools, rows, i, rows);
         wh_budget_resume(&b);
-        wh_line_wake(&b, wake_all); /* the killed one may have returned bytes without waking */
+        wh_wait_queue_wake(&b,
+                           wake_all); /* the killed one may have returned bytes without waking */
     }
     mapping_drop(&map);
     Py_RETURN_NONE;

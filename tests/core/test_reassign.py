@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from test_stock import clock_beside, fill
+from test_free_list import clock_beside, fill
 
 from fsck_wheels import check, damaged
 from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, cookies, take_all
@@ -85,7 +85,7 @@ def test_others_go_on_sending_to_a_kept_worker() -> None:
 def test_members_inherit() -> None:
     with LocalWheel(64 * 8) as wheel:
         dying = wheel.worker(0, group="web")
-        heirs = [wheel.worker(row, group="web") for row in (1, 2)]
+        successors = [wheel.worker(row, group="web") for row in (1, 2)]
         bystander = wheel.worker(3)
         left = a_life(wheel, dying)
         dying.schedule_many(np.full(300, 3.0), np.arange(1000, 1300))
@@ -94,16 +94,16 @@ def test_members_inherit() -> None:
         assert wheel.settle() == [0]
         assert wheel.row(0)["state"] == 0
         wheel.advance(10 * SECOND)
-        events = [cookies(heir.poll()) for heir in heirs]
+        events = [cookies(successor.poll()) for successor in successors]
         assert not len(bystander.poll())
         once = [cookie for part in events for cookie in part if cookie != 30]
         assert sorted(once) == sorted(left["unread"] + left["pending"]) + list(range(1000, 1300))
         assert min(sum(c >= 1000 for c in part) for part in events) >= 64  # slabs go in turn
-        for heir in heirs:
+        for successor in successors:
             for id in wheel.slots.armed():
-                heir.cancel(int(wheel.slots.states[id]) >> 32 << 32 | int(id))
+                successor.cancel(int(wheel.slots.states[id]) >> 32 << 32 | int(id))
         wheel.settle()
-        assert sum(take_all(wheel, heir) for heir in heirs) == 64 * 8
+        assert sum(take_all(wheel, successor) for successor in successors) == 64 * 8
 
 
 def test_the_last_member_is_kept() -> None:
@@ -115,11 +115,11 @@ def test_the_last_member_is_kept() -> None:
         assert wheel.settle() == [0]
         assert wheel.row(0)["state"] == 4
         wheel.advance(3 * SECOND)
-        heir = wheel.worker(1, group="web")
+        successor = wheel.worker(1, group="web")
         wheel.depart(0, REROUTE)
         assert wheel.settle() == [0]
         assert wheel.row(0)["state"] == 0
-        assert cookies(heir.poll()) == [1]
+        assert cookies(successor.poll()) == [1]
 
 
 def test_what_a_member_had_not_read_goes_to_another() -> None:
@@ -140,7 +140,7 @@ def test_what_a_member_had_not_read_goes_to_another() -> None:
 @pytest.mark.parametrize("policy", [KEEP, REROUTE])
 def test_a_clock_that_dies_in_the_sweep(policy: int) -> None:
     with LocalWheel(64 * 150) as wheel:
-        dying, heir = wheel.worker(0, group="web"), wheel.worker(1, group="web")
+        dying, successor = wheel.worker(0, group="web"), wheel.worker(1, group="web")
         for begin in range(0, 9000, 1000):
             dying.schedule_many(np.full(1000, 5.0), np.arange(begin, begin + 1000))
             wheel.settle()
@@ -148,28 +148,28 @@ def test_a_clock_that_dies_in_the_sweep(policy: int) -> None:
         wheel.clock.advance(wheel.now)
         wheel.restart_clock()
         wheel.settle()
-        heir = wheel.successor(0) if policy == KEEP else heir
+        successor = wheel.successor(0) if policy == KEEP else successor
         seen: list[int] = []
         wheel.advance(6 * SECOND)
         for _ in range(20):
-            seen += cookies(heir.poll())
+            seen += cookies(successor.poll())
             wheel.settle()
         assert sorted(seen) == list(range(9000))
 
 
-def test_a_loan_to_the_heir_ends_once() -> None:
+def test_a_loan_to_the_successor_ends_once() -> None:
     with LocalWheel(128) as wheel:
-        dying, heir = wheel.worker(0, group="web"), wheel.worker(1, group="web")
+        dying, successor = wheel.worker(0, group="web"), wheel.worker(1, group="web")
         for number in range(64):
             dying.schedule(0.001, number, to="w1")
         wheel.advance(2 * MS)
         wheel.depart(0, REROUTE)
         assert wheel.settle() == [0]
-        assert len(heir.poll()) == 64
+        assert len(successor.poll()) == 64
         wheel.settle()
-        assert take_all(wheel, heir) == 128
+        assert take_all(wheel, successor) == 128
         wheel.settle()
-        assert wheel.view.lines["offences"][1] == 0
+        assert wheel.view.ports["offences"][1] == 0
 
 
 @pytest.mark.parametrize("then", ["reads", "dies", "is kept", "is last", "is last, and kept"])
@@ -195,7 +195,7 @@ def test_the_end_of_a_sender_waits_for_no_reader(
         wheel.advance(2 * MS)
         wheel.depart(0, DROP)
         assert wheel.settle() == [0]
-        assert bool(wheel.view.lines["backlog"][1]) is behind  # no reader is blamed for one record
+        assert bool(wheel.view.ports["backlog"][1]) is behind  # no reader is blamed for one record
         if clock == "dies":
             wheel.restart_clock()
         next_one = wheel.worker(0, "sender")

@@ -1,10 +1,10 @@
-/* Supply: slots for workers that find none.
+/* Grant: slots for workers that find none.
  *
  * Idea. A worker marks the owner word of each slab that it does not use right now as parked. It
  * uses nothing of a parked slab before it has removed the mark by compare-and-swap. So when a
- * worker asks for slots, the clock may split a parked slab (stock.h): slots that are neither armed
- * nor on their way go into stock, without a call of the owner, which finds out when it tries to
- * unpark the slab.
+ * worker asks for slots, the clock may split a parked slab (free_list.h): slots that are neither
+ * armed nor on their way go into the free list, without a call of the owner, which finds out when
+ * it tries to unpark the slab.
  *
  *     owner                                    clock
  *     CAS  A|parked -> A                       CAS    A|parked -> A|parked|taking
@@ -24,17 +24,17 @@
  *  5. A slab that is reserved for one worker (its home) is not taken over.
  *  6. Nothing is taken over while slabs without memory can be given some (backing.h).
  */
-#ifndef WHEELD_SUPPLY_H
-#define WHEELD_SUPPLY_H
+#ifndef WHEELD_GRANT_H
+#define WHEELD_GRANT_H
 
 #include "wheeld/clock/backlog.h"
 
-#define WH_SUPPLY_LOOKS 64   /* slabs examined per worker and pass */
-#define WH_SUPPLY_SLOTS 4096 /* slots handed over per worker and pass */
+#define WH_GRANT_LOOKS 64   /* slabs examined per worker and pass */
+#define WH_GRANT_SLOTS 4096 /* slots handed over per worker and pass */
 
 /* The fate of a slab's slots when it is split: one bit each. */
 typedef struct wh_sorted {
-    uint64_t idle;   /* free: to stock */
+    uint64_t idle;   /* free: to the free list */
     uint64_t unread; /* fired, but not yet read by the owner */
 } wh_sorted;
 
@@ -70,7 +70,7 @@ static inline void wh_sort_slot(wh_clock *c, uint32_t slot, const wh_peer *owner
 /* Free the slots of a slab that has just been split. */
 static inline void wh_split_slots(wh_clock *c, uint32_t slab, wh_peer *owner, wh_sorted sorted)
 {
-    wh_stock_split(c, slab);
+    wh_free_list_split(c, slab);
     owner->stale_until = owner->ret_tail;
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
         uint32_t slot = slab << WH_SLAB_BITS | i;
@@ -80,7 +80,7 @@ static inline void wh_split_slots(wh_clock *c, uint32_t slab, wh_peer *owner, wh
                 wh_completion_word(WH_STAGE_LENT, wh_stage_worker(link), link->completion);
             wh_list_append(&c->wheel, wh_lent_list(c, owner), slot);
         } else if (sorted.idle >> i & 1) {
-            wh_stock_put(c, slot);
+            wh_free_list_put(c, slot);
         }
     }
 }
@@ -116,9 +116,9 @@ static inline bool wh_take_over(wh_clock *c, uint32_t slab, const wh_peer *asker
         return false;
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
         if (sorted.idle >> i & 1)
-            wh_store_relaxed(&c->stock.holders[slab << WH_SLAB_BITS | i], 0);
+            wh_store_relaxed(&c->free_list.holders[slab << WH_SLAB_BITS | i], 0);
         else
-            wh_stock_hold(c, slab << WH_SLAB_BITS | i, owner);
+            wh_free_list_hold(c, slab << WH_SLAB_BITS | i, owner);
     /* pairs: slab - a worker that sees that it is split also sees its holders */
     if (!wh_cas_acq_rel(&c->owners[slab], &word, WH_SPLIT))
         return false;
@@ -131,9 +131,9 @@ static inline uint32_t wh_next_ended(const wh_clock *c, uint32_t slab)
 {
     uint32_t slabs = c->wheel.capacity >> WH_SLAB_BITS;
     for (uint64_t eight; slab < slabs; slab = (slab | 7) + 1) {
-        memcpy(&eight, c->stock.ended + (slab & ~7u), sizeof eight);
+        memcpy(&eight, c->free_list.ended + (slab & ~7u), sizeof eight);
         for (; eight && slab < slabs; slab++) {
-            if (c->stock.ended[slab])
+            if (c->free_list.ended[slab])
                 return slab;
             if ((slab & 7) == 7)
                 break;
@@ -142,11 +142,11 @@ static inline uint32_t wh_next_ended(const wh_clock *c, uint32_t slab)
     return WH_NIL;
 }
 
-/* Is what `peer` asks for available, perhaps as whole slabs that it may claim? */
-static inline bool wh_in_stock(const wh_clock *c, const wh_peer *peer)
+/* Can `peer` have what it asks for, perhaps as whole slabs that it may claim? */
+static inline bool wh_can_grant(const wh_clock *c, const wh_peer *peer)
 {
-    uint64_t whole = (c->stock.slabs_freed - peer->freed_before) * WH_SLAB_SLOTS;
-    return c->stock.slots + whole >= peer->ask_left;
+    uint64_t whole = (c->free_list.slabs_freed - peer->freed_before) * WH_SLAB_SLOTS;
+    return c->free_list.slots + whole >= peer->ask_left;
 }
 
 /* Reserve memory for some more slabs, or fewer if there is less. False: there is no room. */
@@ -165,7 +165,7 @@ static inline wh_cold bool wh_back_some(wh_clock *c)
             continue;
         wh_open_slabs(c->seg, c->wheel.links, first, end);
         c->backed = end;
-        c->stock.slabs_freed += end - first;
+        c->free_list.slabs_freed += end - first;
         wh_fetch_add_seq(c->freed, 1); /* pairs: freed */
         return true;
     }
@@ -182,34 +182,34 @@ static inline bool wh_back_more(wh_clock *c)
     return wh_back_some(c);
 }
 
-/* Take slabs over until it is. False: there are more to examine in the next pass. */
-static inline bool wh_stock_up(wh_clock *c, wh_peer *peer)
+/* Take slabs over until that is so. False: there are more to examine in the next pass. */
+static inline bool wh_free_list_fill(wh_clock *c, wh_peer *peer)
 {
     uint32_t slab;
-    if (!wh_in_stock(c, peer) && c->backed < c->shared_slabs && wh_back_more(c) &&
-        !wh_in_stock(c, peer))
+    if (!wh_can_grant(c, peer) && c->backed < c->shared_slabs && wh_back_more(c) &&
+        !wh_can_grant(c, peer))
         return false;
-    for (uint32_t looks = 0; !wh_in_stock(c, peer); looks++) {
+    for (uint32_t looks = 0; !wh_can_grant(c, peer); looks++) {
         if ((slab = wh_next_ended(c, peer->look_slab)) == WH_NIL)
             return true;
-        if (looks == WH_SUPPLY_LOOKS)
+        if (looks == WH_GRANT_LOOKS)
             return false;
         peer->look_slab = slab + 1;
         if (wh_take_over(c, slab, peer))
-            c->stock.ended[slab] = 0;
+            c->free_list.ended[slab] = 0;
     }
     return true;
 }
 
-/* Hand over slots from stock. False: there is more to do in the next pass. */
+/* Hand over slots from the free list. False: there is more to do in the next pass. */
 static inline bool wh_hand_some(wh_clock *c, wh_peer *peer)
 {
     uint32_t slot;
     for (uint32_t given = 0; peer->ask_left && wh_peer_return_room(c, peer);
          given++, peer->ask_left--) {
-        if (given == WH_SUPPLY_SLOTS)
+        if (given == WH_GRANT_SLOTS)
             return false;
-        if ((slot = wh_stock_take(c)) == WH_NIL)
+        if ((slot = wh_free_list_take(c)) == WH_NIL)
             return true;
         wh_put_returned(c, peer, slot);
         wh_count(&c->seg->handed, 1);
@@ -224,27 +224,27 @@ static inline bool wh_asks(const wh_peer *peer)
 }
 
 /* Serve a part of `peer`'s request. True: there is more to do. */
-static inline bool wh_supply(wh_clock *c, wh_peer *peer)
+static inline bool wh_grant(wh_clock *c, wh_peer *peer)
 {
     uint64_t asked = wh_load_seq(&peer->seg->asked); /* pairs: asked */
     if (asked != peer->asked) {
         uint32_t most = c->wheel.capacity, wanted = wh_ask_size(asked);
         peer->asked = asked;
         peer->look_slab = 0;
-        peer->freed_before = c->stock.slabs_freed;
+        peer->freed_before = c->free_list.slabs_freed;
         peer->ask_left = wanted < most ? wanted : most;
     }
     uint64_t ret_head = wh_load_acquire(&peer->seg->ret_head); /* pairs: ret-head */
     if (peer->ret_tail != ret_head && !(asked & WH_ASK_ALL))
         peer->ask_left = 0; /* something was just returned to it */
-    if (!wh_stock_up(c, peer))
+    if (!wh_free_list_fill(c, peer))
         return true;
-    if (asked & WH_ASK_ALL && !wh_in_stock(c, peer))
+    if (asked & WH_ASK_ALL && !wh_can_grant(c, peer))
         peer->ask_left = 0;
     if (!wh_hand_some(c, peer))
         return true;
     wh_publish(c, peer);
-    wh_store_release(&peer->line->answered, asked); /* pairs: asked - its slots are in the ring */
+    wh_store_release(&peer->port->answered, asked); /* pairs: asked - its slots are in the ring */
     peer->answered = asked;
     return false;
 }

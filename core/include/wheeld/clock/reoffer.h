@@ -1,4 +1,4 @@
-/* Share: events that members of a group leave unread go to members that wait.
+/* Reoffer: events that members of a group leave unread go to members that wait.
  *
  * When. A member that finds nothing rings if its group's bit in `offered` is set: a busy member may
  * then have something unread. The clock sets the bit when no waiting member can take an event, and
@@ -15,8 +15,8 @@
  *
  * The oldest offers go first, a share at a time; a member that is done comes for more.
  */
-#ifndef WHEELD_SHARE_H
-#define WHEELD_SHARE_H
+#ifndef WHEELD_REOFFER_H
+#define WHEELD_REOFFER_H
 
 #include "wheeld/clock/backlog.h"
 
@@ -74,7 +74,7 @@ static inline void wh_offer_move(wh_clock *c, uint32_t slot, wh_peer *to)
         wh_deliver_again(c, slot, to, wh_owner_of(c, slot));
 }
 
-static inline void wh_share_end(wh_clock *c, uint32_t group)
+static inline void wh_reoffer_end(wh_clock *c, uint32_t group)
 {
     c->offering &= ~(1ull << group);
     c->teams[group].look_at = 0;
@@ -83,7 +83,7 @@ static inline void wh_share_end(wh_clock *c, uint32_t group)
 }
 
 /* Check a group's queue; `late`: also what members were woken for. True: there is more. */
-static inline bool wh_share(wh_clock *c, uint32_t group, bool late)
+static inline bool wh_reoffer(wh_clock *c, uint32_t group, bool late)
 {
     wh_team *team = &c->teams[group];
     wh_peer *to = NULL;
@@ -117,14 +117,14 @@ static inline bool wh_share(wh_clock *c, uint32_t group, bool late)
         wh_offer_move(c, slot, to);
     }
     if (wh_queue_first(c, group) == WH_NIL)
-        wh_share_end(c, group);
+        wh_reoffer_end(c, group);
     else if (late || team->look_at == 0)
         team->look_at = next;
     return false;
 }
 
 /* Once per pass. True: there is more to do at once. */
-static inline bool wh_share_all(wh_clock *c)
+static inline bool wh_reoffer_all(wh_clock *c)
 {
     bool more = false;
     for (uint64_t rest = c->offering; rest; rest &= rest - 1) {
@@ -132,14 +132,14 @@ static inline bool wh_share_all(wh_clock *c)
         wh_team *team = &c->teams[group];
         bool late = team->look_at && c->now[WH_CLOCK_BASE] >= team->look_at;
         if (late || team->stir || c->offered >> group & 1)
-            more |= wh_share(c, group, late);
+            more |= wh_reoffer(c, group, late);
         team->stir = false;
     }
     return more;
 }
 
 /* When the clock has to check again though nothing is due, ns; INT64_MAX: never. */
-static inline int64_t wh_share_next_ns(const wh_clock *c)
+static inline int64_t wh_reoffer_next_ns(const wh_clock *c)
 {
     int64_t next = INT64_MAX;
     for (uint64_t rest = c->offering; rest; rest &= rest - 1) {
@@ -150,7 +150,7 @@ static inline int64_t wh_share_next_ns(const wh_clock *c)
 }
 
 /* The next pass handles what a worker that left has not read. */
-static inline void wh_share_left(wh_clock *c, const wh_peer *peer)
+static inline void wh_reoffer_left(wh_clock *c, const wh_peer *peer)
 {
     for (uint64_t rest = peer->groups & c->offering; rest; rest &= rest - 1)
         c->teams[__builtin_ctzll(rest)].stir = true;

@@ -1,4 +1,4 @@
-"""The waiting line: who waits, whose turn it is, and what ends a wait; threads of one process."""
+"""The queue: who waits, whose turn it is, and what ends a wait; threads of one process."""
 
 import signal
 import threading
@@ -17,7 +17,7 @@ def waiting(wheel: Any) -> bool:
     return bool(PoolsView(wheel.shared("pools")).waiters.any())
 
 
-def wait_in_line(pool: MemoryPool, size: int, timeout: float | None = None) -> Call:
+def wait_in_queue(pool: MemoryPool, size: int, timeout: float | None = None) -> Call:
     before = pool.stats()["waits"]
     call = Call(pool.allocate, size, timeout)
     until(lambda: pool.stats()["waits"] > before or not call.is_alive(), "it waits")
@@ -56,7 +56,7 @@ def test_allocate_refuses_other_timeouts(timeout: float) -> None:
 def test_allocate_waits_for_another_workers_release() -> None:
     with one_pool(STRICT, workers=2) as (wheel, [pool, theirs]):
         held = theirs.try_allocate(1000)
-        call = wait_in_line(pool, 600)
+        call = wait_in_queue(pool, 600)
         assert waiting(wheel)
         assert ledger(wheel, 0)["ticket"] == 1
         assert ledger(wheel, 0)["wants"] == 600
@@ -70,13 +70,13 @@ def test_allocate_waits_for_another_workers_release() -> None:
         buffer.release()
 
 
-def test_time_out_leaves_the_line() -> None:
+def test_time_out_leaves_the_queue() -> None:
     with one_pool(STRICT, workers=2) as (wheel, [pool, theirs]):
         held = pool.try_allocate(900)
         with pytest.raises(TimeoutError):
             pool.allocate(200, 0)
-        first = wait_in_line(theirs, 1000, 0.05)
-        second = wait_in_line(pool, 100)
+        first = wait_in_queue(theirs, 1000, 0.05)
+        second = wait_in_queue(pool, 100)
         with pytest.raises(TimeoutError, match="1000 bytes of pool 'a'"):
             first.outcome()
         buffer = second.outcome()
@@ -90,29 +90,29 @@ def test_time_out_leaves_the_line() -> None:
 def test_who_came_first_takes_first() -> None:
     with one_pool(STRICT, workers=3) as (_, pools):
         held = pools[0].try_allocate(1000)
-        line = [wait_in_line(pools[number % 3], 1000) for number in (0, 1, 1, 2, 0, 0, 2, 1)]
-        while line:
-            held = in_turn(line, held)
+        queue = [wait_in_queue(pools[number % 3], 1000) for number in (0, 1, 1, 2, 0, 0, 2, 1)]
+        while queue:
+            held = in_turn(queue, held)
         held.release()
         assert pools[0].used == 0
 
 
-def test_pool_objects_of_one_pool_share_the_line() -> None:
+def test_pool_objects_of_one_pool_share_the_queue() -> None:
     with one_pool(STRICT) as (wheel, [pool]):
         again = patient(MemoryPool(timers_of(pool), "a"))
         held = pool.try_allocate(1000)
-        line = [wait_in_line(one, 1000) for one in (pool, again, pool, again)]
+        queue = [wait_in_queue(one, 1000) for one in (pool, again, pool, again)]
         assert ledger(wheel, 0)["ticket"] == 1
-        while line:
-            held = in_turn(line, held)
+        while queue:
+            held = in_turn(queue, held)
         held.release()
 
 
 def test_small_request_does_not_overtake_a_large_one() -> None:
     with one_pool(STRICT, workers=2) as (_, [pool, theirs]):
         held, small = pool.try_allocate(500), pool.try_allocate(400)
-        large = wait_in_line(theirs, 600)
-        behind = wait_in_line(pool, 50)
+        large = wait_in_queue(theirs, 600)
+        behind = wait_in_queue(pool, 50)
         with pytest.raises(TimeoutError):
             pool.allocate(1, 0.05)
         assert behind.is_alive()
@@ -130,9 +130,9 @@ def test_small_request_does_not_overtake_a_large_one() -> None:
 def test_one_release_serves_all_that_fit() -> None:
     with one_pool(STRICT, workers=3) as (wheel, pools):
         held = pools[0].try_allocate(1000)
-        line = [wait_in_line(pools[number % 3], 100) for number in range(9)]
+        queue = [wait_in_queue(pools[number % 3], 100) for number in range(9)]
         held.release()
-        buffers = [call.outcome() for call in line]
+        buffers = [call.outcome() for call in queue]
         assert pools[0].used == 900
         assert not waiting(wheel)
         for buffer in buffers:
@@ -142,7 +142,7 @@ def test_one_release_serves_all_that_fit() -> None:
 def test_waiting_is_a_dry_spell() -> None:
     with one_pool(STRICT) as (wheel, [pool]):
         held = pool.try_allocate(1000)
-        call = wait_in_line(pool, 5)
+        call = wait_in_queue(pool, 5)
         until(lambda: words_of(wheel)["dry_since"] != 0, "the spell begins")
         held.release()
         call.outcome().release()
@@ -157,11 +157,11 @@ def test_close_ends_waits() -> None:
     with one_pool(STRICT, workers=2) as (wheel, [pool, theirs]):
         usual(pool)
         held = theirs.try_allocate(1000)
-        line = [wait_in_line(pool, 5), wait_in_line(pool, 5)]
-        other = wait_in_line(theirs, 7)
+        queue = [wait_in_queue(pool, 5), wait_in_queue(pool, 5)]
+        other = wait_in_queue(theirs, 7)
         look = Call(pool.wait_available)
         timers_of(pool).close()
-        for call in (*line, look):
+        for call in (*queue, look):
             with pytest.raises(ClientClosed):
                 call.outcome()
         assert other.is_alive()
@@ -174,10 +174,10 @@ def test_eviction_ends_waits() -> None:
     with one_pool(STRICT, workers=2) as (wheel, [pool, theirs]):
         usual(pool)
         held = theirs.try_allocate(1000)
-        line = [wait_in_line(pool, 5), wait_in_line(pool, 5)]
+        queue = [wait_in_queue(pool, 5), wait_in_queue(pool, 5)]
         wheel._seat(0, 0)
         ledger(wheel, 0)["ticket"] = 4711
-        for call in line:
+        for call in queue:
             with pytest.raises(DaemonNotRunning):
                 call.outcome()
         assert ledger(wheel, 0)["ticket"] == 4711
@@ -188,13 +188,13 @@ def test_eviction_ends_waits() -> None:
 def test_death_of_the_head_lets_the_next_one_go() -> None:
     with one_pool(STRICT, workers=3) as (wheel, [pool, theirs, third]):
         held, lost = pool.try_allocate(500), third.try_allocate(400)
-        head = wait_in_line(usual(theirs), 1000)
-        call = wait_in_line(pool, 100)
+        head = wait_in_queue(usual(theirs), 1000)
+        call = wait_in_queue(pool, 100)
         die(wheel, 1)
         buffer = call.outcome()
         with pytest.raises(DaemonNotRunning):
             head.outcome()
-        call = wait_in_line(pool, 400)
+        call = wait_in_queue(pool, 400)
         die(wheel, 2)
         call.outcome().release()
         for one in (buffer, held, lost):
@@ -292,10 +292,10 @@ def test_wait_available_takes_nothing() -> None:
 def test_wait_available_is_in_the_line_and_leaves_it() -> None:
     with one_pool(STRICT, workers=2) as (wheel, [pool, theirs]):
         held = pool.try_allocate(1000)
-        first = wait_in_line(theirs, 1000)
+        first = wait_in_queue(theirs, 1000)
         look = Call(pool.wait_available)
-        until(lambda: ledger(wheel, 0)["ticket"] == 2, "it stands in the line")
-        last = wait_in_line(theirs, 1000)
+        until(lambda: ledger(wheel, 0)["ticket"] == 2, "it stands in the queue")
+        last = wait_in_queue(theirs, 1000)
         held.release()
         held = first.outcome()
         assert look.is_alive()

@@ -1,4 +1,4 @@
-"""AllocationLine: the queue of one event loop's tasks that wait for memory of a pool.
+"""AllocationQueue: the queue of one event loop's tasks that wait for memory of a pool.
 
 They are served in order of arrival. On behalf of the first of them a thread waits in the queue
 that all processes share, a second at a time; it starts when a task waits, and ends when none
@@ -25,7 +25,7 @@ class _Waiter:
     future: asyncio.Future[PoolBuffer]
 
 
-class AllocationLine:
+class AllocationQueue:
     """The queue of one pool and one loop. Its methods are for the loop's thread."""
 
     def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop) -> None:

@@ -172,9 +172,9 @@ def test_a_holder_of_parts_of_slabs_dies(wheel: LocalWheel, leave: int, restart:
     if restart:
         wheel.restart_clock()
     assert wheel.settle() == [1]
-    heir = wheel.successor(1) if leave == KEEP else c
+    successor = wheel.successor(1) if leave == KEEP else c
     wheel.advance(60 * SECOND)
-    events = heir.poll()
+    events = successor.poll()
     assert {int(id) for id in events["timer_id"]} == (set() if leave == DROP else theirs)
     assert payloads(events) == [int(i).to_bytes(8, "little") for i in events["cookie"]]
     wheel.settle()
@@ -204,7 +204,7 @@ def test_loans_of_nobody_are_not_free(wheel: LocalWheel, restart: bool) -> None:
     assert figures() == (free, free, CAPACITY - free)
 
 
-def test_a_new_clock_finds_the_stock(wheel: LocalWheel) -> None:
+def test_a_new_clock_finds_the_free_list(wheel: LocalWheel) -> None:
     a, b = wheel.worker(0), wheel.worker(1)
     ids = hoard(wheel, a)
     a.cancel_many(ids[ids % SLAB != 0])
@@ -238,14 +238,14 @@ def damage_holder(wheel: LocalWheel) -> None:
     wheel.view.holders[int(np.flatnonzero(wheel.slots.phases() == 1)[0])] = 3
 
 
-def damage_stock(wheel: LocalWheel) -> None:
+def damage_free_list(wheel: LocalWheel) -> None:
     wheel.view.holders.setflags(write=True)
     wheel.view.holders[int(np.flatnonzero(wheel.slots.phases() == 1)[0])] = 0
 
 
 @pytest.mark.parametrize(
     ("spoil", "text"),
-    [(damage_holder, "by a worker that does not exist"), (damage_stock, "nobody owns")],
+    [(damage_holder, "by a worker that does not exist"), (damage_free_list, "nobody owns")],
 )
 def test_fsck_finds_holders_that_are_wrong(
     wheel: LocalWheel, spoil: Callable[[LocalWheel], None], text: str
