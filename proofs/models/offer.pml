@@ -272,7 +272,7 @@ inline note(m)
     queued = true;
     if
     :: SLEEPS(m) -> look = MUTANT != 11
-    :: else -> stir = true
+    :: else -> recheck = true
     fi
 }
 
@@ -463,7 +463,7 @@ inline settle()
 #define RECEIVES(m) (m == MORTAL || (MUTANT == 18 -> known : receives)) /* route.h:wh_is_member */
 #define IDLE(m) (RECEIVES(m) && waits[m] && !rung[m] && !notify[m] && THERE(m) && ROOM(m)) /* route.h:wh_peer_waits */
 
-/* reoffer.h:wh_team_idle */
+/* reoffer.h:wh_roster_idle */
 inline find_idle()
 {
     atomic {
@@ -475,7 +475,7 @@ inline find_idle()
     }
 }
 
-/* reoffer.h:wh_team_idle_at_last */
+/* reoffer.h:wh_roster_idle_at_last */
 inline find_idle_at_last()
 {
     known = receives;
@@ -516,7 +516,7 @@ inline reoffer()
         :: queued && (late || !look) -> look = next
         :: else
         fi;
-        stir = false;
+        recheck = false;
         late = false;
         next = false;
         publish_all()
@@ -539,7 +539,7 @@ inline sweep()
     assert((list != LOANS && list != BACKLOG) || at != MORTAL);
     tail[MORTAL] = put[MORTAL];
     leaving = false;
-    stir = queued; /* reoffer.h:wh_reoffer_left */
+    recheck = queued; /* reoffer.h:wh_reoffer_left */
     STEP;
     row = FREE /* wheeld/clock/process.py:ClockProcess._reaped, wheeld/supervisor/workers.py:Workers._forget */
 }
@@ -606,7 +606,7 @@ proctype Clock()
 {
     mtype list = NOWHERE;
     byte put[2], back, drained, at, to = NOBODY;
-    bool notify[2], queued, look, stir, late, next, first, leaving, absent;
+    bool notify[2], queued, look, recheck, late, next, first, leaving, absent;
     goto turn;
 died:
     atomic { /* all that was private is gone */
@@ -615,7 +615,7 @@ died:
         to = NOBODY;
         queued = false;
         look = false;
-        stir = false;
+        recheck = false;
         late = false;
         next = false;
         first = false;
@@ -636,7 +636,7 @@ died:
         recover_slot();
         bell[0] = true;
         bell[1] = true;
-        stir = queued /* the first pass */
+        recheck = queued /* the first pass */
     };
 turn:
 end_asleep: /* pass.h:wh_may_sleep: what else the clock is rung for is in sleep_wake.pml */
@@ -652,7 +652,7 @@ end_asleep: /* pass.h:wh_may_sleep: what else the clock is rung for is in sleep_
             absent = true
         }
     :: atomic { leaving -> sweep(); publish_all() }
-    :: atomic { queued && (stir || (offered && clock_bell)) -> clock_bell = false };
+    :: atomic { queued && (recheck || (offered && clock_bell)) -> clock_bell = false };
         reoffer() /* reoffer.h:wh_reoffer_all */
     :: atomic { queued && look -> late = true; clock_bell = false };
         reoffer()

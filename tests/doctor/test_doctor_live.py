@@ -21,7 +21,7 @@ from common_fixtures import daemon_process
 from daemons import Daemon
 from fsck_wheels import FullWheel, Local, remains
 from wheeld.doctor import live, run as doctor
-from wheeld.doctor.live import Clock, ObservedWorker, ProcStat, Vitals
+from wheeld.doctor.live import Clock, ObservedWheel, ObservedWorker, ProcStat
 from wheeld.resources.remains import DaemonMemory
 from wheeld.tables.registry import RowState
 from wheeld_client import connect
@@ -30,14 +30,14 @@ CLOCK = Clock(7, ProcStat("S", 50), None, 100_000, 0, 1, 0, 1024)
 WORKER = ObservedWorker(
     0, "web-1", 8, RowState.ACTIVE, 60, ProcStat("S", 60), False, ((5, 5), (5, 5)), 0, 0, 64, 0
 )
-WELL = Vitals(1000, 100, 50, CLOCK, [WORKER, replace(WORKER, row=1, name="web-2")])
+WELL = ObservedWheel(1000, 100, 50, CLOCK, [WORKER, replace(WORKER, row=1, name="web-2")])
 
 
-def with_clock(**changes: Any) -> Vitals:
+def with_clock(**changes: Any) -> ObservedWheel:
     return replace(WELL, clock=replace(CLOCK, **changes))
 
 
-def with_worker(**changes: Any) -> Vitals:
+def with_worker(**changes: Any) -> ObservedWheel:
     return replace(WELL, workers=[replace(WORKER, **changes), *WELL.workers[1:]])
 
 
@@ -45,8 +45,8 @@ def test_all_well() -> None:
     assert {check(WELL).status for check in live.CHECKS} == {"ok"}
 
 
-Check = Callable[[Vitals], Any]
-ILL: list[tuple[Check, Vitals, str, str]] = [
+Check = Callable[[ObservedWheel], Any]
+ILL: list[tuple[Check, ObservedWheel, str, str]] = [
     (live.clock_runs, with_clock(trouble="the clock is stopped: cure"), "failure", "cure"),
     (live.clock_runs, with_clock(process=ProcStat("D", 50)), "warning", "state D"),
     (live.clock_restarts, with_clock(restarts=2), "warning", "messages"),
@@ -72,15 +72,17 @@ ILL: list[tuple[Check, Vitals, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("check", "vitals", "status", "words"), ILL)
-def test_what_is_ill_is_said(check: Check, vitals: Vitals, status: str, words: str) -> None:
-    assert_bad(check(vitals), status, words)
-    others = [other(vitals).status for other in live.CHECKS if other is not check]
+@pytest.mark.parametrize(("check", "observed", "status", "words"), ILL)
+def test_what_is_ill_is_said(
+    check: Check, observed: ObservedWheel, status: str, words: str
+) -> None:
+    assert_bad(check(observed), status, words)
+    others = [other(observed).status for other in live.CHECKS if other is not check]
     assert set(others) == {"ok"}
 
 
 @pytest.mark.parametrize(
-    ("check", "vitals"),
+    ("check", "observed"),
     [
         (live.stuck, with_worker(backlog=True, heads=((5, 5), (6, 5)))),
         (live.stuck, with_worker(backlog=True, heads=((5, 5), (5, 6)))),
@@ -92,8 +94,8 @@ def test_what_is_ill_is_said(check: Check, vitals: Vitals, status: str, words: s
         (live.swapped, with_clock(swapped_kib=None)),
     ],
 )
-def test_what_is_not_ill(check: Check, vitals: Vitals) -> None:
-    assert check(vitals).status == "ok"
+def test_what_is_not_ill(check: Check, observed: ObservedWheel) -> None:
+    assert check(observed).status == "ok"
 
 
 def test_every_live_check_has_a_case() -> None:
@@ -117,7 +119,7 @@ def test_smaps_are_summed() -> None:
     assert live.mapped_memory(smaps, "wheeld-b-") == {}
 
 
-def test_vitals_of_a_wheel(tmp_path: Path) -> None:
+def test_what_is_observed_of_a_wheel(tmp_path: Path) -> None:
     put(tmp_path / "7/stat", "7 (clock) S " + " ".join(str(n) for n in range(1, 40)))
     put(tmp_path / "7/timerslack_ns", "1\n")
     with FullWheel() as wheel:
@@ -135,17 +137,17 @@ def test_vitals_of_a_wheel(tmp_path: Path) -> None:
 
         memories = Local(wheel).memories()
         assert memories is not None
-        vitals = live.gather(status, memories, "none-", tmp_path, sleep)
-        a, b = vitals.workers
-        assert vitals.clock.process == ProcStat("S", 19)
-        assert (vitals.clock.restarts, vitals.clock.timer_slack_ns) == (1, 1)
+        observed = live.gather(status, memories, "none-", tmp_path, sleep)
+        a, b = observed.workers
+        assert observed.clock.process == ProcStat("S", 19)
+        assert (observed.clock.restarts, observed.clock.timer_slack_ns) == (1, 1)
         assert (a.name, a.backlog, a.heads[0] == a.heads[1]) == ("a", True, True)
-        assert live.stuck(vitals).found == "a (row 0, pid 0) has full rings and reads nothing"
+        assert live.stuck(observed).found == "a (row 0, pid 0) has full rings and reads nothing"
         assert (b.name, b.backlog, b.offences) == ("b", False, 3)
         assert a.held == int((wheel.slots.owner_rows(wheel.view) == 0).sum())
         assert a.idle >= 1024  # what it did not poll was due long ago
-        assert vitals.armed == wheel.a.pending + wheel.b.pending
-        assert vitals.held == int((wheel.slots.owners != 0).sum()) * 64
+        assert observed.armed == wheel.a.pending + wheel.b.pending
+        assert observed.held == int((wheel.slots.owners != 0).sum()) * 64
         assert read
 
 

@@ -25,16 +25,16 @@ from wheeld.doctor import (
     pools as checks,
     run as doctor,
 )
-from wheeld.doctor.pools import PoolVitals
+from wheeld.doctor.pools import ObservedPool
 from wheeld.resources import remains
 from wheeld.tables import sharing
 from wheeld_core import _native, segments
 
 SECOND = 10**9
-WELL = PoolVitals("p", 1000, 100, 60 * SECOND, 5.0, 0, (), {"a": 60, "b": 40})
+WELL = ObservedPool("p", 1000, 100, 60 * SECOND, 5.0, 0, (), {"a": 60, "b": 40})
 OTHER = replace(WELL, name="other")
 
-Check = Callable[[Sequence[PoolVitals]], Any]
+Check = Callable[[Sequence[ObservedPool]], Any]
 ILL: list[tuple[Check, dict[str, Any], str, str]] = [
     (checks.depletion, {"depleted_percent": 50.0}, "warning", "p: 100 bytes of 1000 bytes out"),
     (checks.depletion, {"depleted_percent": 99.96}, "warning", "100.0 % of the time"),
@@ -78,7 +78,7 @@ def test_every_check_has_a_case() -> None:
     assert {check for check, *_ in ILL} == set(checks.CHECKS)
 
 
-def test_vitals_of_pools(tmp_path: Path) -> None:
+def test_what_is_observed_of_pools(tmp_path: Path) -> None:
     status = {"clock_pid": 7, "clock_trouble": None, "capacity": 1024}
     with FullWheel() as wheel:
         memories = Local(wheel).memories()

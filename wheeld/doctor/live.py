@@ -80,14 +80,14 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Vitals:
+class ObservedWheel:
     capacity: int
     """As in `wheeld status`: without the additional slabs of the workers."""
     held: int
     armed: int
     clock: Clock
     workers: list[ObservedWorker]
-    pools: tuple[doctor_pools.PoolVitals, ...] = ()
+    pools: tuple[doctor_pools.ObservedPool, ...] = ()
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def gather(
     prefix: str,
     proc: Path = Path("/proc"),
     sleep: Callable[[float], None] = time.sleep,
-) -> Vitals:
+) -> ObservedWheel:
     first, waiting = _heads(memories), doctor_pools.tickets(_pools(memories))
     sleep(LOOK_SECONDS)
     second = _heads(memories)
@@ -157,7 +157,7 @@ def gather(
     names = {worker.row: str(worker) for worker in workers}
     pools = doctor_pools.gather(snapshot.pools, waiting, names, time.monotonic_ns())
     held = snapshot.capacity - int(snapshot.unowned.sum())
-    return Vitals(int(status["capacity"]), held, armed, clock, workers, tuple(pools))
+    return ObservedWheel(int(status["capacity"]), held, armed, clock, workers, tuple(pools))
 
 
 def _worker(
@@ -198,7 +198,7 @@ def _text(path: Path) -> str:
 # -- the clock -------------------------------------------------------------------------------------
 
 
-def clock_runs(v: Vitals) -> Finding:
+def clock_runs(v: ObservedWheel) -> Finding:
     name, clock = "clock", v.clock
     found = f"pid {clock.pid}"
     if clock.trouble is not None:
@@ -211,7 +211,7 @@ def clock_runs(v: Vitals) -> Finding:
     return ok(name, found)
 
 
-def clock_restarts(v: Vitals) -> Finding:
+def clock_restarts(v: ObservedWheel) -> Finding:
     if v.clock.restarts:
         return Finding(
             "clock restarts", "warning", f"{v.clock.restarts}", "0",
@@ -220,7 +220,7 @@ def clock_restarts(v: Vitals) -> Finding:
     return ok("clock restarts", "0")
 
 
-def lateness(v: Vitals) -> Finding:
+def lateness(v: ObservedWheel) -> Finding:
     late, name = v.clock.wake_late_ns, "lateness"
     found = f"latest wake-up {late / 1e6:.3f} ms after it was due"
     if late < LATE_NOTE_NS:
@@ -233,7 +233,7 @@ def lateness(v: Vitals) -> Finding:
     )  # fmt: skip
 
 
-def timer_slack(v: Vitals) -> Finding:
+def timer_slack(v: ObservedWheel) -> Finding:
     slack = v.clock.timer_slack_ns
     if slack is None:
         return ok("timer slack", "not readable")
@@ -245,7 +245,7 @@ def timer_slack(v: Vitals) -> Finding:
     return ok("timer slack", f"{slack} ns")
 
 
-def swapped(v: Vitals) -> Finding:
+def swapped(v: ObservedWheel) -> Finding:
     if v.clock.swapped_kib is None:
         return ok("swap", "not readable")
     locked = f", {mebibytes((v.clock.locked_kib or 0) * KIB)} locked"
@@ -266,7 +266,7 @@ _STATES = {
 }
 
 
-def worker_processes(v: Vitals) -> Finding:
+def worker_processes(v: ObservedWheel) -> Finding:
     """Are the workers' processes there, the same as ever, and running?"""
     name, texts, advice, status = "worker processes", [], [], "ok"
     for worker in v.workers:
@@ -293,7 +293,7 @@ def worker_processes(v: Vitals) -> Finding:
     )
 
 
-def stuck(v: Vitals) -> Finding:
+def stuck(v: ObservedWheel) -> Finding:
     """Does every worker receive its events?"""
     name = "stuck workers"
     bad = [
@@ -311,7 +311,7 @@ def stuck(v: Vitals) -> Finding:
     )  # fmt: skip
 
 
-def doorbell(v: Vitals) -> Finding:
+def doorbell(v: ObservedWheel) -> Finding:
     """Does the clock sleep although it was rung?"""
     bad = [f"{worker}: {worker.unheard:,} timers" for worker in v.workers if worker.unheard]
     if not bad:
@@ -322,7 +322,7 @@ def doorbell(v: Vitals) -> Finding:
     )  # fmt: skip
 
 
-def kept(v: Vitals) -> Finding:
+def kept(v: ObservedWheel) -> Finding:
     """Workers that are gone and whose timers wait for a successor."""
     rows = [worker for worker in v.workers if worker.row_state == RowState.KEPT]
     if not rows:
@@ -333,7 +333,7 @@ def kept(v: Vitals) -> Finding:
     )  # fmt: skip
 
 
-def offences(v: Vitals) -> Finding:
+def offences(v: ObservedWheel) -> Finding:
     bad = [worker for worker in v.workers if worker.offences]
     if not bad:
         return ok("offences", "none")
@@ -346,7 +346,7 @@ def offences(v: Vitals) -> Finding:
 # -- room ------------------------------------------------------------------------------------------
 
 
-def room(v: Vitals) -> Finding:
+def room(v: ObservedWheel) -> Finding:
     name = "room"
     found = f"{v.armed:,} of {v.capacity:,} armed, {v.held:,} slots held by workers"
     refused = [worker for worker in v.workers if worker.fulls]
@@ -362,7 +362,7 @@ def room(v: Vitals) -> Finding:
     return ok(name, found)
 
 
-def shares(v: Vitals) -> Finding:
+def shares(v: ObservedWheel) -> Finding:
     """Does one of several workers hold most of the wheel?"""
     large = [w for w in v.workers if len(v.workers) > 1 and w.held >= LARGE_SHARE * v.capacity]
     if not large:
@@ -373,7 +373,7 @@ def shares(v: Vitals) -> Finding:
     )  # fmt: skip
 
 
-def hoarders(v: Vitals) -> Finding:
+def hoarders(v: ObservedWheel) -> Finding:
     """Workers that hold many slots and have not used them for a minute."""
     bad = [worker for worker in v.workers if worker.idle >= HOARD_SHARE * v.capacity]
     if not bad:
@@ -386,7 +386,7 @@ def hoarders(v: Vitals) -> Finding:
     )  # fmt: skip
 
 
-CHECKS: tuple[Callable[[Vitals], Finding], ...] = (
+CHECKS: tuple[Callable[[ObservedWheel], Finding], ...] = (
     clock_runs, clock_restarts, lateness, timer_slack, swapped, worker_processes, stuck, doorbell,
     kept, offences, room, shares, hoarders,
 )  # fmt: skip

@@ -20,7 +20,7 @@ NEARLY_ALL = 0.9
 
 
 @dataclass(frozen=True)
-class PoolVitals:
+class ObservedPool:
     name: str
     size: int
     used: int
@@ -45,11 +45,11 @@ def tickets(view: PoolsView) -> np.ndarray:
 
 def gather(
     view: PoolsView, before: np.ndarray, names: Mapping[int, str], now: int
-) -> list[PoolVitals]:
+) -> list[ObservedPool]:
     stuck = (before == tickets(view)) & (before != 0)
     used, out, depleted = view.used(), view.out(), view.depleted_percent(now)
     return [
-        PoolVitals(
+        ObservedPool(
             name,
             int(fields["size"]),
             int(used[i]),
@@ -66,7 +66,7 @@ def gather(
 # -- the checks ------------------------------------------------------------------------------------
 
 
-def depletion(pools: Sequence[PoolVitals]) -> Finding:
+def depletion(pools: Sequence[ObservedPool]) -> Finding:
     name = "pool depletion"
     bad = [p for p in pools if p.age_ns >= YOUNG_NS and p.depleted_percent >= DEPLETED]
     if not bad:
@@ -81,7 +81,7 @@ def depletion(pools: Sequence[PoolVitals]) -> Finding:
     )  # fmt: skip
 
 
-def waits(pools: Sequence[PoolVitals]) -> Finding:
+def waits(pools: Sequence[ObservedPool]) -> Finding:
     """Check whether workers wait for memory while none is released."""
     name = "pool waits"
     bad = [p for p in pools if p.waiters and p.dry_ns >= LONG_WAIT_NS]
@@ -96,7 +96,7 @@ def waits(pools: Sequence[PoolVitals]) -> Finding:
     )  # fmt: skip
 
 
-def hogs(pools: Sequence[PoolVitals]) -> Finding:
+def hogs(pools: Sequence[ObservedPool]) -> Finding:
     """Does one of several workers have nearly all of a pool?"""
     name = "pool shares"
     texts = [
@@ -114,4 +114,4 @@ def hogs(pools: Sequence[PoolVitals]) -> Finding:
     )  # fmt: skip
 
 
-CHECKS: tuple[Callable[[Sequence[PoolVitals]], Finding], ...] = (depletion, waits, hogs)
+CHECKS: tuple[Callable[[Sequence[ObservedPool]], Finding], ...] = (depletion, waits, hogs)

@@ -226,12 +226,12 @@ def live(patient: _Patient, host: Host) -> Iterator[Finding]:
             "above it with `nsenter --target PID --pid --mount`",
         )  # fmt: skip
     elif patient.memories is not None:
-        vitals = doctor_live.gather(daemon.status, patient.memories, daemon.prefix, host.proc)
+        observed = doctor_live.gather(daemon.status, patient.memories, daemon.prefix, host.proc)
         for check in doctor_live.CHECKS:
-            yield check(vitals)
-        if vitals.pools:
+            yield check(observed)
+        if observed.pools:
             for look in doctor_pools.CHECKS:
-                yield look(vitals.pools)
+                yield look(observed.pools)
     if daemon.status.get("trace") is not None:
         for judge in doctor_trace.CHECKS:
             yield judge(daemon.status["trace"])

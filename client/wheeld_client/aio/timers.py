@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_client.aio.alone import Alone
 from wheeld_client.aio.handle import AsyncTimerHandle
+from wheeld_client.aio.operations import OperationPoller
 from wheeld_client.aio.waiters import Waiter, running_loop
 from wheeld_client.aio.waits import Waits
 from wheeld_client.connection.arrival import arrive
@@ -97,7 +97,7 @@ class AsyncTimers(Waits):
             lambda directory: Timers(directory, options), name, runtime_dir, options.timeout
         )
         self._timers: Timers | None = None
-        self._alone = Alone(self)
+        self._operations = OperationPoller(self)
         self._events: deque[tuple[np.void, int | None]] = deque()  # int: a tick's flags
         self._arrived = asyncio.Event()
         self._lost: DaemonNotRunning | None = None
@@ -120,7 +120,7 @@ class AsyncTimers(Waits):
     async def __aexit__(self, *exception: object) -> None:
         timers = self.timers
         self._stop_reading()
-        self._alone.stop()
+        self._operations.stop()
         for purgatory in list(timers._purgatories):
             purgatory._close()
         try:
@@ -166,14 +166,14 @@ class AsyncTimers(Waits):
         except DaemonNotRunning as error:
             self._lose(error)
         self._retry_later = self._loop.call_later(pause, self._retry)
-        self._alone.look()
+        self._operations.look()
 
     def _end(self, error: WheelError) -> None:
         """The wheel has ended; shall the client wait for another one?"""
         self._stop_reading()
         self._patient = self.timers._renewing
         self._lose(error)
-        self._alone.look()
+        self._operations.look()
         if self._patient:
             self._look_for_next()
 
@@ -230,7 +230,7 @@ class AsyncTimers(Waits):
 
     def _receive(self) -> None:
         timers = self.timers
-        self._alone.look()  # first, as they wait: operations whose keys others have checked
+        self._operations.look()  # first, as they wait: operations whose keys others have checked
         if timers._renewing:
             self._end(DaemonNotRunning(REASON))
             return

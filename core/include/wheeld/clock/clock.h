@@ -35,8 +35,8 @@
 #include "wheeld/clock/peer.h"
 #include "wheeld/clock/trace.h"
 
-/* The members of a group, as a pass found them (route.h): their rows stand in the peers' `team`. */
-typedef struct wh_team {
+/* The members of a group, as a pass found them (route.h). Their rows are in the peers' `roster`. */
+typedef struct wh_roster {
     uint64_t looked;   /* 1 + that pass */
     uint32_t turn;     /* the row that the next search begins with */
     uint32_t all;      /* members */
@@ -44,9 +44,9 @@ typedef struct wh_team {
     uint32_t served;   /* the first of those, which were given an event for it */
     uint32_t open;     /* the first members, which may have room; the others have none */
     uint32_t next;     /* whose turn it is */
-    bool stir;         /* something went to a member that is not waiting */
+    bool recheck;         /* something went to a member that is not waiting */
     int64_t look_at; /* when to check on what went to waiting members, ns; 0: nothing went */
-} wh_team;
+} wh_roster;
 
 /* Place of a slot in its group's queue (offer.h): 1 + the slots before and behind it; 0, 0: in
  * none. */
@@ -86,7 +86,7 @@ typedef struct wh_clock {
     wh_undo *undo;
     wh_histogram *histograms; /* enum wh_wheel_histogram, then one per row */
     uint64_t undo_used;
-    wh_team teams[WH_GROUPS];
+    wh_roster rosters[WH_GROUPS];
     /* one per slot, then one sentinel per group; NULL: no group has a member */
     wh_place_in *queue;
     uint64_t offering, offered; /* groups whose queue is not empty; those announced to workers */

@@ -121,9 +121,9 @@ static inline bool wh_peer_sleeps(const wh_peer *peer)
     return peer->life == WH_PEER_PRESENT && wh_load_relaxed(&peer->seg->wait_seq) & 1;
 }
 
-static inline void wh_look_by(wh_team *team, int64_t when_ns)
+static inline void wh_look_by(wh_roster *roster, int64_t when_ns)
 {
-    team->look_at = team->look_at && team->look_at < when_ns ? team->look_at : when_ns;
+    roster->look_at = roster->look_at && roster->look_at < when_ns ? roster->look_at : when_ns;
 }
 
 /* `slot`, for a group, goes to `to`: into its ring, or to what waits behind it. */
@@ -131,14 +131,14 @@ static wh_seldom void wh_offer_note(wh_clock *c, uint32_t slot, uint32_t group, 
 {
     if (group >= WH_GROUPS || c->queue == NULL)
         return; /* no worker has joined one */
-    wh_team *team = &c->teams[group];
+    wh_roster *roster = &c->rosters[group];
     wh_queue_remove(c, slot);
     wh_queue_append(c, group, slot);
     c->offering |= 1ull << group;
     if (wh_peer_sleeps(to))
-        wh_look_by(team, wh_time_add(c->now[WH_CLOCK_BASE], WH_OFFER_PATIENCE_NS));
+        wh_look_by(roster, wh_time_add(c->now[WH_CLOCK_BASE], WH_OFFER_PATIENCE_NS));
     else
-        team->stir = true;
+        roster->recheck = true;
 }
 
 #endif

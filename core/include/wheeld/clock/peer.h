@@ -53,7 +53,7 @@ typedef struct wh_peer {
     uint64_t freed_before; /* slabs that had been freed from the free list when it asked */
     uint64_t stale_until; /* below it its return ring may name slots that were taken over since */
     /* [i]: of that group's members that a pass found, the one in place i */
-    uint16_t team[WH_GROUPS];
+    uint16_t roster[WH_GROUPS];
 } wh_peer;
 
 /* Whether a kept row has its successor. */

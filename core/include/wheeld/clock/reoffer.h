@@ -38,13 +38,13 @@ static inline bool wh_offer_waits(const wh_clock *c, uint32_t slot, uint32_t gro
 }
 
 /* The next member that waits with nothing on the way, or NULL. */
-static inline wh_peer *wh_team_idle(wh_clock *c, uint32_t group)
+static inline wh_peer *wh_roster_idle(wh_clock *c, uint32_t group)
 {
-    wh_team *team = &c->teams[group];
-    if (team->looked != wh_load_relaxed(&c->seg->passes) + 1)
-        wh_team_look(c, group);
-    while (team->served < team->waiting) {
-        wh_peer *peer = wh_team_at(c, group, team->served++);
+    wh_roster *roster = &c->rosters[group];
+    if (roster->looked != wh_load_relaxed(&c->seg->passes) + 1)
+        wh_roster_look(c, group);
+    while (roster->served < roster->waiting) {
+        wh_peer *peer = wh_roster_at(c, group, roster->served++);
         if (peer && wh_peer_waits(peer) && wh_peer_room(c, peer))
             return peer;
     }
@@ -52,14 +52,14 @@ static inline wh_peer *wh_team_idle(wh_clock *c, uint32_t group)
 }
 
 /* The same when no such is left; but first who comes from here on is told to ring. */
-static inline wh_peer *wh_team_idle_at_last(wh_clock *c, uint32_t group)
+static inline wh_peer *wh_roster_idle_at_last(wh_clock *c, uint32_t group)
 {
-    wh_peer *peer = wh_team_idle(c, group);
+    wh_peer *peer = wh_roster_idle(c, group);
     if (peer || c->offered >> group & 1)
         return peer;
     wh_store_seq(&c->seg->offered, c->offered |= 1ull << group); /* pairs: offered */
-    wh_team_look(c, group);
-    return wh_team_idle(c, group);
+    wh_roster_look(c, group);
+    return wh_roster_idle(c, group);
 }
 
 /* Give `to` what another member has not taken. */
@@ -77,7 +77,7 @@ static inline void wh_offer_move(wh_clock *c, uint32_t slot, wh_peer *to)
 static inline void wh_reoffer_end(wh_clock *c, uint32_t group)
 {
     c->offering &= ~(1ull << group);
-    c->teams[group].look_at = 0;
+    c->rosters[group].look_at = 0;
     if (c->offered >> group & 1)
         wh_store_seq(&c->seg->offered, c->offered &= ~(1ull << group)); /* pairs: offered */
 }
@@ -85,7 +85,7 @@ static inline void wh_reoffer_end(wh_clock *c, uint32_t group)
 /* Check a group's queue; `late`: also what members were woken for. True: there is more. */
 static inline bool wh_reoffer(wh_clock *c, uint32_t group, bool late)
 {
-    wh_team *team = &c->teams[group];
+    wh_roster *roster = &c->rosters[group];
     wh_peer *to = NULL;
     uint32_t given = 0, last = wh_queue_last(c, group), slot;
     int64_t next = wh_time_add(c->now[WH_CLOCK_BASE], WH_OFFER_PATIENCE_NS);
@@ -103,7 +103,7 @@ static inline bool wh_reoffer(wh_clock *c, uint32_t group, bool late)
             break;
         if (to == NULL || given++ == WH_OFFER_SHARE) {
             given = 1;
-            if ((to = wh_team_idle_at_last(c, group)) == NULL) {
+            if ((to = wh_roster_idle_at_last(c, group)) == NULL) {
                 next = 0; /* a member that is done rings */
                 break;
             }
@@ -118,8 +118,8 @@ static inline bool wh_reoffer(wh_clock *c, uint32_t group, bool late)
     }
     if (wh_queue_first(c, group) == WH_NIL)
         wh_reoffer_end(c, group);
-    else if (late || team->look_at == 0)
-        team->look_at = next;
+    else if (late || roster->look_at == 0)
+        roster->look_at = next;
     return false;
 }
 
@@ -129,11 +129,11 @@ static inline bool wh_reoffer_all(wh_clock *c)
     bool more = false;
     for (uint64_t rest = c->offering; rest; rest &= rest - 1) {
         uint32_t group = (uint32_t)__builtin_ctzll(rest);
-        wh_team *team = &c->teams[group];
-        bool late = team->look_at && c->now[WH_CLOCK_BASE] >= team->look_at;
-        if (late || team->stir || c->offered >> group & 1)
+        wh_roster *roster = &c->rosters[group];
+        bool late = roster->look_at && c->now[WH_CLOCK_BASE] >= roster->look_at;
+        if (late || roster->recheck || c->offered >> group & 1)
             more |= wh_reoffer(c, group, late);
-        team->stir = false;
+        roster->recheck = false;
     }
     return more;
 }
@@ -143,7 +143,7 @@ static inline int64_t wh_reoffer_next_ns(const wh_clock *c)
 {
     int64_t next = INT64_MAX;
     for (uint64_t rest = c->offering; rest; rest &= rest - 1) {
-        int64_t at = c->teams[__builtin_ctzll(rest)].look_at;
+        int64_t at = c->rosters[__builtin_ctzll(rest)].look_at;
         next = at && at < next ? at : next;
     }
     return next;
@@ -153,7 +153,7 @@ static inline int64_t wh_reoffer_next_ns(const wh_clock *c)
 static inline void wh_reoffer_left(wh_clock *c, const wh_peer *peer)
 {
     for (uint64_t rest = peer->groups & c->offering; rest; rest &= rest - 1)
-        c->teams[__builtin_ctzll(rest)].stir = true;
+        c->rosters[__builtin_ctzll(rest)].recheck = true;
 }
 
 #endif

@@ -42,62 +42,62 @@ static inline bool wh_is_member(const wh_peer *peer, uint64_t groups)
 
 /* Gather the members of `group`, or all that have joined it, beginning with the member whose turn
  * it is; waiting members come first. */
-static inline void wh_team_gather(wh_clock *c, uint32_t group, bool members)
+static inline void wh_roster_gather(wh_clock *c, uint32_t group, bool members)
 {
-    wh_team *team = &c->teams[group];
-    uint32_t row = team->turn < c->peers_used ? team->turn : 0, all = 0, waiting = 0;
+    wh_roster *roster = &c->rosters[group];
+    uint32_t row = roster->turn < c->peers_used ? roster->turn : 0, all = 0, waiting = 0;
     for (uint32_t looked = 0; looked < c->peers_used; looked++) {
         wh_peer *peer = &c->peers[row];
         if (members ? wh_is_member(peer, 1ull << group) : wh_has_joined(peer, 1ull << group)) {
-            c->peers[all].team[group] = c->peers[waiting].team[group];
+            c->peers[all].roster[group] = c->peers[waiting].roster[group];
             if (wh_peer_waits(peer))
-                c->peers[waiting++].team[group] = (uint16_t)row;
+                c->peers[waiting++].roster[group] = (uint16_t)row;
             else
-                c->peers[all].team[group] = (uint16_t)row;
+                c->peers[all].roster[group] = (uint16_t)row;
             all++;
         }
         row = row + 1 < c->peers_used ? row + 1 : 0;
     }
-    team->all = team->open = all;
-    team->waiting = team->next = waiting;
-    team->served = 0;
+    roster->all = roster->open = all;
+    roster->waiting = roster->next = waiting;
+    roster->served = 0;
 }
 
 /* Find the members of `group`. With none there, those that have joined: the first member that comes
  * takes what they do not read (reoffer.h). */
-static inline void wh_team_look(wh_clock *c, uint32_t group)
+static inline void wh_roster_look(wh_clock *c, uint32_t group)
 {
-    wh_team_gather(c, group, true);
-    if (wh_unlikely(c->teams[group].all == 0))
-        wh_team_gather(c, group, false);
-    c->teams[group].looked = wh_load_relaxed(&c->seg->passes) + 1;
+    wh_roster_gather(c, group, true);
+    if (wh_unlikely(c->rosters[group].all == 0))
+        wh_roster_gather(c, group, false);
+    c->rosters[group].looked = wh_load_relaxed(&c->seg->passes) + 1;
 }
 
-/* The peer in place `i` of the team, if still attached; else NULL. */
-static inline wh_peer *wh_team_at(wh_clock *c, uint32_t group, uint32_t i)
+/* The peer in place `i` of the roster, if still attached; else NULL. */
+static inline wh_peer *wh_roster_at(wh_clock *c, uint32_t group, uint32_t i)
 {
-    wh_peer *peer = &c->peers[c->peers[i].team[group]];
+    wh_peer *peer = &c->peers[c->peers[i].roster[group]];
     return wh_has_joined(peer, 1ull << group) ? peer : NULL;
 }
 
 /* First each one that waits, once; then all that have room, in turn. One without room is skipped
  * for the rest of the pass. */
-static inline wh_peer *wh_team_next(wh_clock *c, uint32_t group)
+static inline wh_peer *wh_roster_next(wh_clock *c, uint32_t group)
 {
-    wh_team *team = &c->teams[group];
+    wh_roster *roster = &c->rosters[group];
     wh_peer *peer;
-    while (team->served < team->waiting)
-        if ((peer = wh_team_at(c, group, team->served++)) && wh_peer_room(c, peer))
+    while (roster->served < roster->waiting)
+        if ((peer = wh_roster_at(c, group, roster->served++)) && wh_peer_room(c, peer))
             return peer;
-    while (team->open) {
-        team->next = team->next < team->open ? team->next : 0;
-        if ((peer = wh_team_at(c, group, team->next)) && wh_peer_room(c, peer)) {
-            team->next++;
+    while (roster->open) {
+        roster->next = roster->next < roster->open ? roster->next : 0;
+        if ((peer = wh_roster_at(c, group, roster->next)) && wh_peer_room(c, peer)) {
+            roster->next++;
             return peer;
         }
-        uint16_t *at = &c->peers[team->next].team[group], row = *at;
-        *at = c->peers[--team->open].team[group];
-        c->peers[team->open].team[group] = row;
+        uint16_t *at = &c->peers[roster->next].roster[group], row = *at;
+        *at = c->peers[--roster->open].roster[group];
+        c->peers[roster->open].roster[group] = row;
     }
     return NULL;
 }
@@ -105,14 +105,14 @@ static inline wh_peer *wh_team_next(wh_clock *c, uint32_t group)
 /* A living member of `group`, or NULL. */
 static wh_seldom wh_peer *wh_group_member(wh_clock *c, uint32_t group)
 {
-    wh_team *team = &c->teams[group];
-    if (team->looked != wh_load_relaxed(&c->seg->passes) + 1)
-        wh_team_look(c, group);
-    wh_peer *found = wh_team_next(c, group);
-    for (uint32_t i = 0; i < team->all && !found; i++) /* all are full */
-        found = wh_team_at(c, group, team->next++ % team->all);
+    wh_roster *roster = &c->rosters[group];
+    if (roster->looked != wh_load_relaxed(&c->seg->passes) + 1)
+        wh_roster_look(c, group);
+    wh_peer *found = wh_roster_next(c, group);
+    for (uint32_t i = 0; i < roster->all && !found; i++) /* all are full */
+        found = wh_roster_at(c, group, roster->next++ % roster->all);
     if (found)
-        team->turn = wh_peer_index(c, found) + 1;
+        roster->turn = wh_peer_index(c, found) + 1;
     return found;
 }
 

@@ -1,4 +1,4 @@
-"""Alone: operations on an asyncio loop complete and time out, even while the daemon is away."""
+"""OperationPoller: operations on an asyncio loop end in time, even while the daemon is away."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from wheeld_client.aio.waiters import Waiters
 
 
-class Alone:
+class OperationPoller:
     """Checks operations of `timers`, which calls `look` when it is rung or finds the daemon away;
     while there is no daemon, runs again when the next operation times out."""
 
