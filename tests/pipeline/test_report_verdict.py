@@ -139,6 +139,17 @@ def test_full_rings_name_who_did_not_poll(p99: float) -> None:
     assert "The ring of a · 2222 and 1 more was full in 12 of" in said["sentences"][1]
 
 
+@pytest.mark.parametrize("p99", [1 * MS, 50 * MS])
+def test_two_causes_of_one_advice_give_it_once(p99: float) -> None:
+    workers = tables()["workers"].assign(p99=p99)
+    rings = workers.iloc[:1].assign(rows=3)
+    found = verdict(facts(p99, missed_ticks=7), tables(workers=workers, full_rings=rings))
+    assert found["causes"] == ["rings", "unpolled"]
+    assert found["sentences"][2] == (
+        "Poll more often, above all in a, or in a thread: `timers.dispatching()`."
+    )
+
+
 def test_one_worker_and_one_moment_stand_out() -> None:
     workers = tables()["workers"].assign(p99=[1 * MS, 90 * MS])
     minutes = tables()["minutes"].assign(p99=[1 * MS, 90 * MS])

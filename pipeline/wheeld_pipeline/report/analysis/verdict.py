@@ -156,7 +156,9 @@ def _full_rings(tables: dict[str, Any]) -> list[Cause]:
         f"The ring of {worst}{others} was full in {texts.whole(named['rows'].sum())} of the "
         f"daemon's samples, one a second: what expired waited until it was polled."
     )
-    change = f"Poll more often in {worst}{others}, or in a thread: `timers.dispatching()`."
+    change = (
+        f"Poll more often, above all in {worst}{others}, or in a thread: `timers.dispatching()`."
+    )
     # their own timers show what it made of them
     workers = tables["workers"].assign(worker=names.of_workers(tables["workers"]))
     own = workers.loc[workers["worker"].isin(named["worker"]), "p99"].max()
@@ -204,11 +206,16 @@ def _when(tables: dict[str, Any], limit: float) -> list[str]:
 
 def _change(facts: dict[str, Any], causes: list[Cause]) -> str:
     found, capacity = facts["advice"], facts["wheel"]["capacity"]
-    said = [cause.change for cause in causes]
+    named = [cause.name for cause in causes]
+    said = [
+        cause.change
+        for cause in causes
+        if cause.name != "unpolled" or "rings" not in named  # whose advice says the same, and more
+    ]
     if capacity and facts["pending_max"] > FULL * capacity:
         share = texts.percent(facts["pending_max"] / capacity)
         said.append(f"{share} of the slots were taken: take --capacity {found['capacity']}.")
-    if found["worth"] and "overload" not in [cause.name for cause in causes]:
+    if found["worth"] and "overload" not in named:
         said.append(
             f"Another wheel suits this load better: --tick {texts.option(found['tick_us'])} "
             f"--wheel-size {found['wheel_size']}."
