@@ -228,18 +228,26 @@ def test_a_clock_that_hangs_while_it_starts(own: Daemon) -> None:
 # -- stopped, asleep, hung ------------------------------------------------------------
 
 
-def test_stopped_for_a_moment(daemon: Daemon, timers: Timers) -> None:
-    clock = daemon.clock_pid
+def test_stopped_for_a_moment(own: Daemon) -> None:
+    own.start(hang_after="600s")
+    clock = own.clock_pid
     numbers = np.random.default_rng(1).permutation(100)
-    timers.schedule_many(3 + 0.002 * numbers, numbers)
-    until(lambda: daemon.header("linked") == 100, "linked")
-    with stopped(clock):
-        passes, over = daemon.header("passes"), timers.now_ns() + 3_300_000_000
-        until(lambda: timers.now_ns() > over, "over")
-    events = receive(timers, 100)
-    assert events["cookie"].tolist() == list(range(100))
-    assert daemon.header("passes") - passes < 100
-    assert daemon.clock_pid == clock
+    with connect(str(own.directory)) as timers:
+        for wait in (1.0, 8.0, 40.0):  # a busy machine may stop it too late
+            linked, fired = own.header("linked"), own.header("fired")
+            timers.schedule_many(wait + 0.002 * numbers, numbers)
+            until(lambda: own.header("linked") == linked + 100, "linked")  # noqa: B023
+            with stopped(clock):
+                in_time = own.header("fired") == fired
+                passes, over = own.header("passes"), timers.now_ns() + int((wait + 0.2) * 1e9)
+                until(lambda: timers.now_ns() > over, "over")  # noqa: B023
+            events = receive(timers, 100)
+            assert events["cookie"].tolist() == list(range(100))
+            if in_time:
+                break
+        assert in_time
+    assert own.header("passes") - passes < 100
+    assert own.clock_pid == clock
 
 
 def test_hung_clock_is_replaced(own: Daemon) -> None:
@@ -288,9 +296,9 @@ def test_idle_clock_is_left_alone(own: Daemon) -> None:
 
 
 def test_a_long_tick_is_no_hang(own: Daemon) -> None:
-    own.start(hang_after="200ms", tick="1s")
+    own.start(hang_after="2s", tick="3s")
     with connect(str(own.directory)) as timers:
-        timers.schedule_many(np.full(6, 1.0), np.arange(6))
+        timers.schedule_many(np.full(6, 3.0), np.arange(6))
         assert receive(timers, 6)["cookie"].tolist() == list(range(6))
         assert own.status()["clock_restarts"] == 0
 

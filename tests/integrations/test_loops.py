@@ -24,11 +24,12 @@ from wheeld_testing import Wheel, wheel_fixture
 wheel = wheel_fixture()
 
 
-@pytest.mark.wheel(virtual_clock=False)
-def test_aiohttp(wheel: Wheel) -> None:
+async def test_aiohttp(wheel: Wheel) -> None:
     ended: list[str] = []
+    there = asyncio.Event()
 
     async def slow(request: web.Request) -> web.Response:
+        there.set()
         try:
             await request.app[TIMERS].sleep(100)
         finally:
@@ -37,24 +38,29 @@ def test_aiohttp(wheel: Wheel) -> None:
 
     async def moved(request: web.Request) -> web.Response:
         request[DEADLINE].reschedule(None)
-        await asyncio.sleep(0.2)
+        there.set()
+        await asyncio.sleep(2)
         return web.Response(text="moved")
 
     app = web.Application()
     app.router.add_get("/slow", slow)
     app.router.add_get("/moved", moved)
-    setup(app, 0.1, wheel)
+    setup(app, 1, wheel)
+    async with TestServer(app) as server, ClientSession() as client:
 
-    async def main() -> None:
-        async with TestServer(app) as server, ClientSession() as client:
-            for path, expected in (
-                ("/slow", (504, "the request took longer than 0.1 s\n")),
-                ("/moved", (200, "moved")),
-            ):
-                async with client.get(server.make_url(path)) as answer:
-                    assert (answer.status, await answer.text()) == expected
+        async def ask(path: str) -> tuple[int, str]:
+            async with client.get(server.make_url(path)) as answer:
+                return answer.status, await answer.text()
 
-    asyncio.run(main())
+        for path, expected in (
+            ("/slow", (504, "the request took longer than 1 s\n")),
+            ("/moved", (200, "moved")),
+        ):
+            asking = asyncio.ensure_future(ask(path))
+            await there.wait()
+            there.clear()
+            await wheel.advance(3)
+            assert await asking == expected
     assert ended == ["slow"]
 
 

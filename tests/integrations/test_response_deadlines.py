@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,22 +26,33 @@ import web_server
 import wheeld
 from daemons import LONG, until
 from wheeld_client import Observer, connect
-from wheeld_client.integrations import celery, gunicorn
+from wheeld_client.integrations import celery, gunicorn, limit, wsgi
 from wheeld_client.integrations.aiohttp import TIMERS, setup
 from wheeld_client.integrations.asgi import DeadlineMiddleware
 from wheeld_client.integrations.fastapi import deadline, lifespan
 from wheeld_client.integrations.limit import Limit, RequestTimeout
 from wheeld_client.integrations.process import ProcessTimers
 from wheeld_client.integrations.wsgi import TimeoutMiddleware
+from wheeld_testing import Wheel, wheel_fixture
 
-LIMIT = 0.15
+LIMIT = 60.0
+"""Of virtual time: no busy machine ends what has not run out of it."""
 FOR_EVER = 3600.0
+
+wheel = wheel_fixture(capacity=256)
 
 
 @pytest.fixture
 def daemon(wheel_server: wheeld.ForkServer) -> Iterator[Any]:
-    with wheel_server.embedded(capacity=256, max_workers=16) as daemon:
+    with wheel_server.embedded(capacity=256, max_workers=16, virtual_clock=True) as daemon:
         yield daemon
+
+
+@pytest.fixture
+def time_runs_out(daemon: Any) -> Iterator[Callable[[], object]]:
+    """Moves the time past the limit while the caller goes on, and waits."""
+    with ThreadPoolExecutor(1) as another:
+        yield lambda: another.submit(daemon.advance, LIMIT)
 
 
 # -- ASGI ---------------------------------------------------------------------------------------
@@ -63,11 +75,14 @@ BEGUN = {
 }
 
 
-async def _served(app: Any, daemon: Any, kind: str = "http", layers: int = 1) -> tuple[Any, Any]:
+async def _served(
+    app: Any, wheel: Wheel, kind: str = "http", layers: int = 1, daemon: str | None = None
+) -> tuple[Any, Any]:
+    """What is sent until an hour has passed, and how it ends."""
     sent: list[Any] = []
     wrapped = [app]
     for _ in range(layers):
-        wrapped.append(DeadlineMiddleware(wrapped[-1], LIMIT, daemon))
+        wrapped.append(DeadlineMiddleware(wrapped[-1], LIMIT, daemon or wheel))
 
     async def receive() -> Any:
         await asyncio.Event().wait()
@@ -75,10 +90,11 @@ async def _served(app: Any, daemon: Any, kind: str = "http", layers: int = 1) ->
     async def send(message: Any) -> None:
         sent.append(message)
 
+    scope = {"type": kind, "method": "GET", "path": "/", "headers": []}
+    serving = asyncio.ensure_future(wrapped[-1](scope, receive, send))
     try:
-        await wrapped[-1](
-            {"type": kind, "method": "GET", "path": "/", "headers": []}, receive, send
-        )
+        await wheel.advance(FOR_EVER)
+        await serving
     except BaseException as error:
         return sent, type(error)
     finally:
@@ -99,34 +115,38 @@ def _sends(messages: list[Any], seconds: float) -> Any:
 @pytest.mark.parametrize("where", ["daemon", "asyncio"])
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("shape", COMPLETE)
-async def test_behind_a_complete_response(daemon: Any, shape: str, layers: int, where: str) -> None:
+async def test_behind_a_complete_response(
+    wheel: Wheel, shape: str, layers: int, where: str
+) -> None:
     app = _sends(COMPLETE[shape], 2 * LIMIT)
-    place = daemon if where == "daemon" else "/nowhere"
-    assert await _served(app, place, layers=layers) == (COMPLETE[shape], None)
+    place = None if where == "daemon" else "/nowhere"
+    assert await _served(app, wheel, layers=layers, daemon=place) == (COMPLETE[shape], None)
 
 
 @pytest.mark.parametrize("shape", BEGUN)
-async def test_before_it_is_complete(daemon: Any, shape: str) -> None:
-    sent, ended = await _served(_sends(BEGUN[shape], FOR_EVER), daemon)
+async def test_before_it_is_complete(wheel: Wheel, shape: str) -> None:
+    sent, ended = await _served(_sends(BEGUN[shape], FOR_EVER), wheel)
     if BEGUN[shape]:
         assert (sent, ended) == (BEGUN[shape], TimeoutError)
     else:
         assert (sent[0]["status"], len(sent), ended) == (504, 2, None)
 
 
-async def test_web_sockets_have_no_deadline(daemon: Any) -> None:
+async def test_web_sockets_have_no_deadline(wheel: Wheel) -> None:
     accept = [{"type": "websocket.accept"}]
-    assert await _served(_sends(accept, 2 * LIMIT), daemon, "websocket") == (accept, None)
+    assert await _served(_sends(accept, 2 * LIMIT), wheel, "websocket") == (accept, None)
 
 
-async def test_background_tasks_behind_a_dependency(daemon: Any) -> None:
+async def test_background_tasks_behind_a_dependency(wheel: Wheel) -> None:
     ran: list[str] = []
+    begun = asyncio.Event()
 
     async def mail() -> None:
+        begun.set()
         await asyncio.sleep(2 * LIMIT)
         ran.append("mail")
 
-    app = FastAPI(lifespan=lifespan(str(daemon), worker="api"))
+    app = FastAPI(lifespan=lifespan(str(wheel), worker="api"))
 
     @app.get("/", dependencies=[Depends(deadline(LIMIT))])
     async def page(tasks: BackgroundTasks) -> str:
@@ -145,9 +165,14 @@ async def test_background_tasks_behind_a_dependency(daemon: Any) -> None:
         "type": "http", "method": "GET", "path": "/", "raw_path": b"/", "headers": [],
         "query_string": b"", "root_path": "", "http_version": "1.1", "scheme": "http",
     }  # fmt: skip
-    with connect(daemon, worker="api"):  # a second service of the same name
+    with connect(wheel, worker="api"):  # a second service of the same name
         async with app.router.lifespan_context(app) as state:
-            await app({**scope, "state": dict(state or {})}, receive, send)
+            serving = asyncio.ensure_future(
+                app({**scope, "state": dict(state or {})}, receive, send)
+            )
+            await begun.wait()
+            await wheel.advance(3 * LIMIT)
+            await serving
     assert sent[0]["status"] == 200
     assert ran == ["mail"]
 
@@ -208,23 +233,28 @@ def _serve(app: Any, write: bool = False) -> tuple[list[Any], bytes, Any]:
 
 
 FINE: Callable[[], bytes] = lambda: b"part"  # noqa: E731
+SLOW: Callable[[], bytes] = lambda: b"never"  # noqa: E731
 ENDS: dict[str, tuple[Any, Any]] = {
     "complete": ((FINE, FINE), (["200 OK"], b"partpart", None)),
     "empty": ((), (["200 OK"], b"", None)),
-    "first slow": ((_slow,), (["200 OK", "504 Gateway Timeout"], None, None)),
+    "first slow": ((SLOW,), (["200 OK", "504 Gateway Timeout"], None, None)),
     "first wrong": ((_wrong,), (["200 OK"], b"", ValueError)),
-    "later slow": ((FINE, _slow), (["200 OK"], b"part", RuntimeError)),
+    "later slow": ((FINE, SLOW), (["200 OK"], b"part", RuntimeError)),
     "later wrong": ((FINE, _wrong), (["200 OK"], b"part", ValueError)),
 }
 
 
 @pytest.mark.parametrize("thread", ["main", "other"])
 @pytest.mark.parametrize("case", ENDS)
-def test_close_is_called_once(daemon: Any, case: str, thread: str) -> None:
+def test_close_is_called_once(
+    daemon: Any, case: str, thread: str, time_runs_out: Callable[[], object]
+) -> None:
+    def slow() -> bytes:
+        time_runs_out()
+        return _slow_in_python() if thread == "other" else _slow()
+
     parts, expected = ENDS[case]
-    if thread == "other":
-        parts = [_slow_in_python if part is _slow else part for part in parts]
-    body = Body(*parts)
+    body = Body(*(slow if part is SLOW else part for part in parts))
 
     def app(environ: Any, start: Any) -> Any:
         start("200 OK", [])
@@ -246,10 +276,17 @@ def test_close_is_called_once(daemon: Any, case: str, thread: str) -> None:
     assert body.closed == 1
 
 
-def test_a_body_that_is_made_slowly_in_many_parts(daemon: Any) -> None:
+def test_a_body_that_is_made_slowly_in_many_parts(
+    daemon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    for module in (wsgi, limit):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+
     def parts() -> Iterator[bytes]:
+        nonlocal now
         for _ in itertools.count():
-            time.sleep(LIMIT / 10)
+            now += LIMIT / 10
             yield b"."
 
     def app(environ: Any, start: Any) -> Any:
@@ -257,13 +294,14 @@ def test_a_body_that_is_made_slowly_in_many_parts(daemon: Any) -> None:
         return parts()
 
     limited = TimeoutMiddleware(app, LIMIT, daemon)
-    assert _serve(limited)[2] is RuntimeError
+    assert _serve(limited) == (["200 OK"], b"." * 10, RuntimeError)
     limited.process.close()
 
 
-def test_write_has_begun_the_response(daemon: Any) -> None:
+def test_write_has_begun_the_response(daemon: Any, time_runs_out: Callable[[], object]) -> None:
     def app(environ: Any, start: Any) -> Any:
         start("200 OK", [])(b"part")
+        time_runs_out()
         return [_slow()]
 
     limited = TimeoutMiddleware(app, LIMIT, daemon)
@@ -280,19 +318,25 @@ def test_what_servers_treat_otherwise_stays_what_it_is(daemon: Any, kind: Any) -
     getattr(body, "close", lambda: None)()
 
 
-def test_an_alarm_is_the_views_own(daemon: Any) -> None:
+def test_an_alarm_is_the_views_own(daemon: Any, time_runs_out: Callable[[], object]) -> None:
     alarms: list[int] = []
+
+    def ring(number: int, frame: object) -> None:
+        alarms.append(number)
+        time_runs_out()
+
     before = signal.signal(signal.SIGALRM, lambda number, _: alarms.append(number))
     try:
         with connect(daemon) as timers, timers.dispatching():
             with pytest.raises(RequestTimeout), Limit(timers, LIMIT):  # noqa: PT012
-                signal.signal(signal.SIGALRM, lambda number, _: alarms.append(number))
-                signal.setitimer(signal.ITIMER_REAL, LIMIT / 3)
+                signal.signal(signal.SIGALRM, ring)
+                signal.setitimer(signal.ITIMER_REAL, 0.001)
                 time.sleep(FOR_EVER)
             assert alarms == [signal.SIGALRM]
             with pytest.raises(RequestTimeout), Limit(timers, LIMIT):  # noqa: PT012
                 for number in range(signal.SIGRTMIN, signal.SIGRTMAX + 1):
                     signal.signal(number, lambda number, _: alarms.append(number))
+                time_runs_out()
                 _slow_in_python()
             assert alarms == [signal.SIGALRM]
     finally:
@@ -325,13 +369,20 @@ def test_a_stream_of_django(daemon: Any, tmp_path: Path) -> None:
 
 
 BEHIND = web.AppKey("behind", list)
+THERE = web.AppKey("there", asyncio.Event)
+"""The handler waits for time to pass."""
+
+
+async def _pass(request: web.Request, seconds: float) -> None:
+    request.app[THERE].set()
+    await asyncio.sleep(seconds)
 
 
 async def _socket(request: web.Request) -> web.StreamResponse:
     answer = web.WebSocketResponse()
     await answer.prepare(request)
     async for message in answer:
-        await asyncio.sleep(2 * LIMIT)
+        await _pass(request, 2 * LIMIT)
         await answer.send_str(message.data)
     return answer
 
@@ -343,7 +394,7 @@ async def _stream(request: web.Request) -> web.StreamResponse:
     await answer.prepare(request)
     if "empty" not in request.query:
         await answer.write(b"line\n")
-    await asyncio.sleep(FOR_EVER)
+    await _pass(request, FOR_EVER)
     return answer
 
 
@@ -351,7 +402,7 @@ async def _behind(request: web.Request) -> web.StreamResponse:
     answer = web.StreamResponse()
     await answer.prepare(request)
     await answer.write_eof(b"done")
-    await asyncio.sleep(2 * LIMIT)
+    await _pass(request, 2 * LIMIT)
     request.app[BEHIND].append("ran")
     return answer
 
@@ -360,31 +411,42 @@ async def _file(request: web.Request) -> web.StreamResponse:
     return web.FileResponse(__file__)
 
 
-async def test_aiohttp(daemon: Any) -> None:
+async def test_aiohttp(wheel: Wheel) -> None:
     app = web.Application()
-    app[BEHIND] = []
+    app[BEHIND], there = [], asyncio.Event()
+    app[THERE] = there
     for handler in (_socket, _stream, _behind, _file):
         app.router.add_get(f"/{handler.__name__[1:]}", handler)
-    setup(app, LIMIT, str(daemon), worker="web")
-    with connect(daemon, worker="web"):
+    setup(app, LIMIT, str(wheel), worker="web")
+
+    async def pass_by(seconds: float) -> None:
+        await there.wait()
+        there.clear()
+        await wheel.advance(seconds)
+
+    with connect(wheel, worker="web"):
         async with TestServer(app) as server, ClientSession() as client:
             assert app[TIMERS].timers.worker.startswith("web-")
             async with client.ws_connect(server.make_url("/socket")) as ws:
                 await ws.send_str("still there")
+                await pass_by(3 * LIMIT)
                 assert (await ws.receive()).data == "still there"
             for path in ("/stream", "/stream?length", "/stream?empty", "/stream?length&empty"):
                 reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
                 writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                await pass_by(LIMIT)
                 got = await reader.read()
-                assert got.count(b"HTTP/1.1") <= 1
+                assert got.count(b"HTTP/1.1 200") == 1
+                assert got.count(b"HTTP/1.1") == 1
                 assert not got.endswith(b"0\r\n\r\n")
                 writer.close()
             for path in ("/behind", "/file"):
                 async with client.get(server.make_url(path)) as answer:
                     assert answer.status == 200
                     await answer.read()
-            while not app[BEHIND]:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+                if path == "/behind":
+                    await pass_by(3 * LIMIT)
+            assert app[BEHIND] == ["ran"]
 
 
 # -- names --------------------------------------------------------------------------------------

@@ -1,16 +1,20 @@
 """Applications with a request that is quick and one that takes for ever, for each framework.
 
-gunicorn and uvicorn load them by name; $WHEELD_TEST_DAEMON is the daemon's runtime directory.
+gunicorn and uvicorn load them by name; $WHEELD_TEST_DAEMON is the daemon's runtime directory. Those
+of WSGI run on a virtual clock, which only a slow request moves: a busy machine ends no other.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from typing import Any
 
-LIMIT = 0.15
+import wheeld
+
+LIMIT = 60.0
 FOR_EVER = 3600.0
 
 
@@ -18,11 +22,18 @@ def daemon() -> str:
     return os.environ["WHEELD_TEST_DAEMON"]
 
 
+def time_runs_out() -> None:
+    """Move the virtual clock past the limit while this thread goes on, and waits."""
+    threading.Thread(target=wheeld.advance, args=(daemon(), LIMIT)).start()
+
+
 def wsgi_app() -> Any:
     from wheeld_client.integrations.wsgi import TimeoutMiddleware
 
     def app(environ: dict[str, Any], start: Any) -> list[bytes]:
         path = environ["PATH_INFO"]
+        if path != "/quick":
+            time_runs_out()
         try:
             if path == "/sleep":
                 time.sleep(FOR_EVER)
@@ -42,9 +53,10 @@ def wsgi_app() -> Any:
 
 def _parts() -> Any:
     yield b"first"
+    yield b"second"
+    time_runs_out()
     while True:
-        time.sleep(LIMIT / 10)
-        yield b"more"
+        time.sleep(0.001)  # under gthread it is ended between these
 
 
 def stream_app() -> Any:
@@ -72,6 +84,7 @@ def flask_app() -> Any:
 
     @app.get("/sleep")
     def slow() -> str:
+        time_runs_out()
         time.sleep(FOR_EVER)
         return "never"
 
@@ -91,6 +104,7 @@ def django_app() -> Any:
         return HttpResponse(timers().worker)
 
     def slow(request: HttpRequest) -> HttpResponse:
+        time_runs_out()
         time.sleep(FOR_EVER)
         return HttpResponse("never")
 
