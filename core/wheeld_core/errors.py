@@ -20,6 +20,23 @@ class WordsFull(WheelError):
     """There is no room for another shared word: forget keys that are over."""
 
 
+class KeysFull(WheelFull):
+    """There is no room for another key: cancel timers, or start the daemon with a larger
+    capacity."""
+
+
+class KeyInUse(WheelError, ValueError):
+    """The key has a pending timer, and `on_conflict` is "raise".
+
+    Attributes
+    ----------
+    id : int
+        Of that timer.
+    """
+
+    id: int
+
+
 class RingFull(WheelError):
     """With `block=False`: the clock has not taken up earlier submissions yet; try again in a
     moment."""

@@ -30,15 +30,16 @@ KINDS: Final = {
     "registry": _native.KIND_REGISTRY,
     "worker": _native.KIND_WORKER,
     "watch": _native.KIND_WATCH,
+    "keys": _native.KIND_KEYS,
     "pools": _native.KIND_POOLS,
     "trace": _native.KIND_TRACE,
 }
 """A segment's name, after its daemon's prefix, and the kind that its header must have."""
-GROWING: Final = (_native.KIND_WHEEL, _native.KIND_SLOTS)
-"""Segments without memory for unused slots, which must not be touched."""
+GROWING: Final = (_native.KIND_WHEEL, _native.KIND_SLOTS, _native.KIND_KEYS)
+"""Segments with holes, which must not be touched."""
 KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
-
+_MADV_POPULATE_WRITE: Final = 23
 _UNGUESSABLE: Final = re.compile(r"(.+)-[0-9a-f]{16}")
 _TRIES: Final = 16
 
@@ -221,6 +222,36 @@ def attach_bare(
         memory = _native.Memory(fd, size, writable, writable and kind not in GROWING)
     check(memory, kind, name)
     return memory
+
+
+def data(name: str, owner_uid: int | None = None) -> mmap.mmap:
+    """A private copy of a segment with holes, which take no memory in the copy either.
+
+    Raises as `attach`.
+    """
+    with opened(name, False, owner_uid) as (fd, size):
+        copy = mmap.mmap(-1, size)
+        end = 0
+        while end < size:  # each turn passes one part
+            try:
+                begin = os.lseek(fd, end, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                break
+            end = os.lseek(fd, begin, os.SEEK_HOLE)
+            with memoryview(copy) as whole:
+                os.preadv(fd, [whole[begin:end]], begin)
+    return copy
+
+
+def can_populate() -> bool:
+    """Can this kernel reserve memory of a mapped file (Linux 5.14)?"""
+    try:
+        mmap.mmap(-1, mmap.PAGESIZE).madvise(_MADV_POPULATE_WRITE)
+    except OSError:
+        return False
+    return True
 
 
 def open_to_grow(name: str, memory: mmap.mmap) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from wheeld_core.arguments import Seconds
 
@@ -11,6 +11,12 @@ if sys.version_info >= (3, 12):
     from collections.abc import Buffer
 else:
     from typing import Any as Buffer
+
+
+Piece = str | bytes | int
+Key = Piece | tuple[Piece, ...]
+"""A timer is found by it; of all workers of a daemon at most one pending timer has it."""
+Conflict = Literal["raise", "keep", "replace", "later", "earlier"]
 
 
 class SharedOptions(TypedDict, total=False):
@@ -39,6 +45,14 @@ class TimerOptions(SharedOptions, total=False):
     ----------
     payload : bytes-like
         At most the wheel's payload_bytes, returned with the expiration.
+    key : str, bytes, int or a flat tuple of those, optional
+        At most 1,024 bytes, encoded. At most one pending timer of all workers has it.
+    on_conflict : {'raise', 'keep', 'replace', 'later', 'earlier'}
+        If a pending timer has the key: raise `KeyInUse`; let it be; cancel it; or let its deadline
+        become the later or the earlier one. The call returns the id of the timer that has the key
+        afterwards.
     """
 
     payload: Buffer
+    key: Key | None
+    on_conflict: Conflict

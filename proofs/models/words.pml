@@ -82,7 +82,7 @@ bool seen;
 
 #define RANK(place) (((place) + 1) % PLACES) /* the lower one goes on */
 
-/* words.h:wh_words_touched: all rows but ours, one after the other */
+/* directory.h:wh_words_touched: all rows but ours, one after the other */
 inline is_touched(place)
 {
     touched = false;
@@ -94,7 +94,7 @@ inline is_touched(place)
     row = 0
 }
 
-/* words.h:wh_words_find, words.h:wh_words_touch */
+/* directory.h:wh_words_find, directory.h:wh_words_touch */
 inline find()
 {
     at = NONE;
@@ -120,7 +120,7 @@ inline find()
     fi
 }
 
-/* words.h:wh_words_empty */
+/* directory.h:wh_words_empty */
 inline clear(place)
 {
     was = tag[place];
@@ -164,7 +164,7 @@ inline clear(place)
     touched = false
 }
 
-/* words.h:wh_words_come */
+/* directory.h:wh_words_come */
 inline come()
 {
     at = NONE;
@@ -199,7 +199,7 @@ inline come()
     fi
 }
 
-/* words.h:wh_words_contest */
+/* directory.h:wh_words_contest */
 inline contest()
 {
     i = 0;
@@ -242,7 +242,7 @@ inline contest()
     same = false
 }
 
-/* words.h:wh_words_make */
+/* directory.h:wh_words_make */
 inline make()
 {
     come();
@@ -298,7 +298,7 @@ inline forget(least)
             fi
         };
         MAY_DIE;
-        touching[me] = NONE; /* words.h:wh_words_let_go */
+        touching[me] = NONE; /* directory.h:wh_words_let_go */
         clear(at)
     :: else -> touching[me] = NONE
     fi
@@ -454,7 +454,7 @@ end_watch:
     :: else
     fi;
     note[gone] = false;
-    atomic { /* words.h:wh_words_leave */
+    atomic { /* directory.h:wh_words_leave */
         if
         :: MUTANT != 6 && touching[gone] != NONE && tag[touching[gone]] == TAG(EMPTYING, gone) ->
             tag[touching[gone]] = TAG(OVER, 0)

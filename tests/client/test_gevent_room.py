@@ -124,7 +124,7 @@ def refork():
     # as connect(after_fork="reconnect") does: the child's worker is another one
     wheel.worker(1)
     shared = wheel.wheel_memory, wheel.slots_memory, wheel.registry_memory
-    it = wheel.worker_memories[1], 1, int(wheel.row(1)["incarnation"])
+    it = wheel.worker_memories[1], wheel.keys_memory, 1, int(wheel.row(1)["incarnation"])
     bells = wheel.clock_bell[1], wheel.bells[1][0], -1
     timers._bind(*shared, *it, *bells, wheel.dtype, numpy.empty)
 fill_ring(timers)

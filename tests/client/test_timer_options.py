@@ -41,7 +41,9 @@ def test_each_call_takes_each_option(call: str) -> None:
 def test_calls_of_one_timer_take_a_payload(call: str) -> None:
     with LocalWheel(64, payload_bytes=8) as wheel:
         timers = wheel.worker(0)
-        assert get_type_hints(TimerOptions).keys() - get_type_hints(SharedOptions) == {"payload"}
+        assert get_type_hints(TimerOptions).keys() - get_type_hints(SharedOptions) == {
+            "payload", "key", "on_conflict"
+        }  # fmt: skip
         ALL[call](timers)(payload=b"abc")
         wheel.advance(SECOND)
         (event,) = timers.poll(0.0)

@@ -21,13 +21,15 @@ LINE = 128
 SIZES = {
     "head": 40, "link": 32, "owner": 8, "state": 8, "slot": 32, "port": 128, "row": 128,
     "completion": 40, "undo": 16, "group": 64, "watch": 256, "watchers": 8,
-    "watch_row": 512 + 32768, "size": 128, "word_set": 384, "pools": 256, "pool": 640, "waiters": 8,
+    "watch_row": 512 + 32768, "keys": 256,
+    "key_row": 128, "key_room": 40,
+    "size": 128, "word_set": 384, "pools": 256, "pool": 640, "waiters": 8,
     "ledger": 512, "trace": 640,
     "traced": 16, "trace_record": 64, "holder": 4,
 }  # fmt: skip
 RECORDS = {
     "shard", "link", "undo", "owner", "state", "slot", "group", "completion", "watchers", "waiters",
-    "traced", "trace_record", "holder",
+    "traced", "trace_record", "holder", "key_room",
 }  # fmt: skip
 """Small records that stand side by side: their lines travel as one, whoever writes."""
 
@@ -153,10 +155,21 @@ def test_parts_of_the_shared_segments(workers: int, count: int) -> None:
     _native.create_watch(watch, workers, 7)
     header = views.WatchView(watch).header
     words = -(-workers // 64)
-    parts = ("directory_off", "rows_off", "sets_off", "sizes_off")
+    parts = ("directory_off", "rows_off", "sizes_off")
     offsets = [256, *(int(header[name]) for name in parts), len(watch)]
     rows = (512 + 32768) * workers
-    assert_apart(offsets, [0, 8 * 65536 * words, rows, 384 * 2048, 128 * 16 * workers])
+    assert_apart(offsets, [0, 8 * 65536 * words, rows, 128 * 16 * workers])
+    for capacity in (64, 65536):
+        size, begin = _native.keys_bytes(workers, capacity)
+        keys = mmap.mmap(-1, size)
+        _native.create_keys(keys, workers, capacity, 7)
+        header = views.DirectoryView(keys).header
+        parts = ("rows_off", "sets_off", "rooms_off", "long_off")
+        offsets = [256, *(int(header[name]) for name in parts), size]
+        sets = 384 << int(header["set_bits"])
+        assert_apart(offsets, [0, 128 * workers, sets, 40 * capacity, 1024 * capacity])
+        assert int(header["sets_off"]) == begin
+        assert 16 << int(header["set_bits"]) >= 1.5 * capacity + 32768
     pools = mmap.mmap(-1, _native.pools_bytes(workers, count))
     entries = [(f"p{i}", 10 + i, 5, i % 2 == 1) for i in range(count)]
     _native.create_pools(pools, workers, 7, entries)
@@ -213,7 +226,7 @@ def test_bytes_of_a_ledger_are_what_the_core_returns(rng_seed: int) -> None:
     for _ in range(30):
         pools = (("a", 2**30, 2**30, False), ("b", 2**30, 2**30, True))
         with LocalWheel(max_workers=5, pools=pools) as wheel:
-            shared = Shared(wheel.shared("watch"), wheel.shared("pools"))
+            shared = Shared(*map(wheel.shared, ("watch", "pools", "keys")))
             have = np.zeros((2, 5), int)
             for _ in range(int(rng.integers(0, 60))):
                 pool, row = int(rng.integers(2)), int(rng.integers(5))

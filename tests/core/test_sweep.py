@@ -116,8 +116,8 @@ BROKEN = {
     "a place of a word is emptied while somebody touches it": (
         "pause_words",
         "empty",
-        "words.h",
-        "bool alone = ours && !wh_words_touched(w, place);",
+        "directory.h",
+        "bool alone = ours && !wh_words_touched(k, place);",
         "bool alone = ours;",
     ),
     "a name is believed to be of an incarnation that is read after it": (

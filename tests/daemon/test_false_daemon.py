@@ -256,7 +256,15 @@ def test_sizes_that_are_not_the_segments(field: str) -> None:
                 head[field] = value
                 with pytest.raises(ValueError, match=r"out of range|too short|events of"):
                     Timers.__new__(Timers)._bind(
-                        *memories, wheel.worker_memories[0], 0, 1, *bell, -1, wheel.dtype, np.empty
+                        *memories,
+                        wheel.worker_memories[0],
+                        wheel.keys_memory,
+                        0,
+                        1,
+                        *bell,
+                        -1,
+                        wheel.dtype,
+                        np.empty,
                     )
         finally:
             head[field] = was
@@ -269,7 +277,7 @@ def test_events_of_another_size() -> None:
         memories = (wheel.wheel_memory, wheel.slots_memory, wheel.registry_memory)
         with pytest.raises(ValueError, match="events of 40 bytes, expected 104 for this wheel"):
             Timers.__new__(Timers)._bind(
-                *memories, wheel.worker_memories[0], 0, 1, *wheel.bells[0], -1,
+                *memories, wheel.worker_memories[0], wheel.keys_memory, 0, 1, *wheel.bells[0], -1,
                 expiration_dtype(0), np.empty,
             )  # fmt: skip
 

@@ -28,7 +28,7 @@ from wheeld_client import WheelError
 from wheeld_core import _native, segments
 from wheeld_core.views import PoolsView, RegistryView, dtype_of
 
-KINDS = ["wheel", "slots", "registry", "watch", "pools"]
+KINDS = ["wheel", "slots", "registry", "watch", "keys", "pools"]
 
 
 def begins_anew(config: Config, caplog: pytest.LogCaptureFixture, why: str) -> None:
@@ -54,7 +54,7 @@ def test_died_before_it_made_segments(config: Config, caplog: pytest.LogCaptureF
     begins_anew(config, caplog, "")
 
 
-@pytest.mark.parametrize("made", [KINDS[:count] for count in range(1, 6)])
+@pytest.mark.parametrize("made", [KINDS[:count] for count in range(1, 7)])
 def test_died_while_it_made_segments(
     config: Config, caplog: pytest.LogCaptureFixture, made: list[str]
 ) -> None:

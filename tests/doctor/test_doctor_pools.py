@@ -141,12 +141,13 @@ def test_doctor_without_pools(daemon: Daemon) -> None:
 
 def test_room_for_the_two_segments(tmp_path: Path) -> None:
     config = Config(capacity=64, max_workers=4094, pools=("p=1M",)).check()
-    sizes = sharing.sizes(4094, 1)
+    sizes = sharing.sizes(4094, 64, 1)
     assert sizes["watch"] > 60 << 20
     host = doctor.Host(tmp_path, Path("/dev/shm"))
     room = next(iter(doctor.preflight(config, host, tmp_path / "proc/self")))
     sizes |= _native.geometry(**config.native())
-    names = ("watch", "pools", "wheel_bytes", "slots_bytes", "registry_bytes")
+    sizes["keys"] = _native.keys_bytes(4094, config.all_slots)[1]
+    names = ("watch", "keys", "pools", "wheel_bytes", "slots_bytes", "registry_bytes")
     total = sum(sizes[name] for name in names) / (1 << 20)
     assert f"{total:,.1f} MiB" in f"{room.found} {room.expected}"
 

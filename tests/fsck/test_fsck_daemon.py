@@ -67,7 +67,7 @@ def test_a_dead_daemons_wheel_is_clean(left: Remains) -> None:
     report = left.report()
     assert damaged(report) == {}
     assert (report.live, report.looks) == (False, 1)
-    assert next(c for c in report.checks if c.name == "headers").looked_at == 7
+    assert next(c for c in report.checks if c.name == "headers").looked_at == 8
     assert [worker["name"] for worker in report.workers] == ["a", "b"]
 
 

@@ -30,7 +30,7 @@ def test_repair_mends_it(name: str, daemon_name: str, runtime_dir: Path) -> None
     with FullWheel() as wheel:
         OURS[name][2](wheel)
         with remains(wheel, daemon_name, runtime_dir) as left:
-            words = Shared(left.memories["watch"], left.memories["pools"])
+            words = Shared(*(left.memories[kind] for kind in ("watch", "pools", "keys")))
             kept = words.watch.directory[:, 0] & np.uint64(3)
             assert left.report().damage
             report = fsck.run(str(left.directory), repair=True)
@@ -45,7 +45,7 @@ def test_repair_mends_it(name: str, daemon_name: str, runtime_dir: Path) -> None
 
 def test_repair_of_what_is_whole(daemon_name: str, runtime_dir: Path) -> None:
     with FullWheel() as wheel, remains(wheel, daemon_name, runtime_dir) as left:
-        words = Shared(left.memories["watch"], left.memories["pools"])
+        words = Shared(*(left.memories[kind] for kind in ("watch", "pools", "keys")))
         before = bytes(left.memories["watch"]), bytes(left.memories["pools"])
         assert damaged(fsck.run(str(left.directory), repair=True)) == {}
         words.pools.ledgers["wake"] = 0
@@ -117,7 +117,7 @@ def test_only_what_stays_is_reported(wheel: FullWheel) -> None:
 @pytest.mark.parametrize("workers", [1, 63, 64, 65, 130])
 def test_tables_of_every_size(workers: int) -> None:
     with LocalWheel(max_workers=workers, pools=(("p", 1000, 10, False),)) as wheel:
-        words = Shared(wheel.shared("watch"), wheel.shared("pools"))
+        words = Shared(*map(wheel.shared, ("watch", "pools", "keys")))
         for row in {0, workers - 1}:
             wheel.worker(row, f"w{row}")
             words.watch_bucket(row, 77)

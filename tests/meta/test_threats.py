@@ -147,7 +147,9 @@ def test_a_member_that_overwrites_what_it_may(daemon: Daemon, rng_seed: int) -> 
         with subprocess.Popen(command, stdout=subprocess.PIPE) as hostile:
             try:
                 assert hostile.stdout is not None
-                assert hostile.stdout.readline() == b"5\n"  # slots, watch, pools, two workers'
+                assert (
+                    hostile.stdout.readline() == b"6\n"
+                )  # slots, watch, keys, pools, two workers'
                 for worker in (first, second):
                     worker.tell("go_on(1.5)")
                 for worker in (first, second):
@@ -194,7 +196,7 @@ def test_a_member_that_overwrites_heads_while_no_supervisor_runs(daemon: Daemon)
     with Remote(daemon, worker="a") as worker, Remote(daemon, member(OTHER)) as other:
         for each in (worker, other):
             each.ask("timers.schedule_many([1000.0] * 10).tolist()")
-        kinds = ("slots", "watch", "pools", "worker-0", "worker-1")
+        kinds = ("slots", "watch", "keys", "pools", "worker-0", "worker-1")
         paths = [str(daemon.segment_path(kind)) for kind in kinds]
         daemon.kill()
         write = "import sys; [open(path, 'r+b').write(b'x' * 64) for path in sys.argv[1:]]"
@@ -205,4 +207,4 @@ def test_a_member_that_overwrites_heads_while_no_supervisor_runs(daemon: Daemon)
                 True, [1], 10,
             ]  # fmt: skip
         assert daemon.status()["pending"] == 20
-        assert daemon.said().count("repaired") == 5
+        assert daemon.said().count("repaired") == 6

@@ -26,7 +26,7 @@ from wheeld_client import (
     connect,
 )
 from wheeld_core import _native
-from wheeld_core.views import WatchView
+from wheeld_core.views import DirectoryView
 
 KEY = ("group", "member-1")
 
@@ -69,7 +69,7 @@ def told(workers: list[LocalTimers]) -> list[Told]:
 
 
 def words(wheel: LocalWheel) -> int:
-    return int(WatchView(wheel.shared("watch")).words()[_native.WORD_LIVE])
+    return int(DirectoryView(wheel.keys_memory).states()[_native.WORD_LIVE])
 
 
 def test_told_once_and_in_time(

@@ -225,15 +225,15 @@ def test_killed_while_there_was_no_supervisor(daemon: Daemon, crew: Crew) -> Non
 
 
 def test_the_next_supervisor_rings_for_who_sleeps_with_a_mark() -> None:
-    segments = [mmap.mmap(-1, size) for size in sharing.sizes(4, 0).values()]
-    sharing.create(*segments, 4, 7, [])
-    view, rung = WatchView(segments[0]), list[int]()
+    segments = {k: mmap.mmap(-1, size) for k, size in sharing.sizes(4, 64, 0).items()}
+    sharing.create(segments, 4, 64, 7, [])
+    view, rung = WatchView(segments["watch"]), list[int]()
     view.rows["tenant"][:3] = [1, 2, 3]
     view.rows["wait_seq"][:4] = [5, 6, 7, 9]
     view.rows["any"][:3] = [1, 1, 0]
     view.rows["notes"][3, 2] = 5 << 1 | 1  # of one that is gone: of bucket 5
     view.directory[5, 0] = 0b0100
-    host = sharing.Sharing(*segments, lambda: None, rung.append)
+    host = sharing.Sharing(segments, 64, lambda: None, rung.append)
     host.resume([0, 1, 2])
     assert rung == [0, 0, 2]
     assert view.marks(2) == {5}

@@ -79,9 +79,9 @@ def test_row_that_was_taken_back(wheel: LocalWheel, view: SizesView) -> None:
 
 
 def test_what_a_killed_supervisor_left() -> None:
-    segments = [mmap.mmap(-1, size) for size in sharing.sizes(4, 0).values()]
-    sharing.create(*segments, 4, 7, [])
-    host = sharing.Sharing(*segments, lambda: None, lambda row: None)
+    segments = {k: mmap.mmap(-1, size) for k, size in sharing.sizes(4, 64, 0).items()}
+    sharing.create(segments, 4, 64, 7, [])
+    host = sharing.Sharing(segments, 64, lambda: None, lambda row: None)
     host.sizes.lines["made"][2, 5] = 1
     host.resume([0])
     assert not host.sizes.lines["made"].any()

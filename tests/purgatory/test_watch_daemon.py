@@ -37,7 +37,15 @@ def test_welcome_names_the_segments(daemon: Daemon) -> None:
     connection = control.Connection(daemon.directory)
     hello = {"layout": _native.LAYOUT_VERSION, "fingerprint": _native.FINGERPRINT}
     answer = connection.request("hello", worker="a", **hello)
-    assert set(answer["segments"]) == {"wheel", "slots", "registry", "watch", "pools", "worker"}
+    assert set(answer["segments"]) == {
+        "wheel",
+        "slots",
+        "registry",
+        "watch",
+        "keys",
+        "pools",
+        "worker",
+    }
     for kind, number in (("watch", _native.KIND_WATCH), ("pools", _native.KIND_POOLS)):
         memory = map_segment(answer["segments"][kind], number)
         assert int(record(memory, "head")["token"]) == answer["token"]
@@ -203,21 +211,21 @@ def test_worker_that_scribbles_over_all_of_it(daemon: Daemon, rng_seed: int) -> 
 
 
 def test_heads_that_are_overwritten_again_and_again() -> None:
-    segments = [mmap.mmap(-1, size) for size in sharing.sizes(4, 1).values()]
-    sharing.create(*segments, 4, 7, [Pool("p", 1000, 1000, False)])
-    heads, calls = [bytes(memory[:256]) for memory in segments], []
+    segments = {k: mmap.mmap(-1, size) for k, size in sharing.sizes(4, 64, 1).items()}
+    sharing.create(segments, 4, 64, 7, [Pool("p", 1000, 1000, False)])
+    heads, calls = [bytes(memory[:256]) for memory in segments.values()], []
     spoil = [2]
 
     def mend() -> None:
         calls.append(spoil[0])
-        for memory, head in zip(segments, heads, strict=True):
+        for memory, head in zip(segments.values(), heads, strict=True):
             memory[:256] = bytes(256) if spoil[0] > 0 else head
         spoil[0] -= 1
 
-    host = sharing.Sharing(*segments, mend, lambda row: None)
+    host = sharing.Sharing(segments, 64, mend, lambda row: None)
     host.seat(2, 5)
     assert calls == [2, 1, 0, -1]
-    shared = Shared(*segments)
+    shared = Shared(*(segments[kind] for kind in ("watch", "pools", "keys")))
     shared.change(2, 300)
     spoil[0] = 1000
     with pytest.raises(WheelError, match="overwritten repeatedly"):

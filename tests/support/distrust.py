@@ -119,7 +119,7 @@ class Waits(DelayedOperation):
 
 
 def words_of(rng: np.random.Generator, wheel: LocalWheel) -> list[Any]:
-    memories = [wheel.slots_memory, wheel.shared("watch"), wheel.shared("pools")]
+    memories = [wheel.slots_memory, *map(wheel.shared, ("watch", "pools", "keys"))]
     memories += wheel.worker_memories.values()
     return [np.frombuffer(memory, "<u8") for memory in memories]
 

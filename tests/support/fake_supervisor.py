@@ -46,6 +46,11 @@ class StandIn:
         _native.create(*self._memories.values(), "test", **config, origin_ns=0)
         self.view = WheelView(self._memories["wheel"])
         self.clock = _native.Clock(self._memories["wheel"], self._memories["slots"])
+        workers, slots = config["max_workers"], config["capacity"]
+        size, _ = _native.keys_bytes(workers, slots)
+        self._memories["keys"] = keys = segments.create(self._prefix + "keys", size)
+        _native.create_keys(keys, workers, slots, self.token)
+        self.clock.keys(keys)
         self.clock.set_state(1)
         self._bells = {"clock": self._fifo(runtime.CLOCK_FIFO)}
         self.worker_memories: dict[int, mmap.mmap] = {}

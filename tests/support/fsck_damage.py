@@ -284,20 +284,20 @@ def notes_of_nobody(w: FullWheel) -> None:
 
 @case("words", "word places 16, 17 (2): each is in no valid state")
 def places_in_no_state(w: FullWheel) -> None:
-    w.words.watch.sets["tags"][1, :2] = 5 | 1 << 53
+    w.words.keys.sets["tags"][1, :2] = 6 | 1 << 52
 
 
 @case("words", "word places 0 (1): each belongs to a key whose word must be in another set")
 def word_in_a_wrong_set(w: FullWheel) -> None:
-    w.words.watch.sets["tags"][0, 0] = 1 << 53 | 1
-    w.words.watch.sets["checks"][0, 0] = 2 << 53 | 1
+    w.words.keys.sets["tags"][0, 0] = 1 << 52 | 1
+    w.words.keys.sets["checks"][0, 0] = 2 << 52 | 1
 
 
 @case("words", "1 keys have two words")
 def key_with_two_words(w: FullWheel) -> None:
-    w.words.watch.sets["tags"][0, :2] = 8 | 1
-    w.words.watch.sets["checks"][0, :2] = 1
-    w.words.watch.sets["values"][0, :2] = [4, 5]
+    w.words.keys.sets["tags"][0, :2] = 8 | 1
+    w.words.keys.sets["checks"][0, :2] = 1
+    w.words.keys.sets["values"][0, :2] = [4, 5]
 
 
 # -- pools -----------------------------------------------------------------------------------------
@@ -410,14 +410,14 @@ ONE_WORD: list[tuple[str, str, str, Scribble]] = [
     ("impossible_note", "watch", "a (row 0): it names a note or a place that does not exist",
      lambda w: put(w.words.watch.rows, "notes", 65537, (0, 0))),
     ("impossible_place", "watch", "b (row 1): it names a note or a place that does not exist",
-     lambda w: put(w.words.watch.rows, "touching", 32769, 1)),
+     lambda w: put(w.words.keys.rows, "touching", 65537, 1)),
     ("value_of_nobody", "words", "word places 5 (1): each is empty, but has a check or a value",
-     lambda w: put(w.words.watch.sets, "values", 1, (0, 5))),
+     lambda w: put(w.words.keys.sets, "values", 1, (0, 5))),
     ("a_name_alone", "words", "word places 0 (1): each has no state, but a name",
-     lambda w: put(w.words.watch.sets, "tags", 8, (0, 0))),
+     lambda w: put(w.words.keys.sets, "tags", 8, (0, 0))),
     ("half_a_name", "words",
      "word places 0 (1): each belongs to a key, but its name is half written",
-     lambda w: put(w.words.watch.sets, "tags", 8 | 1, (0, 0))),
+     lambda w: put(w.words.keys.sets, "tags", 8 | 1, (0, 0))),
     ("lost_byte", "pools", "pool requests: 449 bytes are out by its own count, 450 by the ledgers",
      lambda w: add(w.words.pools.pools, "used", -USED_BYTES.put(1), 0)),
     ("emptied_ledger", "pools",

@@ -42,6 +42,7 @@ class Local:
             "registry": wheel.registry_memory,
             "watch": wheel.shared("watch"),
             "pools": wheel.shared("pools"),
+            "keys": wheel.keys_memory,
         }
         return head_faults(base)
 
@@ -51,7 +52,7 @@ class Local:
         w, workers = self.wheel, dict(self.wheel.worker_memories)
         return Memories(
             w.wheel_memory, w.slots_memory, w.registry_memory, workers,
-            w.shared("watch"), w.shared("pools"),
+            w.shared("watch"), w.shared("pools"), lambda: w.keys_memory,
         )  # fmt: skip
 
 
@@ -85,7 +86,7 @@ class FullWheel(LocalWheel):
     def __init__(self) -> None:
         super().__init__(capacity=8192, start_ns=5 * SECOND, pools=POOLS)
         self.a, self.b = self.worker(0, "a"), self.worker(1, "b")
-        self.words = Shared(self.shared("watch"), self.shared("pools"))
+        self.words = Shared(*map(self.shared, ("watch", "pools", "keys")))
         self._share()
         self.slot: dict[str, int] = {}
         self._fill_rings()
@@ -188,6 +189,7 @@ class Remains:
             "registry": wheel.registry_memory,
             "watch": wheel.shared("watch"),
             "pools": wheel.shared("pools"),
+            "keys": wheel.keys_memory,
             **{f"worker-{row}": memory for row, memory in wheel.worker_memories.items()},
         }
         self.memories = {kind: self._copy(kind, memory) for kind, memory in memories.items()}

@@ -29,6 +29,7 @@ class Bench:
         self.wheel = LocalWheel(256, 3, payload_bytes=16, pools=leak_pools.POOLS)
         self.timers, self.other = self.wheel.worker(0), self.wheel.worker(1)
         self.armed = self.timers.schedule(1000.0)
+        self.timers.schedule(1000.0, key="in use")
         self.foreign = self.other.schedule(1000.0)
         self.ids, self.won = np.zeros(3, np.uint64), np.zeros(3, np.bool_)
         self.ones = np.ones(3)
@@ -53,8 +54,9 @@ class Bench:
         w.row(2)["incarnation"], w.row(2)["state"] = 9, 2
         arguments = {
             "wheel": w.wheel_memory, "slots": w.slots_memory, "registry": w.registry_memory,
-            "worker": self.spare, "row": 2, "incarnation": 9, "clock_bell": w.clock_bell[1],
-            "bell": w.clock_bell[0], "daemon": -1, "dtype": w.dtype, "empty": np.empty, **wrong,
+            "worker": self.spare, "keys": w.keys_memory, "row": 2, "incarnation": 9,
+            "clock_bell": w.clock_bell[1], "bell": w.clock_bell[0], "daemon": -1,
+            "dtype": w.dtype, "empty": np.empty, **wrong,
         }  # fmt: skip
         return worker._bind(*arguments.values())
 
@@ -63,6 +65,17 @@ class Bench:
         os.close(self.file)
         for end in self.control:
             end.close()
+
+
+def by_key(b: Bench) -> None:
+    for key in ("name", b"bytes", 2**80, ("of", 2, b"pieces"), "x" * 900):
+        id = b.timers.schedule(2.0, key=key)
+        assert b.other.schedule(1.0, key=key, on_conflict="keep") == id == b.timers._find(key)
+        assert b.other._key_of(id) == key
+        b.other.reschedule(key=key, delay=3.0)
+        b.timers.cancel(b.other.schedule(1.0, key=key, on_conflict="replace"))
+        assert not b.timers.cancel(key=key)
+    b.wheel.clock.advance(b.wheel.now)
 
 
 def fire(b: Bench) -> None:
@@ -221,6 +234,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
         b.timers.cancel(2**70),
     ),
     "reschedule": lambda b: b.timers.reschedule(b.armed, 2000.0),
+    "_find": by_key,
     "poll": lambda b: (b.timers.poll(), b.timers.poll(1e-6), b.timers.poll(0.0, 5)),
     "fileno": lambda b: b.other.fileno(),
     "now_ns": lambda b: b.timers.now_ns(),
@@ -242,6 +256,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "attached": lambda b: b.wheel.clock.attached(0),
     "presence": lambda b: b.wheel.clock.presence(0, True, 0),
     "groups": lambda b: b.wheel.clock.groups(b.wheel.registry_memory),
+    "keys": lambda b: b.wheel.clock.keys(b.wheel.keys_memory),
     "recover": recover,
     "layout": lambda b: _native.layout(),
     "packing": lambda b: _native.packing(),
@@ -265,6 +280,8 @@ ALONGSIDE = {
     "shm_unlink",
     "_cancel_batch",
     "_count_known",
+    "_key_of",
+    "_clock_ns",
     "_renewing",
     "_patience_ns",
     "_close",
@@ -351,6 +368,14 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "holders": lambda b: b.timers._holders(np.zeros(1, np.uint64)),
     "quota": lambda b: b.timers._set_quota(-1),
     "groups": lambda b: b.wheel.clock.groups(b"x"),
+    "keys": lambda b: b.wheel.clock.keys(b"x"),
+    "key": lambda b: b.timers.schedule(1.0, key=("x" * 300, 1.5)),
+    "key too long": lambda b: b.timers.schedule(1.0, key=("x" * 2000, 1)),
+    "key of a bool": lambda b: b.timers.schedule(1.0, key=(1, True)),
+    "conflict": lambda b: b.timers.schedule(1.0, key="k", on_conflict="x" * 300),
+    "key in use": lambda b: b.timers.schedule(1.0, key="in use"),
+    "find": lambda b: b.timers._find(1.5),
+    "key of": lambda b: b.timers._key_of("x"),
     "group": lambda b: _native.name_group(b.wheel.registry_memory, 99, "x"),
     "group name": lambda b: _native.name_group(b.wheel.registry_memory, 1, "x" * 60),
     "daemon state": lambda b: _native.set_daemon_state(b"x", 1),

@@ -106,6 +106,13 @@ def seat(b: Bench) -> None:
     _native.create_watch(memory, 1, 0)
 
 
+def seat_keys(b: Bench) -> None:
+    size, _ = _native.keys_bytes(1, 64)
+    memory = mmap.mmap(-1, size)
+    _native.create_keys(memory, 1, 64, 0)
+    _native.leave_keys(memory, 1, 64, 0)
+
+
 def watch_raising(b: Bench, look: int) -> None:
     script: Any = lambda op: op.tries == look and bool(1 / 0)  # noqa: E731
     b.places.here.try_complete_else_watch(Scripted(script, 1.0), KEYS)
@@ -147,6 +154,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "owed_watchers": lambda b: _native.owed_watchers(b.wheel.shared("watch")),
     "create_watch": seat,
     "seat_watcher": lambda b: _native.seat_watcher(b.wheel.shared("watch"), 2, 0),
+    "create_keys": seat_keys,
 }
 ALONGSIDE = {
     "_word",
@@ -157,6 +165,8 @@ ALONGSIDE = {
     "timeout",
     "num_delayed",
     "watch_bytes",
+    "keys_bytes",
+    "leave_keys",
     "_unsettled",
     "_block",
     "_tells",
@@ -209,5 +219,7 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "owed kind": lambda b: _native.owed_watchers(b.wheel.wheel_memory),
     "watcher": lambda b: _native.seat_watcher(b.wheel.shared("watch"), 99, 0),
     "watcher kind": lambda b: _native.seat_watcher(b.wheel.wheel_memory, 0, 0),
+    "keys segment": lambda b: _native.create_keys(bytearray(5), 1, 64, 0),
+    "keys row": lambda b: _native.leave_keys(b.wheel.keys_memory, 1, 64, 1),
     "watch segment": lambda b: _native.create_watch(bytearray(5), 1, 0),
 }

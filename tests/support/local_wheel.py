@@ -134,6 +134,9 @@ class LocalWheel:
         self.slots = SlotsView(self.slots_memory, capacity, payload_bytes)
         self.clock = _native.Clock(self.wheel_memory, self.slots_memory, *self.growing)
         self.clock.groups(self.registry_memory)
+        self.keys_memory = mmap.mmap(-1, _native.keys_bytes(max_workers, capacity)[0])
+        _native.create_keys(self.keys_memory, max_workers, capacity, 0)
+        self.clock.keys(self.keys_memory)
         self.clock.set_state(1)
         self.dtype = expiration_dtype(payload_bytes)
         self.clock_bell = doorbell()
@@ -192,6 +195,8 @@ class LocalWheel:
         return timers
 
     def shared(self, kind: str) -> mmap.mmap:
+        if kind == "keys":
+            return self.keys_memory
         if kind not in self._shared:
             if kind == "watch":
                 memory = mmap.mmap(-1, _native.watch_bytes(self.max_workers))
@@ -210,6 +215,7 @@ class LocalWheel:
                 os.write(self.bells[owed][1], b"\1")
         if "pools" in self._shared:
             _native.seat_borrower(self._shared["pools"], row, incarnation)
+        _native.leave_keys(self.keys_memory, self.max_workers, self.config["capacity"], row)
 
     def successor(self, row: int) -> LocalTimers:
         fields = self.row(row)
@@ -234,6 +240,7 @@ class LocalWheel:
             self.slots_memory,
             self.registry_memory,
             memory,
+            self.keys_memory,
             row,
             int(self.row(row)["incarnation"]),
             self.clock_bell[1],
@@ -259,6 +266,7 @@ class LocalWheel:
         rows = [row for row in self.worker_memories if self.row(row)["state"]]
         self.clock = _native.Clock(self.wheel_memory, self.slots_memory, *self.growing)
         self.clock.groups(self.registry_memory)
+        self.clock.keys(self.keys_memory)
         if hasattr(self, "trace_memory"):
             self.clock.trace(self.trace_memory)
         for row in rows:

@@ -1,6 +1,6 @@
-"""What workers and a supervisor write into the segments `watch` and `pools`, one word after the
-other (core/include/wheeld/sharing/{watch,pool}.h): so that a test can stop in between. Nobody else
-may write there meanwhile."""
+"""The words that workers and a supervisor write into segments that they share, one after the other
+(core/include/wheeld/sharing/{watch,pool}.h): so that a test can stop in between. Nobody else may
+write there meanwhile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from daemons import Daemon, map_segment
 from wheeld_core import _native
 from wheeld_core.packing import USED_BYTES, USED_CHANGE, USED_ROW, reaping_word, used_word
-from wheeld_core.views import PoolsView, WatchView
+from wheeld_core.views import DirectoryView, PoolsView, WatchView
 
 STEPS = ("noted", "begun", "named", "done")
 """Where a change can stop: its bytes are in the ledger; its number, too; `used` names it; `made`
@@ -20,10 +20,11 @@ has it."""
 
 
 class Shared:
-    """The two segments of a daemon or of a wheel, as one who maps them for writing has them."""
+    """The segments of a daemon or of a wheel, as one who maps them for writing has them."""
 
-    def __init__(self, watch: mmap.mmap, pools: mmap.mmap) -> None:
+    def __init__(self, watch: mmap.mmap, pools: mmap.mmap, keys: mmap.mmap) -> None:
         self.watch, self.pools = WatchView(watch), PoolsView(pools)
+        self.keys = DirectoryView(keys)
         self.boss = self.pools.ledgers.shape[1] - 1
         """The supervisor's ledger."""
 
@@ -32,6 +33,7 @@ class Shared:
         return cls(
             map_segment(daemon.segment("watch"), _native.KIND_WATCH),
             map_segment(daemon.segment("pools"), _native.KIND_POOLS),
+            map_segment(daemon.segment("keys"), _native.KIND_KEYS),
         )
 
     # -- pools ----------------------------------------------------------------------------------

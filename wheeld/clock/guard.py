@@ -48,7 +48,7 @@ IDLE_LOOK_SECONDS = 60.0
 """How often to look at a clock that sleeps until something far away."""
 NUDGE_SECONDS = 0.5
 """The shortest time between two orders to a clock to check for submissions."""
-CLOCK_SEGMENTS = ("wheel", "slots", "registry", "trace")
+CLOCK_SEGMENTS = ("wheel", "slots", "registry", "keys", "trace")
 """The segments that a clock maps from the start; the last one if there is one."""
 _AWAKE = -(2**63)
 

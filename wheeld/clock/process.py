@@ -20,6 +20,7 @@ from wheeld_core import _native, segments
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
 
+READ_ONLY = ("registry", "keys")
 _FIFO_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -35,7 +36,7 @@ class ClockProcess:
             os.sched_setaffinity(0, {hello["pin_cpu"]})
         self._bells: dict[int, int] = {}
         self._memories: dict[str, mmap.mmap] = {
-            kind: segments.attach(name, segments.KINDS[kind], writable=kind != "registry")
+            kind: segments.attach(name, segments.KINDS[kind], writable=kind not in READ_ONLY)
             for kind, name in hello["segments"].items()
         }
         self._bell = os.open(hello["bell"], _FIFO_FLAGS)
@@ -55,6 +56,7 @@ class ClockProcess:
             self._memories["wheel"], self._memories["slots"], *self._growing
         )
         self._clock.groups(self._memories["registry"])
+        self._clock.keys(self._memories["keys"])
         if "trace" in self._memories:
             self._clock.trace(self._memories["trace"])
         begun = [(worker["row"], self._begin(worker)) for worker in hello["workers"]]

@@ -122,7 +122,8 @@ def _heads(memories: Memories) -> dict[int, tuple[int, int]]:
 
 
 def _pools(memories: Memories) -> PoolsView:
-    return sharing.copies(WheelView(memories.wheel).max_workers, memories.watch, memories.pools)[1]
+    view = WheelView(memories.wheel)
+    return sharing.copies(view.max_workers, view.capacity, memories.watch, memories.pools)[1]
 
 
 def gather(

@@ -21,6 +21,7 @@ from wheeld.tables import sharing
 from wheeld_core import _native, packing
 from wheeld_core.packing import Phase, Stage
 from wheeld_core.views import (
+    DirectoryView,
     RegistryView,
     WheelView,
     dtype_of,
@@ -176,7 +177,10 @@ class WheelImage:
         self.linked = int(header["linked"])
         self.shard_linked = shards["linked"].copy()
         self.ticks.append(shards["tick"].copy())
-        self.watch, self.pools = sharing.copies(self.max_workers, memories.watch, memories.pools)
+        self.watch, self.pools = sharing.copies(
+            self.max_workers, self.capacity, memories.watch, memories.pools
+        )
+        self.keys = DirectoryView(memories.read_keys())
         self.quiet = not self.live or (AWAKE not in pulse and pulse == self._pulse())
         self._derive()
 

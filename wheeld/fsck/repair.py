@@ -32,19 +32,24 @@ def repair(daemon: DaemonMemory) -> None:
                 f"cannot repair: {'; '.join(faults)}: start over with `wheeld start --fresh`"
             )
         with contextlib.ExitStack() as stack:
-            wheel, slots, registry, watch, pools = (
-                segments.attach(daemon.prefix + kind, number, writable=True, owner_uid=daemon.uid)
+            maps = {
+                kind: segments.attach(
+                    daemon.prefix + kind, number, writable=True, owner_uid=daemon.uid
+                )
                 for kind, number in KINDS.items()
-            )
+            }
+            wheel, slots, registry = (maps[kind] for kind in ("wheel", "slots", "registry"))
             clock = _native.Clock(wheel, slots)
             clock.groups(registry)
+            clock.keys(maps["keys"])
             if (trace := segment.of_dead(daemon.trace_name(), wheel)) is not None:
                 clock.trace(trace)
             rows = RegistryView(memories.registry).rows
             for row, name in daemon.worker_names().items():
                 _attach(clock, daemon, stack, row, rows[row], name)
             clock.recover()
-            fsck_shared.repair(watch, pools, rows, alone=not daemon.workers_live())
+            alone = not daemon.workers_live()
+            fsck_shared.repair(maps, daemon.prefix + "keys", rows, alone)
 
 
 def _attach(

@@ -243,7 +243,7 @@ def _looked_at(name: str, s: WheelImage | None) -> int:
     if s is None:
         return 0
     return {
-        "headers": 5 + len(s.subs),
+        "headers": 6 + len(s.subs),
         "rows": int((s.rows["state"] != 0).sum()),
         "rings": 3 * len(s.subs),
         "lists": s.lists + int(s.listed.sum()),
@@ -256,7 +256,7 @@ def _looked_at(name: str, s: WheelImage | None) -> int:
         "completions": sum(len(ring.entries) for ring in s.comps.values()),
         "returns": sum(len(ring.entries) for ring in s.rets.values()),
         "watch": int(s.watch.watched().sum()),
-        "words": s.watch.sets["tags"].size,
+        "words": s.keys.sets["tags"].size,
         "pools": int((s.pools.ledgers["change"] != 0).sum()),
     }[name]
 

@@ -8,6 +8,7 @@ begun are noted as made, except perhaps the last.
 from __future__ import annotations
 
 import mmap
+import os
 import zlib
 from collections.abc import Iterator
 
@@ -16,20 +17,23 @@ import numpy as np
 from wheeld.fsck.image import Array, Damage, WheelImage, of_texts
 from wheeld.tables import sharing
 from wheeld.tables.registry import RowState
-from wheeld_core import _native
+from wheeld_core import _native, segments
 from wheeld_core.packing import (
+    FLAGS_KEYED,
+    ID_GEN,
+    ID_SLOT,
     REAPING_CHANGE,
     REAPING_ROW,
+    STATE_GEN,
+    STATE_PHASE,
     TAG_STATE,
     USED_CHANGE,
     USED_ROW,
     used_word,
 )
-from wheeld_core.views import PoolsView, WatchView
+from wheeld_core.views import DirectoryView, PoolsView, WatchView, record, records
 
 EXAMPLES = 3
-_SET_SHIFT = np.uint64(64 - _native.WORD_SET_BITS)
-"""Shifts a key's hash down to the number of the set that its word is in."""
 _GONE = (RowState.FREE, RowState.KEPT)
 
 
@@ -48,7 +52,7 @@ def watch(s: WheelImage) -> list[Damage]:
         if count := int((view.rows["notes"][row] != 0).sum() + view.rows["everything"][row]):
             texts.append(f"{s.worker(row)}: {count:,} changes are noted, but no worker is there")
     bad = (view.rows["notes"] > _native.BUCKETS).any(axis=1)
-    bad |= view.rows["touching"] > _native.WORD_SETS * _native.WORD_PLACES
+    bad |= s.keys.rows["touching"] > s.keys.sets["tags"].size
     texts += [
         f"{s.worker(row)}: it names a note or a place that does not exist"
         for row in np.flatnonzero(bad).tolist()
@@ -61,27 +65,48 @@ def watch(s: WheelImage) -> list[Damage]:
 
 
 def words(s: WheelImage) -> list[Damage]:
-    """Empty places of shared words are empty, each key's has a whole name, and no key has two."""
-    sets = s.watch.sets
+    """Empty places of keys are empty, each key's has a whole name, and no key has two; each timer
+    that a key names has the key."""
+    sets, shift = s.keys.sets, _set_shift(s.keys)
     tags, checks, values = (sets[field] for field in ("tags", "checks", "values"))
     states, here = TAG_STATE.of(tags), np.arange(len(sets), dtype=np.uint64)[:, np.newaxis]
     dirty = (tags == 0) & ((checks != 0) | (values != 0))
     texts = _places(dirty, "is empty, but has a check or a value")
-    texts += _places(states > _native.WORD_EMPTYING, "is in no valid state")
+    texts += _places(states > _native.WORD_TIMER, "is in no valid state")
     texts += _places((states == 0) & (tags != 0), "has no state, but a name")
-    live = states == _native.WORD_LIVE
+    live = (states == _native.WORD_LIVE) | (states == _native.WORD_TIMER)
     texts += _places(live & (checks == 0), "belongs to a key, but its name is half written")
-    elsewhere = live & (tags >> _SET_SHIFT != here) & (checks >> _SET_SHIFT != here)
+    elsewhere = live & (tags >> shift != here) & (checks >> shift != here)
     texts += _places(elsewhere, "belongs to a key whose word must be in another set")
     names = np.stack([tags[live], checks[live]], axis=-1)
     _, counts = np.unique(names, axis=0, return_counts=True)
     if (twice := int((counts > 1).sum())) > 0:
         texts.append(f"{twice:,} keys have two words")
+    texts += _keyed(s, states, values)
     return [of_texts(texts)]
 
 
-def _places(which: Array, what: str) -> list[str]:
-    found = np.flatnonzero(which)
+def _keyed(s: WheelImage, states: Array, values: Array) -> list[str]:
+    """Each armed timer that the word of a key names says that it is that key's."""
+    places = np.flatnonzero((states == _native.WORD_TIMER).ravel())
+    ids = values.ravel()[places]
+    slots = ID_SLOT.of(ids)
+    known = (slots < s.capacity) & (ids != np.uint64(2**64 - 1))
+    places, ids, slots = places[known], ids[known], slots[known]
+    words = s.states[slots]
+    armed = (STATE_GEN.of(words) == ID_GEN.of(ids)) & (STATE_PHASE.of(words) == _native.ARMED)
+    stray = armed & (
+        (s.keys.rooms["place"][slots] != places) | (FLAGS_KEYED.of(s.slots["flags"][slots]) == 0)
+    )
+    return _places(stray, "names a timer that has another key", places)
+
+
+def _set_shift(view: DirectoryView) -> np.uint64:
+    return np.uint64(64 - int(view.header["set_bits"]))
+
+
+def _places(which: Array, what: str, numbers: Array | None = None) -> list[str]:
+    found = np.flatnonzero(which) if numbers is None else numbers[which]
     if not len(found):
         return []
     first = ", ".join(str(place) for place in found[:EXAMPLES].tolist())
@@ -185,17 +210,22 @@ def _wrong_tenants(s: WheelImage, tenants: Array, where: str) -> list[str]:
 # -- repair ----------------------------------------------------------------------------------------
 
 
-def repair(watch: mmap.mmap, pools: mmap.mmap, rows: Array, alone: bool) -> None:
+def repair(memories: sharing.Memories, name: str, rows: Array, alone: bool) -> None:
     """Repair the writable segments, whose headers are intact, as the next supervisor would; if
     `alone`, no worker lives: repair the rest, too."""
+    watch, keys, pools = (memories[kind] for kind in sharing.KINDS)
     _native.resume_pools(pools)
     directory, budget = WatchView(watch), PoolsView(pools)
+    capacity = int(record(keys, "keys")["capacity"])
     gone = np.isin(rows["state"], _GONE) & sharing.occupied(directory, budget)
     for row in np.flatnonzero(gone).tolist():
         _native.seat_watcher(watch, row, 0)
+        _native.leave_keys(keys, len(rows), capacity, row)
         _native.seat_borrower(pools, row, 0)
     if alone:
         _repair_watch(directory, rows)
+        sharing.key_rows(keys, len(rows))["touching"] = 0
+        _repair_words(name, keys)
         for pool in range(len(budget.pools)):
             _repair_pool(budget, pool, rows)
 
@@ -216,25 +246,29 @@ def _repair_watch(view: WatchView, rows: Array) -> None:
     if len(rows) % 64:
         view.directory[:, -1] &= np.uint64((1 << len(rows) % 64) - 1)
     view.rows["any"][view.rows["any"] > 1] = 1
-    view.rows["touching"] = 0
     view.rows["notes"][view.rows["notes"] > _native.BUCKETS] = 0
-    _repair_words(view.sets)
     tenants = view.rows["tenant"].copy()
     _assign_rows(tenants, rows)
     view.rows["tenant"] = tenants
 
 
-def _repair_words(sets: Array) -> None:
+def _repair_words(name: str, keys: mmap.mmap) -> None:
     """Free places with half-written keys, and the smaller of two words of one key."""
+    view = DirectoryView(segments.data(name, os.getuid()))
+    sets, shift = view.sets, _set_shift(view)
     tags, checks, values = (sets[field].ravel() for field in ("tags", "checks", "values"))
     here = (np.arange(len(tags)) // _native.WORD_PLACES).astype(np.uint64)
-    good = (TAG_STATE.of(tags) == _native.WORD_LIVE) & (checks != 0)
-    good &= (tags >> _SET_SHIFT == here) | (checks >> _SET_SHIFT == here)
+    good = np.isin(TAG_STATE.of(tags), (_native.WORD_LIVE, _native.WORD_TIMER)) & (checks != 0)
+    good &= (tags >> shift == here) | (checks >> shift == here)
     order = np.lexsort((~values, checks, tags))
     same = (tags[order][1:] == tags[order][:-1]) & (checks[order][1:] == checks[order][:-1])
     good[order[1:][same]] = False
-    for field in ("tags", "checks", "values"):
-        sets[field][~good.reshape(sets[field].shape)] = 0
+    count = 1 << int(view.header["set_bits"])
+    shared = records(keys, "word_set", int(view.header["sets_off"]), count)
+    wrong = ~good & ((tags != 0) | (checks != 0) | (values != 0))
+    for i in np.flatnonzero(wrong).tolist():  # only what has memory is written
+        for field in ("tags", "checks", "values"):
+            shared[field][divmod(i, _native.WORD_PLACES)] = 0
 
 
 def _repair_pool(view: PoolsView, pool: int, rows: Array) -> None:

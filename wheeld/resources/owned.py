@@ -137,7 +137,7 @@ class Resources:
         self.is_table_intact: Callable[[], bool] = lambda: True
         """Is the worker table as the supervisor has written it?"""
         self.sharing = sharing.Sharing(
-            self.memories["watch"], self.memories["pools"], self.check_and_mend, self.ring_worker
+            self.memories, self.config.all_slots, self.check_and_mend, self.ring_worker
         )
         self.worker_bytes = _native.geometry(**self.config.native())["worker_bytes"]
         self._worker_head = WorkerHead(self.memories["wheel"], self.worker_bytes)
@@ -210,9 +210,11 @@ class Resources:
 
     def _make_shared(self, token: int) -> None:
         workers, pools = self.config.max_workers, self.config.memory_pools
-        for kind, size in sharing.sizes(workers, len(pools)).items():
-            self.memories[kind] = self.make_segment(kind, size)
-        sharing.create(self.memories["watch"], self.memories["pools"], workers, token, pools)
+        capacity = self.config.all_slots
+        for kind, size in sharing.sizes(workers, capacity, len(pools)).items():
+            holes = sharing.holes(kind, workers, capacity)
+            self.memories[kind] = self.make_segment(kind, size, holes=holes)
+        sharing.create(self.memories, workers, capacity, token, pools)
         self._heads = SharedHeads(self.memories["wheel"], pools)
 
     def _settle_trace(self) -> None:
@@ -556,10 +558,12 @@ def back(
 
 
 def reserved_bytes(names: Iterable[str]) -> tuple[int, int]:
-    """Bytes that segments have reserved now, and when all slots are needed."""
+    """Bytes that segments have reserved now, and when all slots are needed. The directory of keys
+    counts with what it has now: it grows with the keys, not with the slots."""
     now = most = 0
     for name in names:
         with contextlib.suppress(FileNotFoundError):
             status = os.stat(f"{segments.SHM_DIRECTORY}/{name}")
-            now, most = now + 512 * status.st_blocks, most + status.st_size
+            has = 512 * status.st_blocks
+            now, most = now + has, most + (has if name.endswith("-keys") else status.st_size)
     return now, most

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import mmap
 import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -336,7 +337,7 @@ def head_faults(memories: Mapping[str, mmap.mmap]) -> list[str]:
             if name in wanted and int(head[name]) != wanted[name]
         ]
     if sharing.KINDS.keys() <= memories.keys():
-        faults += sharing.faults(wanted["row_count"], memories["watch"], memories["pools"])
+        faults += sharing.faults(wanted["row_count"], int(wheel["capacity"]), memories)
     return faults
 
 
@@ -349,6 +350,8 @@ class Memories(NamedTuple):
     workers: dict[int, mmap.mmap]
     watch: mmap.mmap
     pools: mmap.mmap
+    read_keys: Callable[[], mmap.mmap]
+    """A copy of the segment with the keys, without its holes."""
 
 
 class DaemonMemory:
@@ -506,7 +509,9 @@ class DaemonMemory:
                 memory = segments.attach(name, _native.KIND_WORKER, writable=False)
                 if len(memory) == size:
                     workers[row] = memory
-        return Memories(workers=workers, **self._base)
+        base = {kind: memory for kind, memory in self._base.items() if kind != "keys"}
+        keys = functools.partial(segments.data, self.prefix + "keys", self.uid)
+        return Memories(workers=workers, read_keys=keys, **base)
 
 
 _HEAD_FAULTS = {

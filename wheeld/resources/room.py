@@ -34,7 +34,10 @@ PROBE_BYTES: Final = 1 << 16
 def segment_sizes(config: Config) -> Mapping[str, Sequence[int]]:
     """Bytes of the segments that a daemon makes at its start, by the option that sets them."""
     sizes = _native.geometry(**config.native())
-    shared = sharing.sizes(config.max_workers, len(config.pools))
+    shared = sharing.sizes(config.max_workers, config.all_slots, len(config.pools))
+    for kind in shared:
+        parts = sharing.holes(kind, config.max_workers, config.all_slots)
+        shared[kind] -= sum(size for _, size in parts)
     return {
         "capacity": [sizes["wheel_bytes"], sizes["slots_bytes"]],
         "max_workers": [sizes["registry_bytes"], *shared.values()],

@@ -215,10 +215,15 @@ def _attach_shared(
     heads = SharedHeads(wheel, _pools_of(prefix, wheel, told, wanted))
     heads.mend({kind: prefix + kind for kind in SHARED})
     memories = _attach(prefix, SHARED)
-    workers = int(WheelView(wheel).header["max_workers"])
-    if faults := sharing.faults(workers, memories["watch"], memories["pools"]):
+    workers, capacity = _shape(wheel)
+    if faults := sharing.faults(workers, capacity, memories):
         raise segments.SegmentError("; ".join(faults))
     return memories, heads
+
+
+def _shape(wheel: mmap.mmap) -> tuple[int, int]:
+    header = WheelView(wheel).header
+    return int(header["max_workers"]), int(header["capacity"])
 
 
 def _pools_of(prefix: str, wheel: mmap.mmap, told: object, wanted: list[Pool]) -> list[Pool]:
@@ -227,12 +232,12 @@ def _pools_of(prefix: str, wheel: mmap.mmap, told: object, wanted: list[Pool]) -
     wants them, if the segment has exactly their size."""
     if isinstance(told, list) and all(isinstance(text, str) for text in told):
         return parse(told)
-    workers = int(WheelView(wheel).header["max_workers"])
+    workers, capacity = _shape(wheel)
     with contextlib.suppress(WheelError, OSError, ValueError):
         memories = _attach(prefix, sharing.KINDS)
-        if not sharing.faults(workers, memories["watch"], memories["pools"]):
+        if not sharing.faults(workers, capacity, memories):
             return parse(pool.text() for pool in sharing.left_pools(memories["pools"]))
-    size = sharing.sizes(workers, len(wanted))["pools"]
+    size = sharing.sizes(workers, capacity, len(wanted))["pools"]
     if os.stat(f"{segments.SHM_DIRECTORY}/{prefix}pools").st_size == size:
         return wanted
     raise segments.SegmentError(

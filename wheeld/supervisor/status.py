@@ -20,7 +20,7 @@ from wheeld.tables.sharing import Sharing
 from wheeld_core import _native, histograms, segments
 from wheeld_core.histograms import Histogram
 from wheeld_core.runtime import worker_segment
-from wheeld_core.views import dtype_of, record, records
+from wheeld_core.views import DirectoryView, dtype_of, record, records
 from wheeld_core.views.wheel import Census
 
 
@@ -74,14 +74,21 @@ def collect(
         "workers": _workers(resources, workers, counts),
         "purgatories": _purgatories(resources.sharing, workers),
         "pools": _pools(resources.sharing),
-        "words": {
-            "used": int(resources.sharing.watch.words()[_native.WORD_LIVE]),
-            "possible": _native.WORD_SETS * _native.WORD_PLACES,
-        },
+        **_directory(resources.names["keys"]),
         "pool_bytes_returned": resources.sharing.returned,
         "trace": trace,
         "metrics": metrics,
         "config": {key: getattr(config, key) for key in OPTIONS},
+    }
+
+
+def _directory(name: str) -> dict[str, dict[str, int]]:
+    """How full the directory of keys is: of shared words, and of timers whose key was used last."""
+    view = DirectoryView(segments.data(name, os.getuid()))
+    states, possible = view.states(), int(view.sets["tags"].size)
+    return {
+        "words": {"used": int(states[_native.WORD_LIVE]), "possible": possible},
+        "keys": {"places": int(states[_native.WORD_TIMER]), "possible": possible},
     }
 
 

@@ -24,7 +24,7 @@ from wheeld_core.views import WheelView, dtype_of, record
 
 log = logging.getLogger("wheeld")
 
-SHARED: Final = ("slots", "watch", "pools")
+SHARED: Final = ("slots", *sharing.KINDS)
 """Segments that all workers write."""
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 OPTIONS: Final = (
@@ -68,10 +68,12 @@ class SharedHeads:
         self._native = {key: int(self._header[key]) for key in OPTIONS}
         workers, head = self._native["max_workers"], record(wheel, "head")
         sizes = _native.geometry(**self._native)
-        self.sizes = {"slots": sizes["slots_bytes"], **sharing.sizes(workers, len(pools))}
-        fresh = {kind: mmap.mmap(-1, self.sizes[kind]) for kind in sharing.KINDS}
+        capacity = self._native["capacity"]
+        shared = sharing.sizes(workers, capacity, len(pools))
+        self.sizes = {"slots": sizes["slots_bytes"], **shared}
+        fresh = sharing.blank(workers, capacity, len(pools))
+        sharing.create(fresh, workers, capacity, int(head["token"]), self.pools)
         fresh["slots"] = mmap.mmap(-1, mmap.PAGESIZE)  # nothing is fixed behind that
-        sharing.create(fresh["watch"], fresh["pools"], workers, int(head["token"]), self.pools)
         slots, its_head = record(fresh["slots"], "slots"), record(fresh["slots"], "head")
         for field in ("owners_off", "states_off", "slots_off", "payloads_off"):
             slots[field] = sizes[field]
@@ -132,7 +134,7 @@ class SharedHeads:
 
     def _refill(self, kind: str, name: str, fd: int, size: int) -> bool:
         wanted = self.sizes[kind]
-        holes: list[tuple[int, int]] = []
+        holes = sharing.holes(kind, self._native["max_workers"], self._native["capacity"])
         if kind == "slots":
             shared = self._native["capacity"] // _native.SLAB_SLOTS - self._native["homes"]
             _, holes = _native.spans(int(self._header["backed"]), shared, **self._native)

@@ -1,15 +1,16 @@
-"""The daemon's part in the two segments that workers share: `watch` and `pools`.
+"""The daemon's part in the segments that workers share: `watch`, `keys` and `pools`.
 
-It makes them, assigns each worker a row, and cleans up after it: a dead worker watches nothing, and
-its bytes go back to the pools. A SIGKILL may interrupt all of this and the next supervisor repeats
-it: nothing is done twice (core/include/wheeld/sharing/{watch,pool}.h).
+It makes them, assigns each worker a row, and cleans up after it: a dead worker watches nothing,
+touches no key's place, and its bytes go back to the pools. A SIGKILL may interrupt all of this and
+the next supervisor repeats it: nothing is done twice
+(core/include/wheeld/sharing/{watch,directory,pool}.h).
 """
 
 from __future__ import annotations
 
 import logging
 import mmap
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from wheeld.config.pools import Pool
 from wheeld_core import _native, segments
 from wheeld_core.errors import WheelError
-from wheeld_core.views import PoolsView, WatchView, dtype_of, record
+from wheeld_core.views import PoolsView, WatchView, dtype_of, record, records
 from wheeld_core.views.purgatories import SizesView
 
 log = logging.getLogger("wheeld")
@@ -27,7 +28,10 @@ T = TypeVar("T")
 
 TRIES = 10
 """Repairs of headers that a worker keeps overwriting, before the daemon gives up."""
-KINDS: Mapping[str, int] = {name: segments.KINDS[name] for name in ("watch", "pools")}
+KINDS: Mapping[str, int] = {name: segments.KINDS[name] for name in ("watch", "keys", "pools")}
+
+Memories = Mapping[str, mmap.mmap]
+"""The segments, by kind."""
 
 
 class Sharing:
@@ -37,12 +41,14 @@ class Sharing:
 
     def __init__(
         self,
-        watch: mmap.mmap,
-        pools: mmap.mmap,
+        memories: Memories,
+        capacity: int,
         ready: Callable[[], None],
         ring: Callable[[int], None],
     ) -> None:
-        self._watch, self._pools, self._ready, self._ring = watch, pools, ready, ring
+        watch, keys, pools = (memories[kind] for kind in KINDS)
+        self._watch, self._keys, self._pools = watch, keys, pools
+        self._capacity, self._ready, self._ring = capacity, ready, ring
         self._seated: set[int] = set()
         self.watch = WatchView(watch)
         self.pools = PoolsView(pools)
@@ -58,6 +64,7 @@ class Sharing:
         self._ring_for(self._do(lambda: _native.owed_watchers(self._watch)))
         self._seated = set(there)
         found = occupied(self.watch, self.pools) | (self.sizes.lines["made"] != 0).any(axis=1)
+        found |= key_rows(self._keys, len(found))["touching"] != 0
         for row in np.flatnonzero(found).tolist():
             if row not in self._seated and (returned := self._put(row, 0)) > 0:
                 log.info("%d bytes of a dead worker were returned to the pools", returned)
@@ -76,10 +83,14 @@ class Sharing:
 
     def _put(self, row: int, incarnation: int) -> int:
         """Clear a row, and assign it to a new tenant; 0: to none."""
-        self._ring_for(self._do(lambda: _native.seat_watcher(self._watch, row, incarnation)))
+        self._ring_for(self._do(lambda: self._seat_watcher(row, incarnation)))
         returned = self._do(lambda: _native.seat_borrower(self._pools, row, incarnation))
         self.returned += max(returned, 0)
         return returned
+
+    def _seat_watcher(self, row: int, incarnation: int) -> list[int]:
+        _native.leave_keys(self._keys, len(self.watch.rows), self._capacity, row)
+        return _native.seat_watcher(self._watch, row, incarnation)
 
     def _ring_for(self, rows: list[int]) -> None:
         for row in rows:
@@ -103,8 +114,7 @@ def occupied(watch: WatchView, pools: PoolsView) -> npt.NDArray[np.bool_]:
     rows = len(watch.rows)
     found: npt.NDArray[np.bool_]
     found = (watch.rows["tenant"] != 0) | (watch.rows["any"] != 0) | watch.watching()[:rows]
-    for field in ("touching", "everything"):
-        found |= watch.rows[field] != 0
+    found |= watch.rows["everything"] != 0
     for field in ("dirty", "notes"):
         found |= watch.rows[field].any(axis=1)
     ledgers = pools.ledgers[:, :rows]
@@ -118,56 +128,77 @@ def occupied(watch: WatchView, pools: PoolsView) -> npt.NDArray[np.bool_]:
 
 
 def create(
-    watch: mmap.mmap, pools: mmap.mmap, workers: int, token: int, wanted: list[Pool]
+    memories: Memories, workers: int, capacity: int, token: int, wanted: Sequence[Pool]
 ) -> None:
-    _native.create_watch(watch, workers, token)
-    _native.create_pools(pools, workers, token, list(wanted))
+    _native.create_watch(memories["watch"], workers, token)
+    _native.create_keys(memories["keys"], workers, capacity, token)
+    _native.create_pools(memories["pools"], workers, token, list(wanted))
 
 
-def sizes(workers: int, pools: int) -> dict[str, int]:
-    return {"watch": _native.watch_bytes(workers), "pools": _native.pools_bytes(workers, pools)}
+def sizes(workers: int, capacity: int, pools: int) -> dict[str, int]:
+    """Bytes of the segments, most of those of `keys` a hole."""
+    return {
+        "watch": _native.watch_bytes(workers),
+        "keys": _native.keys_bytes(workers, capacity)[0],
+        "pools": _native.pools_bytes(workers, pools),
+    }
 
 
-def faults(workers: int, watch: mmap.mmap | bytes, pools: mmap.mmap | bytes) -> list[str]:
-    """Describe what is wrong in the headers of the two segments, given the number of workers.
+def holes(kind: str, workers: int, capacity: int) -> list[tuple[int, int]]:
+    """Offset and size of the parts that have no memory before they are used."""
+    if kind != "keys" or not segments.can_populate():
+        return []
+    size, begin = _native.keys_bytes(workers, capacity)
+    return [(begin, size - begin)]
+
+
+def blank(workers: int, capacity: int, pools: int) -> dict[str, mmap.mmap]:
+    """Memory for new segments, of `keys` without the hole."""
+    found = sizes(workers, capacity, pools)
+    found["keys"] = _native.keys_bytes(workers, capacity)[1]
+    return {kind: mmap.mmap(-1, size) for kind, size in found.items()}
+
+
+def faults(workers: int, capacity: int, memories: Mapping[str, mmap.mmap | bytes]) -> list[str]:
+    """Describe what is wrong in the headers of these segments, given the number of workers and of
+    slots.
 
     Workers can write there, so this check precedes any other access.
     """
     found = []
-    count = int(record(pools, "pools")["pool_count"])
+    count = int(record(memories["pools"], "pools")["pool_count"])
     if count > _native.POOLS:
         return [f"pools: pool_count {count}, expected at most {_native.POOLS}"]
-    for kind, memory in (("watch", watch), ("pools", pools)):
-        size = sizes(workers, count)[kind]
+    fresh = blank(workers, capacity, count)
+    create(fresh, workers, capacity, 0, [Pool("x", 1, 1, False)] * count)
+    for kind, size in sizes(workers, capacity, count).items():
+        if (memory := memories.get(kind)) is None:
+            continue
         if len(memory) != size:
             found.append(f"{kind}: {len(memory)} bytes, expected {size}")
             continue
-        header = record(memory, kind)
+        header, expected = record(memory, kind), record(fresh[kind], kind)
         found += [
-            f"{kind}: {field} {int(header[field])}, expected {value}"
-            for field, value in _expected(kind, workers, count).items()
-            if int(header[field]) != value
+            f"{kind}: {field} {int(header[field])}, expected {int(expected[field])}"
+            for field in header.dtype.names or ()
+            if "_pad" not in field and int(header[field]) != int(expected[field])
         ]
     return found
 
 
-def _expected(kind: str, workers: int, pools: int) -> dict[str, int]:
-    """The header of a new segment, which every segment must have."""
-    fresh = mmap.mmap(-1, sizes(workers, pools)[kind])
-    if kind == "watch":
-        _native.create_watch(fresh, workers, 0)
-    else:
-        _native.create_pools(fresh, workers, 0, [("x", 1, 1, False)] * pools)
-    header = record(fresh, kind)
-    return {name: int(header[name]) for name in header.dtype.names or () if "_pad" not in name}
-
-
-def copies(workers: int, watch: mmap.mmap, pools: mmap.mmap) -> tuple[WatchView, PoolsView]:
+def copies(
+    workers: int, capacity: int, watch: mmap.mmap, pools: mmap.mmap
+) -> tuple[WatchView, PoolsView]:
     """Views of copies, which cannot change. `WheelError`: their headers are damaged."""
-    copied = bytes(watch), bytes(pools)
-    if found := faults(workers, *copied):
+    copied = {"watch": bytes(watch), "pools": bytes(pools)}
+    if found := faults(workers, capacity, copied):
         raise WheelError(f"{'; '.join(found)}: a worker has overwritten them")
-    return WatchView(copied[0]), PoolsView(copied[1])
+    return WatchView(copied["watch"]), PoolsView(copied["pools"])
+
+
+def key_rows(keys: mmap.mmap, workers: int) -> npt.NDArray[np.void]:
+    """The workers' rows in the directory of keys, shape (workers,)."""
+    return records(keys, "key_row", int(record(keys, "keys")["rows_off"]), workers)
 
 
 def left_pools(memory: mmap.mmap) -> list[Pool]:
@@ -184,6 +215,7 @@ def fixed_parts(pools: mmap.mmap) -> Iterator[tuple[str, int, int]]:
     assert slots.fields is not None
     yield "slots", 0, int(slots.fields["freed"][1])
     yield "watch", 0, dtype_of("watch").itemsize
+    yield "keys", 0, dtype_of("keys").itemsize
     header = record(pools, "pools")
     pool = dtype_of("pool")
     assert pool.fields is not None

@@ -146,6 +146,7 @@ class ConnectedWorker(_native.Worker):
             self._attach("slots", writable=True),
             registry,
             self._attach("worker", writable=True),
+            self._attach("keys", writable=True),
             hello["row"],
             hello["incarnation"],
             clock_bell,

@@ -9,6 +9,7 @@
 #include "shared/gather_part.c"
 #include "clock/clock_object_part.c"
 #include "clock/clock_part.c"
+#include "shared/plain_keys_part.c"
 #include "worker/life_part.c"
 #include "worker/arguments_part.c"
 #include "worker/locked_part.c"
@@ -18,6 +19,7 @@
 #include "worker/sleep_part.c"
 #include "worker/room_part.c"
 #include "worker/handle_part.c"
+#include "worker/keys_part.c"
 #include "worker/worker_part.c"
 #include "worker/batch_part.c"
 #include "worker/reserve_part.c"
@@ -69,6 +71,12 @@ static PyMethodDef functions[] = {
     {"watch_bytes", native_watch_bytes, METH_VARARGS, NULL},
     /* create_watch(segment, max_workers, token): fill a zeroed watch segment */
     {"create_watch", native_create_watch, METH_VARARGS, NULL},
+    /* keys_bytes(max_workers, capacity) -> size of the keys segment, and where its holes begin */
+    {"keys_bytes", native_keys_bytes, METH_VARARGS, NULL},
+    /* create_keys(segment, max_workers, capacity, token): fill the head of a keys segment */
+    {"create_keys", native_create_keys, METH_VARARGS, NULL},
+    /* leave_keys(segment, max_workers, capacity, row): its worker is gone */
+    {"leave_keys", native_leave_keys, METH_VARARGS, NULL},
     /* seat_watcher(watch, row, incarnation) -> rows to ring for: mark what the row's last worker
      * was changing, clear it for a worker that comes; 0: for nobody */
     {"seat_watcher", native_seat_watcher, METH_VARARGS, NULL},
@@ -129,6 +137,8 @@ static wh_cold int find_errors(void)
                   {"ClientClosed", &errors.client_closed},
                   {"PayloadTooLarge", &errors.payload_too_large},
                   {"WordsFull", &errors.words_full},
+                  {"KeysFull", &errors.keys_full},
+                  {"KeyInUse", &errors.key_in_use},
                   {"InvalidDelay", &errors.invalid_delay}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if ((*wanted[i].where = PyObject_GetAttrString(module, wanted[i].name)) == NULL)

@@ -22,6 +22,7 @@
 #include "wheeld/shared/key_hash.h"
 #include "wheeld/sharing/pool.h"
 #include "wheeld/worker/batch_change.h"
+#include "wheeld/worker/keys.h"
 #include "wheeld/loop/recover.h"
 #include "wheeld/sharing/rows.h"
 #include "wheeld/clock/trace.h"
@@ -36,8 +37,8 @@ static PyTypeObject *worker_type, *operation_type;
 
 /* Exceptions of wheeld_core.errors, looked up once at import. */
 static struct {
-    PyObject *wheel_error, *wheel_full, *words_full, *ring_full, *daemon_not_running,
-        *forked_client, *client_closed, *payload_too_large, *invalid_delay;
+    PyObject *wheel_error, *wheel_full, *words_full, *keys_full, *key_in_use, *ring_full,
+        *daemon_not_running, *forked_client, *client_closed, *payload_too_large, *invalid_delay;
     PyObject *shown; /* wheeld_core.arguments.shown */
     PyObject *float_of; /* wheeld_core.arguments.float_of */
 } errors;

@@ -5,7 +5,7 @@ fields of a record may be of different moments. The hot paths are in the native 
 """
 
 from wheeld_core.views.registry import RegistryView
-from wheeld_core.views.sharing import PoolsView, WatchView
+from wheeld_core.views.sharing import DirectoryView, PoolsView, WatchView
 from wheeld_core.views.structs import (
     CLOCKS,
     Field,
@@ -20,6 +20,7 @@ from wheeld_core.views.wheel import SlotsView, WheelView, holder_words
 
 __all__ = [
     "CLOCKS",
+    "DirectoryView",
     "Field",
     "PoolsView",
     "RegistryView",

@@ -19,7 +19,7 @@ def _bits(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
 
 
 class WatchView:
-    """A watch segment: who watches which buckets, one row per worker, and the shared words."""
+    """A watch segment: who watches which buckets, and one row per worker."""
 
     def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "watch")
@@ -30,8 +30,6 @@ class WatchView:
         self.rows = records(
             memory, "watch_row", int(self.header["rows_off"]), int(self.header["row_count"])
         )
-        sets, count = int(self.header["sets_off"]), _native.WORD_SETS
-        self.sets = records(memory, "word_set", sets, count)
 
     def watched(self) -> npt.NDArray[np.int64]:
         """Buckets that each row watches, shape (64 * words,): also of rows beyond the table."""
@@ -50,14 +48,30 @@ class WatchView:
             counts += _bits(plane[0]).astype(np.int64) << i
         return counts
 
-    def words(self) -> npt.NDArray[np.int64]:
-        """How many places of shared words there are in each state, shape (8,)."""
-        states = packing.TAG_STATE.of(self.sets["tags"]).astype(np.int64)
-        return np.bincount(states.ravel(), minlength=8)
-
     def watching(self) -> npt.NDArray[np.bool_]:
         """Which rows watch any bucket, shape (64 * words,)."""
         return _bits(np.bitwise_or.reduce(self.directory, axis=0)).astype(bool)
+
+
+class DirectoryView:
+    """The directory of keys: of shared words, and of timers. `memory`: a copy of its segment's data
+    (`segments.data`); reading the segment itself would take memory for its holes."""
+
+    def __init__(self, memory: Buffer) -> None:
+        self.header = record(memory, "keys")
+        rows, capacity = int(self.header["row_count"]), int(self.header["capacity"])
+        self.rows = records(memory, "key_row", int(self.header["rows_off"]), rows)
+        sets = 1 << int(self.header["set_bits"])
+        self.sets = records(memory, "word_set", int(self.header["sets_off"]), sets)
+        self.rooms = records(memory, "key_room", int(self.header["rooms_off"]), capacity)
+        self.long_rooms = np.frombuffer(
+            memory, "u1", capacity * _native.LONG_KEY, int(self.header["long_off"])
+        ).reshape(capacity, _native.LONG_KEY)
+
+    def states(self) -> npt.NDArray[np.int64]:
+        """How many places there are in each state, shape (8,)."""
+        states = packing.TAG_STATE.of(self.sets["tags"]).astype(np.int64)
+        return np.bincount(states.ravel(), minlength=8)
 
 
 class PoolsView:

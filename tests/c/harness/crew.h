@@ -140,7 +140,7 @@ static inline bool hand_schedule(hand *h, plan p, uint64_t *cookie)
     char payload[256];
     wh_client *c = &h->client;
     uint32_t slot;
-    if (h->next == h->last || !hand_done(h, wh_client_have_slot(c, true, &slot)))
+    if (h->next == h->last || !hand_done(h, wh_client_have_slot(c, 1, true, &slot)))
         return false;
     *cookie = h->next++;
     for (uint32_t at = 0; at < p.payload_size; at += 8)

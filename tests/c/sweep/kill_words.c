@@ -14,7 +14,7 @@ static void survive(void *unused, uint64_t k, bool whole)
     if (dice(2))
         others_act(dice(6));
     check_words();
-    wh_words_leave(S->segment, WORKERS, 0);
+    wh_words_leave(A);
     others_act(dice(6));
     forget(B, 0), forget(B, 1);
     grow(B, MINE, 50);

@@ -12,6 +12,7 @@
 #include "wheeld/sharing/words.h"
 
 #define WORKERS 3
+#define SLOTS 64
 #define KEYS 3
 #define MINE 2 /* the key that it is about: a value of it in another word is too large there */
 #define FREE_PLACES 3
@@ -19,7 +20,7 @@
 
 typedef struct book {
     void *segment;
-    wh_watch workers[WORKERS];
+    wh_keys workers[WORKERS];
     uint64_t rng, tried[KEYS], grown[KEYS]; /* the largest value, since it was forgotten last */
     uint64_t first, second; /* the top bit of hash and check: which set is which */
     uint32_t free; /* places */
@@ -37,13 +38,13 @@ static inline uint64_t dice(uint64_t limit) { return rng_next(&S->rng) % limit; 
 /* Keys and fillers of the same two sets. */
 static wh_word_key key_of(uint64_t number)
 {
-    return wh_words_key(S->first | number << 3, S->second | number << 3);
+    return wh_words_key(S->first | number << 3, S->second | number << 3, WH_WORD_LIVE);
 }
 static wh_word_key filler_of(uint64_t number) { return key_of(100 + number); }
 
 static uint64_t value_of(int key, uint64_t n) { return (uint64_t)key * RANGE + n; }
 
-static void grow(wh_watch *w, int key, uint64_t n)
+static void grow(wh_keys *w, int key, uint64_t n)
 {
     wh_word_key k = key_of((uint64_t)key);
     uint64_t value = value_of(key, n);
@@ -55,7 +56,7 @@ static void grow(wh_watch *w, int key, uint64_t n)
         S->grown[key] = value;
 }
 
-static void forget(wh_watch *w, int key)
+static void forget(wh_keys *w, int key)
 {
     wh_word_key k = key_of((uint64_t)key);
     S->grown[key] = 0;
@@ -64,7 +65,7 @@ static void forget(wh_watch *w, int key)
     step_end();
 }
 
-static uint64_t read_word(wh_watch *w, int key)
+static uint64_t read_word(wh_keys *w, int key)
 {
     wh_word_key k = key_of((uint64_t)key);
     step_begin();
@@ -78,7 +79,7 @@ static int live_places(int key)
     wh_word_key k = key_of((uint64_t)key);
     int live = 0;
     for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
-        uint32_t place = wh_words_place(&k, i);
+        uint32_t place = wh_words_place(B, &k, i);
         live += wh_load_relaxed(wh_words_tag(B, place)) == wh_word_tag(k.hash, WH_WORD_LIVE) &&
                 wh_load_relaxed(wh_words_check(B, place)) == k.check;
     }
@@ -105,10 +106,10 @@ static void check_places(void)
         forget(C, key);
     wh_word_key k = key_of(0);
     for (uint32_t i = 0; i < WH_WORD_CHOICES; i++)
-        wh_words_empty(C, wh_words_place(&k, i));
+        wh_words_empty(C, wh_words_place(B, &k, i));
     uint32_t empty = 0;
     for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
-        uint32_t place = wh_words_place(&k, i);
+        uint32_t place = wh_words_place(B, &k, i);
         if (wh_load_relaxed(wh_words_tag(C, place)) != WH_WORD_EMPTY)
             continue;
         empty++;
@@ -128,10 +129,10 @@ static void round_world(uint64_t seed)
     S->second = ~S->first & 1ull << 63;
     S->free = FREE_PLACES;
     S->contested = WH_NIL;
-    S->segment = arena_take(wh_watch_bytes(WORKERS));
-    wh_watch_create(S->segment, WORKERS, 1);
+    S->segment = arena_take(wh_keys_parts_of(WORKERS, SLOTS).bytes);
+    wh_keys_create(S->segment, WORKERS, SLOTS, 1);
     for (uint32_t row = 0; row < WORKERS; row++)
-        CHECK(wh_watch_bind(&S->workers[row], S->segment, WORKERS, row), "memory");
+        CHECK(wh_keys_bind(&S->workers[row], S->segment, WORKERS, SLOTS, NULL, row), "memory");
     for (uint64_t n = 0; n < WH_WORD_CHOICES - FREE_PLACES; n++) {
         wh_word_key filler = filler_of(n);
         CHECK(wh_words_grow(B, &filler, 1, 0, UINT64_MAX) == WH_GREW, "no room");
@@ -165,7 +166,7 @@ static void before_two_coming(void)
     wh_words_let_go(B);
 }
 
-static void forget_filler(wh_watch *w, uint64_t number)
+static void forget_filler(wh_keys *w, uint64_t number)
 {
     wh_word_key filler = filler_of(number);
     step_begin();
@@ -175,7 +176,7 @@ static void forget_filler(wh_watch *w, uint64_t number)
 /* A comes to the second place of the first set; the one before it is full. */
 static void before_contested(void) { forget_filler(B, 2); }
 
-static void contest(wh_watch *w)
+static void contest(wh_keys *w)
 {
     wh_word_key k = key_of(MINE);
     step_begin();
@@ -184,7 +185,7 @@ static void contest(wh_watch *w)
         S->contested = wh_words_contest(w, &k, S->contested);
     step_end();
 }
-static void go_on(wh_watch *w)
+static void go_on(wh_keys *w)
 {
     wh_word_key k = key_of(MINE);
     uint64_t coming = wh_word_tag(k.hash, WH_WORD_COMING);
@@ -200,12 +201,12 @@ static void before_late(void) { contest(B); } /* A comes when B has looked for o
 static void grow_it(void) { grow(A, MINE, 3 + dice(5)); }
 static void forget_it(void) { forget(A, MINE); }
 static void read_it(void) { read_word(A, MINE); }
-static void empty_by(wh_watch *w)
+static void empty_by(wh_keys *w)
 {
     wh_word_key k = key_of(1);
     step_begin();
     for (uint32_t i = 0; i < WH_WORD_CHOICES; i++)
-        wh_words_empty(w, wh_words_place(&k, i));
+        wh_words_empty(w, wh_words_place(B, &k, i));
     step_end();
 }
 static void empty_it(void) { empty_by(A); }
@@ -227,7 +228,7 @@ static const path word_paths[] = {
 static void others_act(uint64_t count)
 {
     for (; count; count--) {
-        wh_watch *w = dice(2) ? B : C;
+        wh_keys *w = dice(2) ? B : C;
         int key = (int)dice(KEYS);
         if (dice(3))
             grow(w, key, 1 + dice(9));

@@ -32,6 +32,7 @@
 #include "wheeld/shared/backing.h"
 #include "wheeld/shared/doorbell.h"
 #include "wheeld/shared/histogram.h"
+#include "wheeld/sharing/directory.h"
 #include "wheeld/clock/peer.h"
 #include "wheeld/clock/trace.h"
 
@@ -90,6 +91,7 @@ typedef struct wh_clock {
     /* one per slot, then one sentinel per group; NULL: no group has a member */
     wh_place_in *queue;
     uint64_t offering, offered; /* groups whose queue is not empty; those announced to workers */
+    wh_keys keys; /* only read here; without memory: no timer has a key */
     const wh_group *groups; /* the table of names; NULL: no number was ever given another name */
     wh_trace trace;
     wh_free_list free_list;
@@ -226,6 +228,7 @@ static inline bool wh_stage_over(enum wh_stage stage) { return stage >= WH_STAGE
 
 static inline void wh_clock_free(wh_clock *c)
 {
+    wh_keys_free(&c->keys);
     wh_hints_free(&c->wheel.hints);
     free(c->free_list.split);
     free(c->free_list.ended);

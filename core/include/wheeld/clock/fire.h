@@ -10,6 +10,9 @@
  *  3. A periodic timer stays ARMED: its version goes up with each tick, so a cancel either comes
  *     before the tick or ends all later ones. Its next due time follows from its deadline, its
  *     interval and the last due time that fired (link.due), if it was not moved since.
+ *  4. A timer with a key fires only while the key's word names it (keys.h). One that is not named
+ *     is about to be: its worker has armed it, or has replaced it and cancels it, or the worker's
+ *     death ends it. The clock looks again a moment later, and decides nothing.
  */
 #ifndef WHEELD_FIRE_H
 #define WHEELD_FIRE_H
@@ -67,6 +70,32 @@ static inline void wh_drop(wh_clock *c, uint32_t slot)
         wh_count(&c->seg->dropped, 1);
     wh_note_end(c, slot, dropped ? WH_TRACE_DROPPED : WH_TRACE_CANCELLED);
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+}
+
+#define WH_UNNAMED_NS 1000000 /* until the next look at a timer that its key's word does not name */
+
+/* Does the word of its key name this timer? */
+static wh_seldom bool wh_is_named(wh_clock *c, uint32_t slot, uint32_t gen)
+{
+    const wh_key_room *room = &c->keys.rooms[slot];
+    if (c->keys.memory == NULL)
+        return true;
+    if (!wh_keys_there(&c->keys, room, sizeof *room))
+        return false;
+    uint32_t place = wh_load_relaxed((wh_au32 *)&room->place);
+    wh_au64 *word = wh_words_value(&c->keys, place);
+    return wh_keys_there(&c->keys, word, sizeof *word) &&
+           wh_load_seq(word) == wh_id(gen, slot); /* pairs: replace, word-value */
+}
+
+/* Link a timer that is due, but not named, for a moment later. */
+static wh_seldom void wh_put_off(wh_clock *c, uint32_t slot, wh_timing t, const wh_peer *owner)
+{
+    wh_link *link = &c->wheel.links[slot];
+    if (wh_stage_of(link) == WH_STAGE_WAIT_TICK)
+        wh_wait_over(c, link);
+    t.due = wh_time_add(c->now[t.kind], WH_UNNAMED_NS);
+    wh_place(c, slot, wh_shard_of(c, owner), t, INT64_MIN);
 }
 
 /* One tick of a periodic timer. False: its state changed under the look; look again. */
@@ -166,6 +195,11 @@ static inline void wh_expire(void *context, uint32_t slot)
             wh_place(c, slot, wh_shard_of(c, owner), t, INT64_MIN);
             wh_count(&c->seg->relinked, 1);
             wh_note_moved(c, slot, state);
+            return;
+        }
+        if (wh_unlikely(wh_load_relaxed(&c->slots[slot].flags) & WH_KEYED) &&
+            !wh_is_named(c, slot, link->gen)) {
+            wh_put_off(c, slot, t, owner);
             return;
         }
         uint32_t target = wh_load_relaxed(&c->slots[slot].target), group = wh_group_at(c, target);

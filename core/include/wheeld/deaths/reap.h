@@ -7,7 +7,8 @@
  *     keep     the slab stays, its slots are handed to the successor to come (reassign.h)
  *     reroute  the slab goes to a living member of its groups; with none left, it is kept
  *
- * In other workers' slabs it may have cancelled a timer and died before it submitted the cancel.
+ * In other workers' slabs it may have cancelled a timer and died before it submitted the cancel, or
+ * have taken a key from a timer and died before it cancelled that.
  * Unread events that others had sent to it go where they would go now; if it is kept, they stay.
  * Each pass does a bounded piece of this, for one worker. A sweep may start again at any time, as
  * it does under a new clock.
@@ -277,9 +278,22 @@ static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
     return true;
 }
 
+/* End the timer from which the dead worker has taken a key. The sweep of its slab gives it back. */
+static inline void wh_reap_replaced(wh_clock *c, const wh_peer *peer)
+{
+    uint64_t id = wh_load_seq(&peer->seg->replacing); /* pairs: replace */
+    uint32_t slot = wh_id_slot(id), gen = wh_id_gen(id);
+    if (wh_likely(id == 0) || !wh_slab_there(c, slot >> WH_SLAB_BITS) ||
+        !(wh_load_relaxed(&c->slots[slot].flags) & WH_KEYED) || wh_is_named(c, slot, gen))
+        return;
+    (void)wh_slot_cancel(&c->states[slot], gen);
+}
+
 /* Sweep some slabs from where the last call stopped. True: they were the last ones. */
 static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
 {
+    if (peer->reap_slab == 0)
+        wh_reap_replaced(c, peer);
     uint64_t mine = wh_owner_word(wh_peer_index(c, peer), peer->incarnation);
     uint32_t slabs = c->wheel.capacity >> WH_SLAB_BITS, own = 0;
     bool last = wh_is_last(c, peer);

@@ -25,7 +25,7 @@
  *     when it died: so a successor that moves it only needs to compare with the slot.
  *  4. No private timer is left when the owner word changes, or when the slab is ready for a
  *     successor: an unread one in the ring that the successor takes over is made a tick of a timer
- *     that has ended.
+ *     that has ended. Nor is one left that was armed for a key and not named by its word (keys.h).
  */
 #ifndef WHEELD_REASSIGN_H
 #define WHEELD_REASSIGN_H
@@ -80,8 +80,9 @@ static inline void wh_end_private(wh_clock *c, uint32_t slot, wh_peer *from)
 {
     wh_link *link = &c->wheel.links[slot];
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
-    uint32_t gen = wh_state_gen(state);
-    if (!(wh_load_relaxed(&c->slots[slot].flags) & WH_PRIVATE))
+    uint32_t gen = wh_state_gen(state), flags = wh_load_relaxed(&c->slots[slot].flags);
+    if (!(flags & WH_PRIVATE) &&
+        !(flags & WH_KEYED && wh_state_phase(state) == WH_ARMED && !wh_is_named(c, slot, gen)))
         return;
     bool armed = wh_slot_cancel(&c->states[slot], gen);
     bool fired = !armed && wh_state_phase(state) == WH_FIRED && link->gen == gen;
@@ -218,6 +219,7 @@ static inline void wh_reassign_slab(wh_clock *c, uint32_t slab, wh_peer *from, w
 static inline void wh_reassign_slot(wh_clock *c, uint32_t slot, wh_peer *from, wh_peer *successor)
 {
     wh_look_at_heads(from);
+    wh_end_private(c, slot, from);
     if (successor != from) {
         wh_mark_in_hands(c, slot, from);
         wh_step();

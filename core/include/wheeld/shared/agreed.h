@@ -17,10 +17,20 @@
 #define WH_TRACE_PERIODIC 4u /* in flags, above the kind of clock */
 #define WH_TRACE_FOUND 8u
 
-/* The two sets that the word of a key may be in. */
-static inline uint32_t wh_word_set_of(uint64_t hash)
+/* log2 of the sets of a directory for so many slots: room for the last timer of each, for half as
+ * many other keys, and for 32,768 more. */
+static inline uint32_t wh_set_bits(uint32_t capacity)
 {
-    return (uint32_t)(hash >> (64 - WH_WORD_SET_BITS));
+    uint64_t places = 32768 + (uint64_t)capacity + capacity / 2;
+    uint32_t bits = 0;
+    while ((uint64_t)WH_WORD_PLACES << bits < places)
+        bits++;
+    return bits;
+}
+/* The two sets that the word of a key may be in: of its hash, of its check. */
+static inline uint32_t wh_word_set_of(uint64_t hash, uint32_t set_bits)
+{
+    return (uint32_t)(hash >> (64 - set_bits));
 }
 
 /* clang-format off */
@@ -32,8 +42,10 @@ static inline uint32_t wh_word_set_of(uint64_t hash)
     K(WH_BUCKET_BITS) K(WH_BUCKETS) K(WH_MARK_WORDS) K(WH_SIZES) K(WH_POOLS) K(WH_MAX_POOL_BYTES)  \
     K(WH_POOL_NOBODY) K(WH_MIN_TRACE_BITS) K(WH_MAX_TRACE_BITS) K(WH_NO_ROW) K(WH_TRACE_KINDS)     \
     K(WH_TRACE_PERIODIC) K(WH_TRACE_FOUND) K(WH_TRACED_TICK) K(WH_VERSION_MASK)                    \
-    K(WH_CLOCK_KINDS) K(WH_NOTES) K(WH_WORD_SET_BITS) K(WH_WORD_SETS) K(WH_WORD_PLACES)            \
+    K(WH_CLOCK_KINDS) K(WH_NOTES) K(WH_WORD_PLACES) K(WH_LONG_KEY) K(WH_KEYED)                     \
+    K(WH_KEY_CLOSED)                                                                               \
     K(WH_WORD_EMPTY) K(WH_WORD_LIVE) K(WH_WORD_COMING) K(WH_WORD_OVER) K(WH_WORD_EMPTYING)         \
+    K(WH_WORD_TIMER) K(WH_KIND_KEYS) \
     K(WH_KIND_WHEEL) K(WH_KIND_SLOTS) K(WH_KIND_REGISTRY) K(WH_KIND_WORKER) K(WH_KIND_WATCH)       \
     K(WH_KIND_POOLS) K(WH_KIND_TRACE) K(WH_NEVER) K(WH_ARMED) K(WH_CANCELLED) K(WH_FIRED)          \
     K(WH_TAKEN) K(WH_DONE) K(WH_CLOSED) K(WH_CLOCK_BASE) K(WH_CLOCK_REALTIME)                      \
@@ -99,7 +111,8 @@ static inline uint32_t wh_word_set_of(uint64_t hash)
     W(wh_note_of(0x123456789abcdef1ull))                                                           \
     W(wh_word_tag(0x123456789abcdef7ull, WH_WORD_OVER))                                            \
     W(wh_word_state(0x123456789abcdef5ull))                                                        \
-    W(wh_word_set_of(0xf23456789abcdef1ull))                                                       \
+    W(wh_word_set_of(0xf23456789abcdef1ull, 13))                                                   \
+    W(wh_set_bits(1000000))                                                                        \
     W(wh_histogram_bucket(0x123456789abull))
 
 /* -- the fingerprint --------------------------------------------------------------------------- */

@@ -25,7 +25,7 @@
 #include "wheeld/shared/layout_trace.h"   /* those of the trace segment */
 #include "wheeld/shared/packing.h"        /* the meaning of the bits in its words */
 
-#define WH_LAYOUT_VERSION 7u
+#define WH_LAYOUT_VERSION 8u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
 #define WH_LINE 128
 
@@ -36,7 +36,8 @@ enum wh_kind {
     WH_KIND_WORKER,
     WH_KIND_WATCH,
     WH_KIND_POOLS,
-    WH_KIND_TRACE
+    WH_KIND_TRACE,
+    WH_KIND_KEYS
 };
 
 /* clang-format off */
@@ -269,6 +270,8 @@ enum wh_kind {
       "seq_cst; pairs: ret-head, backlog")                                                         \
     F(wh_au64, wait_seq, "odd: the worker waits for a byte in its FIFO", "worker", "clock",        \
       "seq_cst; pairs: worker-wait")                                                               \
+    F(wh_au64, replacing, "id of the timer that it has taken a key from, and ends now; 0: none",   \
+      "worker", "clock", "seq_cst; pairs: replace")                                                \
     F(wh_au64, receives, "1: it has begun to receive, and is a member of its groups from then on", \
       "worker", "clock, supervisor", "relaxed")                                                    \
     N(wh_au64, scheduled, "timers armed", "worker", "inspectors", "relaxed")                       \
@@ -318,6 +321,9 @@ typedef struct wh_histogram { WH_DECLARE(WH_HISTOGRAM_FIELDS) } wh_histogram;
 typedef struct wh_watch_seg { wh_head head; WH_DECLARE(WH_WATCH_FIELDS) } wh_watch_seg;
 typedef struct wh_watchers { WH_DECLARE(WH_WATCHERS_FIELDS) } wh_watchers;
 typedef struct wh_watch_row { WH_DECLARE(WH_WATCH_ROW_FIELDS) } wh_watch_row;
+typedef struct wh_keys_seg { wh_head head; WH_DECLARE(WH_KEYS_FIELDS) } wh_keys_seg;
+typedef struct wh_key_row { WH_DECLARE(WH_KEY_ROW_FIELDS) } wh_key_row;
+typedef struct wh_key_room { WH_DECLARE(WH_KEY_ROOM_FIELDS) } wh_key_room;
 typedef struct wh_word_set { WH_DECLARE(WH_WORD_SET_FIELDS) } wh_word_set;
 typedef struct wh_size { WH_DECLARE(WH_SIZE_FIELDS) } wh_size;
 typedef struct wh_pools_seg { wh_head head; WH_DECLARE(WH_POOLS_FIELDS) } wh_pools_seg;
@@ -351,6 +357,9 @@ typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_r
     S(watch, wh_watch_seg, WH_WATCH_FIELDS)                                                        \
     S(watchers, wh_watchers, WH_WATCHERS_FIELDS)                                                   \
     S(watch_row, wh_watch_row, WH_WATCH_ROW_FIELDS)                                                \
+    S(keys, wh_keys_seg, WH_KEYS_FIELDS)                                                           \
+    S(key_row, wh_key_row, WH_KEY_ROW_FIELDS)                                                      \
+    S(key_room, wh_key_room, WH_KEY_ROOM_FIELDS)                                                   \
     S(word_set, wh_word_set, WH_WORD_SET_FIELDS)                                                   \
     S(size, wh_size, WH_SIZE_FIELDS)                                                               \
     S(pools, wh_pools_seg, WH_POOLS_FIELDS)                                                        \
@@ -372,6 +381,8 @@ _Static_assert(sizeof(wh_row) == WH_LINE, "rows of the worker table keep lines a
 _Static_assert(sizeof(wh_group) == 64 && sizeof(wh_undo) == 16, "arrays without gaps");
 _Static_assert(sizeof(wh_watchers) == 8 && sizeof(wh_waiters) == 8, "arrays of plain words");
 _Static_assert(sizeof(wh_watch_row) == 4 * WH_LINE + 32768, "four lines; the marks");
+_Static_assert(sizeof(wh_key_row) == WH_LINE, "one line per worker");
+_Static_assert(sizeof(wh_key_room) == 40, "rooms are packed");
 _Static_assert(sizeof(wh_word_set) == 384, "tags, checks and values apart");
 _Static_assert(sizeof(wh_size) == WH_LINE, "one line per purgatory");
 _Static_assert(sizeof(wh_pool) == 5 * WH_LINE && sizeof(wh_ledger) == 4 * WH_LINE, "lines apart");
@@ -387,9 +398,8 @@ _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
 #define WH_UNDO_ENTRIES 256u                                /* unpublished ticks at most */
 #define WH_GROUPS (1u << WH_TARGET_GROUP_BITS)              /* bits of row.groups */
 #define WH_NIL 0xffffffffu
-#define WH_WORD_SET_BITS 11u
-#define WH_WORD_SETS (1u << WH_WORD_SET_BITS) /* of shared words */
 #define WH_WORD_PLACES 16u                    /* in a set */
+#define WH_KEY_CLOSED UINT64_MAX /* the word of a timer's key that is being given up */
 #define WH_POOLS 16u
 #define WH_MAX_POOL_BYTES (1ull << (WH_USED_BYTES_BITS - 1)) /* and one request more fits */
 #define WH_MIN_TRACE_BITS 4u  /* a record of each kind of loss fits beside the event */

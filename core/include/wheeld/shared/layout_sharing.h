@@ -1,4 +1,4 @@
-/* Layout, second part: the fields of the watch and pools segments, which all workers write.
+/* Layout, second part: the fields of the watch, keys and pools segments, which all workers write.
  *
  * A part of layout.h, which says what the lists are and makes structs of them. */
 #ifndef WHEELD_LAYOUT_SHARING_H
@@ -8,6 +8,7 @@
 #define WH_BUCKETS (1u << WH_BUCKET_BITS) /* of the watch directory */
 #define WH_MARK_WORDS (WH_BUCKETS / 16)   /* of a watch row: 16 buckets share one */
 #define WH_NOTES 14u                      /* of a watch row */
+#define WH_LONG_KEY 1024u                 /* bytes of the longest key, encoded */
 #define WH_SIZES 16u                      /* purgatories of a worker whose sizes are published */
 
 /* The watchers of keys, by hash: watch.h. */
@@ -19,8 +20,6 @@
       "before magic")                                                                              \
     F(uint32_t, row_count, "watch rows", "creator", "all", "before magic")                         \
     F(uint32_t, words, "words per bucket: a bit for each row", "creator", "all", "before magic")   \
-    F(uint64_t, sets_off, "offset of the sets of shared words, WH_WORD_SETS", "creator", "all",    \
-      "before magic")                                                                              \
     F(uint64_t, sizes_off, "offset of the sizes of purgatories, WH_SIZES per row", "creator",      \
       "all", "before magic")
 
@@ -42,23 +41,46 @@
     N(wh_au64, tenant, "incarnation of the worker in this row, 0: none", "supervisor", "workers",  \
       "release; pairs: watch-tenant")                                                              \
     A(uint64_t, tenant_pad, 15, "zero", "nobody", "nobody", "-")                                   \
-    N(wh_au64, touching, "place + 1 of the shared word that it looks at; 0: none",                 \
-      "worker", "workers", "seq_cst; pairs: word-touch")                                           \
-    F(wh_au64, everything, "changes under way that have no note of their own",                     \
+    N(wh_au64, everything, "changes under way that have no note of their own",                     \
       "worker", "supervisor", "release; pairs: watch-note")                                        \
     A(wh_au64, notes, 14, "NOTE word: the key of a condition that is being changed; 0: none", \
       "worker", "supervisor", "release; pairs: watch-note")                                        \
+    F(uint64_t, note_pad, "zero", "nobody", "nobody", "-")                                         \
     A(wh_au64, dirty, 4096, "per 16 buckets the marks of keys that were checked elsewhere",        \
       "all workers (or); its worker (exchange)", "its worker", "seq_cst RMW; pairs: watch-dirty")
 
-/* Shared 64-bit words, found by key: words.h. */
+/* One directory of keys: each has a 64-bit word. directory.h. */
+#define WH_KEYS_FIELDS(N, F, A)                                                                    \
+    N(uint64_t, rows_off, "offset of the key rows, one per worker", "creator", "all",              \
+      "before magic")                                                                              \
+    F(uint64_t, sets_off, "offset of the sets of places", "creator", "all", "before magic")        \
+    F(uint64_t, rooms_off, "offset of the key rooms, one per slot", "creator", "all",              \
+      "before magic")                                                                              \
+    F(uint64_t, long_off, "offset of the rooms for long keys, WH_LONG_KEY bytes per slot",         \
+      "creator", "all", "before magic")                                                            \
+    F(uint32_t, row_count, "key rows", "creator", "all", "before magic")                           \
+    F(uint32_t, set_bits, "log2 of the sets", "creator", "all", "before magic")                    \
+    F(uint32_t, capacity, "slots", "creator", "all", "before magic")                               \
+    F(uint32_t, keys_pad, "zero", "nobody", "nobody", "-")
+
+#define WH_KEY_ROW_FIELDS(N, F, A)                                                                 \
+    N(wh_au64, touching, "place + 1 of the word that it looks at; 0: none", "worker", "workers",   \
+      "seq_cst; pairs: word-touch")                                                                \
+    A(uint64_t, row_pad, 15, "zero", "nobody", "nobody", "-")
+
+#define WH_KEY_ROOM_FIELDS(N, F, A)                                                                \
+    F(wh_au32, place, "of its key's word", "owner", "all", "before arm")               \
+    F(wh_au16, size, "bytes of the key; more than fit here: they are in the long room",            \
+      "owner", "all", "before arm")                                                    \
+    A(char, key, 34, "the key, encoded", "owner", "all", "before arm")
+
 #define WH_WORD_SET_FIELDS(N, F, A)                                                                \
     A(wh_au64, tags, 16, "TAG word", "workers by compare-and-swap", "all",  \
       "seq_cst CAS; pairs: word-tag")                                                              \
     A(wh_au64, checks, 16, "64 other bits of the key's hash; 0: empty, or on its way",             \
       "worker", "workers", "relaxed; whose it is says the tag")                                    \
-    A(wh_au64, values, 16, "the word; it only grows", "workers by compare-and-swap", "workers",    \
-      "seq_cst CAS; pairs: word-value")
+    A(wh_au64, values, 16, "the word; of a timer's key: its id", "workers by compare-and-swap",    \
+      "workers, clock", "seq_cst CAS; pairs: word-value")
 
 /* How many operations wait in one purgatory of one worker: sizes.h. */
 #define WH_SIZE_FIELDS(N, F, A)                                                                    \

@@ -54,11 +54,12 @@
     P(NOTE, HASH, 1, 63, "of the key's hash what its mark needs")                                  \
     P(NOTE, SET, 0, 1, "1")                                                                        \
     P(TAG, HASH, 3, 61, "high bits of the key's hash; EMPTYING: row + 1 of who does that")         \
-    P(TAG, STATE, 0, 3, "0 EMPTY, 1 LIVE, 2 COMING, 3 OVER, 4 EMPTYING")                           \
+    P(TAG, STATE, 0, 3, "0 EMPTY, 1 LIVE, 2 COMING, 3 OVER, 4 EMPTYING, 5 TIMER")                           \
     P(MADE, TENANT, 16, 48, "low bits of the worker's incarnation")                                \
     P(MADE, NUMBER, 1, 15, "low bits of how many lines it had opened")                             \
     P(MADE, OPEN, 0, 1, "1: a purgatory's; all bits 0: nobody's")                                  \
-    P(FLAGS, MOVES, 3, 13, "counts the grids of a periodic timer; begins at the low bits of GEN")                          \
+    P(FLAGS, MOVES, 4, 12, "counts the grids of a periodic timer; begins at the low bits of GEN")                          \
+    P(FLAGS, KEYED, 3, 1, "1: it has a key, and fires only while the key's word names it")         \
     P(FLAGS, PRIVATE, 2, 1, "1: what it is for is in its owner's process, and nobody else's")      \
     P(FLAGS, CLOCK, 0, 2, "0 base clock, 1 realtime, 2 boottime")                                  \
     P(TRACED, TICK, 31, 1, "1: the next tick is recorded already")                                 \
@@ -85,6 +86,7 @@ enum wh_packed { WH_PACKED(WH_DECLARE_PART) };
 #define WH_ASK_ALL WH_MASK(ASK_ALL)
 #define WH_CLOSED 0xffffffu /* FIRED, in place of a taker: no offer, its receiver keeps it */
 #define WH_PRIVATE ((uint16_t)WH_MASK(FLAGS_PRIVATE))
+#define WH_KEYED ((uint16_t)WH_MASK(FLAGS_KEYED))
 #define WH_TRACED_TICK ((uint32_t)WH_MASK(TRACED_TICK))
 #define WH_VERSION_MASK ((uint32_t)WH_MOST(STATE_VERSION))
 #define WH_POOL_NOBODY WH_MOST(USED_ROW)

@@ -15,7 +15,7 @@
  *     one such read.
  *  6. A move changes the deadline by a compare-and-swap of the slot's first 16 bytes, which its
  *     next tenant has others in: so any worker may move any timer, and a stale id changes nothing.
- *     The flags tell tenants apart; they wrap after 2**13 tenants with the same deadline and target
+ *     The flags tell tenants apart; they wrap after 2**12 tenants with the same deadline and target
  *     within one such call.
  *  7. A worker that moves a timer to earlier sets EARLY first, and submits the move afterwards. The
  *     clock may not know of the deadline that a later mover finds then: so each move of a timer
@@ -50,15 +50,23 @@ static inline bool wh_slot_cancel(wh_au64 *state, uint32_t gen)
     return false;
 }
 
+/* When a move is made: always, or only to a later or to an earlier time than the timer has. */
+enum wh_direction { WH_MOVE_EARLIER = -1, WH_MOVE_ANYWHERE = 0, WH_MOVE_LATER = 1 };
+
 /* Let the deadline of the armed timer `gen` be `deadline`, with *state as it was read last. False:
- * others have changed something; look again. */
-static inline bool wh_slot_change(wh_au64 *word, wh_slot *slot, uint64_t *state, int64_t deadline)
+ * others have changed something; look again. *moves: false if it is not in that direction. */
+static inline bool wh_slot_change(wh_au64 *word, wh_slot *slot, uint64_t *state, int64_t deadline,
+                                  enum wh_direction direction, bool *moves)
 {
     wh_au64 *words = (wh_au64 *)slot;
     uint64_t before = wh_load_acquire(&words[0]); /* pairs: extend */
     uint64_t rest = wh_load_acquire(&words[1]);   /* pairs: extend */
     uint64_t found = wh_load_acquire(word); /* pairs: arm, fire - if armed, these are its fields */
     bool earlier = deadline < (int64_t)before && !wh_state_is_early(found);
+    *moves = direction == WH_MOVE_ANYWHERE ||
+             (direction == WH_MOVE_LATER ? deadline > (int64_t)before : deadline < (int64_t)before);
+    if (found == *state && !*moves)
+        return true;
     if (found != *state ||
         /* pairs: extend - who sees this deadline sees EARLY */
         (earlier && !wh_cas_acq_rel(word, &found, wh_state_early(found)))) {
@@ -71,13 +79,17 @@ static inline bool wh_slot_change(wh_au64 *word, wh_slot *slot, uint64_t *state,
 
 /* Move an armed timer. True: it is due at `deadline` from now on; *tell: the clock may have linked
  * it for later. */
-static wh_apart bool wh_slot_move(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t deadline,
-                                  bool *tell)
+wh_hot bool wh_slot_move_if(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t deadline,
+                            enum wh_direction direction, bool *tell)
 {
     uint64_t state = wh_load_acquire(word); /* pairs: arm, fire */
+    *tell = false;
     while (wh_state_gen(state) == gen && wh_state_phase(state) == WH_ARMED) {
-        if (!wh_slot_change(word, slot, &state, deadline))
+        bool moves;
+        if (!wh_slot_change(word, slot, &state, deadline, direction, &moves))
             continue;
+        if (!moves)
+            return true;
         *tell = wh_state_is_early(state);
         /* pairs: extend, fire - the deadline is stored first: a clock that judged by the old one
          * fails its own CAS and looks again */
@@ -85,6 +97,12 @@ static wh_apart bool wh_slot_move(wh_au64 *word, wh_slot *slot, uint32_t gen, in
             return true;
     }
     return false;
+}
+
+static wh_apart bool wh_slot_move(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t deadline,
+                                  bool *tell)
+{
+    return wh_slot_move_if(word, slot, gen, deadline, WH_MOVE_ANYWHERE, tell);
 }
 
 /* Do the bits of the version already name a taker? */

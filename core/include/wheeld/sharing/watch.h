@@ -55,16 +55,10 @@ static inline uint64_t wh_watch_rows_off(uint32_t rows)
     return wh_align(sizeof(wh_watch_seg), WH_LINE) + wh_align(directory, WH_LINE);
 }
 
-/* The shared words of words.h follow the rows. */
-static inline uint64_t wh_watch_sets_off(uint32_t rows)
-{
-    return wh_watch_rows_off(rows) + (uint64_t)rows * sizeof(wh_watch_row);
-}
-
-/* The sizes of sizes.h follow those. */
+/* The sizes of sizes.h follow the rows. */
 static inline uint64_t wh_watch_sizes_off(uint32_t rows)
 {
-    return wh_watch_sets_off(rows) + WH_WORD_SETS * sizeof(wh_word_set);
+    return wh_watch_rows_off(rows) + (uint64_t)rows * sizeof(wh_watch_row);
 }
 
 static inline uint64_t wh_watch_bytes(uint32_t rows)
@@ -80,7 +74,6 @@ static inline void wh_watch_create(void *memory, uint32_t rows, uint64_t token)
     seg->rows_off = wh_watch_rows_off(rows);
     seg->row_count = rows;
     seg->words = wh_words_of_rows(rows);
-    seg->sets_off = wh_watch_sets_off(rows);
     seg->sizes_off = wh_watch_sizes_off(rows);
     wh_head_publish(&seg->head, WH_KIND_WATCH, wh_watch_bytes(rows), token);
 }

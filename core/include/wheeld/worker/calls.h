@@ -14,16 +14,16 @@
 
 #include "wheeld/worker/room.h"
 
-/* A schedule needs: a slot, and room in the ring. */
-static inline enum wh_call wh_client_have_slot(wh_client *c, bool wait, uint32_t *slot)
+/* A schedule needs: a slot, and room in the ring for `n` submissions. */
+static inline enum wh_call wh_client_have_slot(wh_client *c, uint64_t n, bool wait, uint32_t *slot)
 {
     enum wh_call found;
     *slot = wh_slabs_take(&c->slabs);
     if (wh_unlikely(*slot == WH_NIL) &&
         (found = wh_client_find_slot(c, 0, wait, slot)) != WH_CALL_OK)
         return found;
-    if (wh_unlikely(!wh_client_fits(c, 1)))
-        return wh_client_wait_room_with(c, *slot, wait);
+    if (wh_unlikely(!wh_client_fits(c, n)))
+        return wh_client_wait_room_with(c, *slot, n, wait);
     return WH_CALL_OK;
 }
 
@@ -42,7 +42,7 @@ static inline enum wh_call wh_call_schedule(wh_client *c, const wh_request *r, i
                                             bool wait, uint64_t *id)
 {
     uint32_t slot;
-    enum wh_call found = wh_client_have_slot(c, wait, &slot);
+    enum wh_call found = wh_client_have_slot(c, 1, wait, &slot);
     if (wh_likely(found == WH_CALL_OK))
         *id = wh_client_submit(c, slot, r, due);
     return found;

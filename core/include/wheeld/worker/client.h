@@ -67,6 +67,7 @@ struct wh_client {
     uint32_t rung_again; /* how often it could have rung once more */
     int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
     const wh_waits *waits;
+    void (*keyed)(wh_client *c, uint64_t id); /* called for each event of a timer with a key */
     int64_t patience_ns; /* submissions until it asks for slots that the clock has to give back */
     uint32_t ask_size; /* how many slots to ask for next time */
     uint64_t short_of; /* how many slots or places the last refused call still needed */
@@ -131,6 +132,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
     wh_store_relaxed(&c->seg->receives, 0);
     wh_store_relaxed(&c->seg->goodbye, 0);
     c->asked = wh_load_relaxed(&c->seg->asked);
+    wh_store_relaxed(&c->seg->replacing, 0);
     wh_slabs shared = {.owners = (wh_au64 *)((char *)slots + g.owners_off),
                        .freed = &((wh_slots_seg *)slots)->freed,
                        .backed = &c->wheel->backed,

@@ -189,15 +189,25 @@ static inline bool wh_client_settle(wh_client *c, uint64_t id, enum wh_belief be
     return true;
 }
 
+/* Its slot still has the key, until the event is finished. */
+static inline void wh_client_keyed(wh_client *c, uint64_t id, uint32_t flags)
+{
+    if (wh_unlikely(flags & WH_KEYED) && c->keyed != NULL)
+        c->keyed(c, wh_id(wh_id_gen(id), wh_id_slot(id)));
+}
+
 /* Consume the completion at `position`, of id `id`. True: it is an event, now at `event`. */
 static inline bool wh_client_take(wh_client *c, uint64_t position, uint64_t id, char *event,
                                   wh_look *look)
 {
     enum wh_belief belief = wh_client_judge(c, id);
-    if (wh_unlikely(belief == WH_ABSURD) || !wh_client_copy(c, position, id, event) ||
-        !wh_client_settle(c, id, belief))
+    uint32_t flags = wh_client_flags_at(c, position);
+    if (wh_unlikely(belief == WH_ABSURD) || !wh_client_copy(c, position, id, event))
         return false;
-    wh_client_note(c, event, wh_client_flags_at(c, position), look);
+    wh_client_keyed(c, id, flags);
+    if (!wh_client_settle(c, id, belief))
+        return false;
+    wh_client_note(c, event, flags, look);
     return true;
 }
 
@@ -253,6 +263,7 @@ static inline uint64_t wh_client_hold(wh_client *c, char *events, uint64_t most)
         char *event = events + got * bytes;
         if (wh_client_judge(c, id) == WH_ABSURD || !wh_client_copy(c, c->comp_head, id, event))
             continue;
+        wh_client_keyed(c, id, wh_client_flags_at(c, c->comp_head));
         wh_client_note(c, event, wh_client_flags_at(c, c->comp_head), &look);
         got++;
     }

@@ -23,6 +23,7 @@
 enum wh_call {
     WH_CALL_OK = 0,
     WH_CALL_OVER, /* the timer has fired or was cancelled: nothing to cancel or to move */
+    WH_CALL_TAKEN, /* of a key: the timer that has it stays */
     WH_CALL_NOT_RESERVED, /* no reservation holds that id */
     WH_CALL_BAD_DELAY, /* of a batch: in row `stopped` */
     WH_CALL_BAD_OFFSETS, /* the same */
@@ -33,6 +34,7 @@ enum wh_call {
     WH_CALL_RING_TOO_SMALL, /* the same, and it never will */
     WH_CALL_NOT_DRAINED, /* the clock has not drained the ring for WH_ROOM_SECONDS */
     WH_CALL_NO_MEMORY,
+    WH_CALL_KEYS_FULL, /* both sets of the key are full of keys in use, or /dev/shm is */
     WH_CALL_STOPPED, /* the nap said so */
     WH_CALL_GONE, /* the worker has left during a nap */
 };
@@ -234,10 +236,11 @@ static wh_seldom enum wh_call wh_client_find_slot(wh_client *c, uint64_t batch, 
 
 /* As wh_client_wait_room(), for a call that has a slot in hand, which goes back if it fails. No
  * slab is parked meanwhile. */
-static wh_seldom enum wh_call wh_client_wait_room_with(wh_client *c, uint32_t slot, bool wait)
+static wh_seldom enum wh_call wh_client_wait_room_with(wh_client *c, uint32_t slot, uint64_t n,
+                                                       bool wait)
 {
     c->slabs.busy++;
-    enum wh_call room = wh_client_wait_room(c, 1, wait);
+    enum wh_call room = wh_client_wait_room(c, n, wait);
     if (room == WH_CALL_GONE)
         return room;
     c->slabs.busy--;

@@ -2,7 +2,7 @@
 
 typedef struct {
     PyObject_HEAD wh_clock clock;
-    Mapping wheel, slots, registry, trace;
+    Mapping wheel, slots, registry, trace, keys;
     Mapping *workers; /* one per row */
     wh_peer *peers;
 } ClockObject;
@@ -20,6 +20,7 @@ static wh_cold void clock_dealloc(ClockObject *self)
     mapping_drop(&self->wheel);
     mapping_drop(&self->slots);
     mapping_drop(&self->registry);
+    mapping_drop(&self->keys);
     mapping_drop(&self->trace);
     PyTypeObject *type = Py_TYPE(self);
     type->tp_free(self);
@@ -107,6 +108,23 @@ static wh_cold PyObject *clock_trace(ClockObject *self, PyObject *segment)
         return NULL;
     }
     wh_trace_bind(&self->clock.trace, seg);
+    Py_RETURN_NONE;
+}
+
+/* keys(segment): look there whether the word of a timer's key names it */
+static wh_cold PyObject *clock_keys(ClockObject *self, PyObject *segment)
+{
+    if (!clock_made(self))
+        return NULL;
+    uint32_t rows = self->clock.max_workers, capacity = self->clock.wheel.capacity;
+    wh_keys_free(&self->clock.keys);
+    self->clock.keys.memory = NULL;
+    mapping_drop(&self->keys);
+    if (!mapping_get(&self->keys, segment, false, wh_keys_parts_of(rows, capacity).bytes))
+        return NULL;
+    if (!wh_keys_bind(&self->clock.keys, self->keys.view.buf, rows, capacity, self->clock.states,
+                      WH_NIL))
+        return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 

@@ -276,6 +276,8 @@ static PyMethodDef clock_methods[] = {
     {"trace", (PyCFunction)clock_trace, METH_O, NULL},
     /* groups(registry): their table, which the supervisor may change. */
     {"groups", (PyCFunction)clock_groups, METH_O, NULL},
+    /* keys(segment): the words of keys, which name the timers that may fire. */
+    {"keys", (PyCFunction)clock_keys, METH_O, NULL},
     /* attach(row, incarnation, segment, bell_fd, groups=0): serve the worker in that row. */
     {"attach", (PyCFunction)clock_attach, METH_VARARGS, NULL},
     /* detach(row, leave=1): the worker is gone; passes sweep what it left. 1 drop, 2 keep, 3

@@ -714,7 +714,7 @@ static bool word_key(PurgatoryObject *p, const ParsedKey *key, wh_word_key *word
     ParsedKey other;
     if (!key_parse(key->key, wh_hash_add(p->seed, 'w'), &other))
         return false;
-    *word = wh_words_key(key->hash, other.hash);
+    *word = wh_words_key(key->hash, other.hash, WH_WORD_LIVE);
     Py_DECREF(other.key);
     return true;
 }
@@ -735,7 +735,8 @@ static bool purgatory_parse_word(PurgatoryObject *p, PyObject *object, ParsedKey
 {
     if (!purgatory_parse_key(p, object, key))
         return false;
-    if (word_key(p, key, word) && purgatory_has_row(p))
+    if (word_key(p, key, word) && purgatory_has_row(p) &&
+        (wh_words_there(&p->worker->keys, word) || keys_refuse(p->worker, object)))
         return true;
     Py_DECREF(key->key);
     return false;
@@ -749,7 +750,7 @@ static PyObject *purgatory_word(PurgatoryObject *p, PyObject *object)
     if (!purgatory_parse_word(p, object, &key, &word))
         return NULL;
     Py_DECREF(key.key);
-    return PyLong_FromUnsignedLongLong(wh_words_read(&p->worker->watching->watch, &word));
+    return PyLong_FromUnsignedLongLong(wh_words_read(&p->worker->keys, &word));
 }
 
 /* Complete what waits under a key whose condition has changed, here and elsewhere. -1: an error is
@@ -786,7 +787,7 @@ static PyObject *purgatory_grow(PurgatoryObject *p, PyObject *const *args, Py_ss
     int64_t checked = 0;
     Watching *g = p->worker->watching;
     Note note = watching_change(g, key.hash);
-    enum wh_grown grown = wh_words_grow(&g->watch, &word, value, least, most);
+    enum wh_grown grown = wh_words_grow(&p->worker->keys, &word, value, least, most);
     if (grown == WH_GREW)
         checked = purgatory_check_key(p, &key);
     watching_done(p->worker, note);
@@ -799,7 +800,7 @@ static PyObject *purgatory_grow(PurgatoryObject *p, PyObject *const *args, Py_ss
         errors.words_full, args[0],
         "no room for the word of key {}: %u places, and both sets of this key are full; forget() "
         "keys that are no longer needed",
-        WH_WORD_SETS * WH_WORD_PLACES);
+        wh_words_places(&p->worker->keys));
 }
 
 /* _forget(key, least=0) -> had it a word, of `least` or more? */
@@ -814,7 +815,7 @@ static PyObject *purgatory_forget(PurgatoryObject *p, PyObject *const *args, Py_
         !purgatory_parse_word(p, args[0], &key, &word))
         return NULL;
     Py_DECREF(key.key);
-    return PyBool_FromLong(wh_words_forget(&p->worker->watching->watch, &word, least));
+    return PyBool_FromLong(wh_words_forget(&p->worker->keys, &word, least));
 }
 
 /* _change(key) -> (tenant, place): its condition is about to change; for _done() */

@@ -1,4 +1,5 @@
-/* The supervisor's work in the watch and pools segments: make them, let workers in, clear up. */
+/* The supervisor's work in the watch, keys and pools segments: make them, let workers in, clear
+ * up. */
 
 /* Map a ready segment of a kind, writable. */
 static wh_cold bool mapping_get_kind(Mapping *m, PyObject *object, enum wh_kind kind,
@@ -81,7 +82,6 @@ static wh_cold PyObject *native_seat_watcher(PyObject *module, PyObject *args)
     uint32_t rows = wh_watch_rows(map.view.buf, (uint64_t)map.view.len);
     if (row < rows) {
         bool some = wh_watch_finish(map.view.buf, rows, row);
-        wh_words_leave(map.view.buf, rows, row);
         wh_watch_clear(map.view.buf, rows, row, incarnation);
         wh_sizes_clear(map.view.buf, rows, row);
         owed = some ? owed_rows(map.view.buf, rows) : PyList_New(0);
@@ -90,6 +90,56 @@ static wh_cold PyObject *native_seat_watcher(PyObject *module, PyObject *args)
     }
     mapping_drop(&map);
     return owed;
+}
+
+/* keys_bytes(max_workers, capacity) -> (size of the keys segment, bytes of it before its holes) */
+static wh_cold PyObject *native_keys_bytes(PyObject *module, PyObject *args)
+{
+    unsigned int rows, capacity;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "II", &rows, &capacity))
+        return NULL;
+    wh_keys_parts p = wh_keys_parts_of(rows, capacity);
+    return Py_BuildValue("KK", (unsigned long long)p.bytes, (unsigned long long)p.sets);
+}
+
+/* create_keys(segment, max_workers, capacity, token): fill the head of a zeroed segment, or of a
+ * buffer that is as long as what stands before the holes. */
+static wh_cold PyObject *native_create_keys(PyObject *module, PyObject *args)
+{
+    PyObject *segment;
+    unsigned int rows, capacity;
+    unsigned long long token;
+    Mapping map = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OIIK", &segment, &rows, &capacity, &token) ||
+        !mapping_get(&map, segment, true, wh_keys_parts_of(rows, capacity).sets))
+        return NULL;
+    wh_keys_create(map.view.buf, rows, capacity, token);
+    mapping_drop(&map);
+    Py_RETURN_NONE;
+}
+
+/* leave_keys(segment, max_workers, capacity, row): the row's worker is gone. */
+static wh_cold PyObject *native_leave_keys(PyObject *module, PyObject *args)
+{
+    PyObject *segment;
+    unsigned int row, rows, capacity;
+    Mapping map = {0};
+    wh_keys k;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OIII", &segment, &rows, &capacity, &row) ||
+        !mapping_get(&map, segment, true, wh_keys_parts_of(rows, capacity).bytes))
+        return NULL;
+    bool bound = row < rows && wh_keys_bind(&k, map.view.buf, rows, capacity, NULL, row);
+    if (bound)
+        wh_words_leave(&k);
+    if (row < rows)
+        wh_keys_free(&k);
+    mapping_drop(&map);
+    if (!bound)
+        return PyErr_Format(PyExc_ValueError, "no row %u in this table", row);
+    Py_RETURN_NONE;
 }
 
 /* pools_bytes(max_workers, pools) -> size of the pools segment, bytes */

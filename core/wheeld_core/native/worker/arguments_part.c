@@ -13,8 +13,8 @@ static bool parse_keywords(const char *function, const char *const *names, Py_ss
                            PyObject **values)
 {
     if (n > positional) {
-        PyErr_Format(PyExc_TypeError, "%s() takes at most %zd positional arguments: got %zd",
-                     function, positional, n);
+        PyErr_Format(PyExc_TypeError, "%s() takes at most %zd positional argument%s: got %zd",
+                     function, positional, positional == 1 ? "" : "s", n);
         return false;
     }
     for (Py_ssize_t i = 0; i < n; i++)

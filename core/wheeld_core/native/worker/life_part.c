@@ -29,14 +29,17 @@ typedef struct {
 typedef struct {
     PyObject_HEAD wh_client client;
     Mapping wheel, slots, registry, worker;
-    wh_row *rows;      /* the worker table */
+    Mapping keys_map;
+    wh_keys keys;
+    PyObject *keys_read[2]; /* id -> encoded key of events received: the latest, and those before */
+    wh_row *rows; /* the worker table */
     wh_group *groups;
     uint32_t row_count;
     enum life life;
     char *page; /* its life while bound, in memory that is zero in a forked child */
     PyObject *dtype, *empty_events, *numpy_empty;
     wh_fd bell, clock_bell; /* our FIFO and the clock's: descriptors of our own */
-    wh_fd daemon;           /* the control socket, for its hang-up and alarms; our own too */
+    wh_fd daemon; /* the control socket, for its hang-up and alarms; our own too */
     int sleepers; /* threads that wait in poll(); the last one to leave cleans up a closed client */
     /* those that let others in meanwhile, and come back to what is bound now */
     int inside;

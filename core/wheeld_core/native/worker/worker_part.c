@@ -19,8 +19,8 @@ static PyObject *worker_arm(WorkerObject *w, const wh_request *r, int64_t due, b
 }
 
 /* The arguments of a call that arms one timer: its options, and what else belongs to it. */
-#define TIMER_NAMES "cookie", "payload", OPTION_NAMES
-enum { COOKIE, PAYLOAD, TIMER_OPTIONS, TIMER_VALUES = TIMER_OPTIONS + OPTIONS };
+#define TIMER_NAMES "cookie", "payload", "key", "on_conflict", OPTION_NAMES
+enum { COOKIE, PAYLOAD, KEY, ON_CONFLICT, TIMER_OPTIONS, TIMER_VALUES = TIMER_OPTIONS + OPTIONS };
 
 static bool order_parse_timer(Order *o, PyObject *const *values)
 {
@@ -30,23 +30,54 @@ static bool order_parse_timer(Order *o, PyObject *const *values)
            order_parse(o, values + TIMER_OPTIONS);
 }
 
+/* The arguments about a timer's key, read before the client is checked. */
+typedef struct {
+    PyObject *object; /* NULL: it has none */
+    enum wh_conflict conflict;
+    EncodedKey encoded;
+} KeyOrder;
+
+static bool order_parse_key(KeyOrder *k, PyObject *const *values)
+{
+    k->object = values[KEY] == Py_None ? NULL : values[KEY];
+    k->conflict = WH_KEY_RAISE;
+    if (values[ON_CONFLICT] && !parse_conflict(values[ON_CONFLICT], &k->conflict))
+        return false;
+    if (k->object)
+        return key_encode(k->object, &k->encoded);
+    if (values[ON_CONFLICT] == NULL || k->conflict == WH_KEY_RAISE)
+        return true;
+    PyErr_SetString(PyExc_ValueError, "on_conflict= is about the key: give key=, too");
+    return false;
+}
+
+/* Arm it, under its key if it has one; `rest`: ns from now until it is due. */
+static PyObject *worker_arm_order(WorkerObject *w, const Order *o, KeyOrder *k, int64_t now,
+                                  int64_t rest)
+{
+    if (k->object)
+        return worker_arm_key(w, k->object, &k->encoded, k->conflict, &o->request, rest, o->wait);
+    return worker_arm(w, &o->request, wh_time_add(now, rest), o->wait);
+}
+
 static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                                     PyObject *kwnames)
 {
     static const char *const names[] = {"delay", TIMER_NAMES};
     PyObject *values[1 + TIMER_VALUES] = {0}, *id = NULL;
     Order o = {0};
+    KeyOrder k;
     int64_t delay;
     if (!parse_keywords("schedule", names, 2, args, n, kwnames, values))
         return NULL;
     if (values[0] == NULL)
         return PyErr_Format(PyExc_TypeError, "schedule() needs a delay, in seconds");
     if (parse_delay(values[0], &delay, "delay") && order_parse_timer(&o, values + 1) &&
-        worker_may_begin(w, o.wait) && order_place(&o, w)) {
+        order_parse_key(&k, values + 1) && worker_may_begin(w, o.wait) && order_place(&o, w)) {
         int64_t now = wh_client_now(&w->client);
         wh_request_made(&o.request, now);
         o.request.deadline = wh_time_add(now, delay);
-        id = worker_arm(w, &o.request, o.request.deadline, o.wait);
+        id = worker_arm_order(w, &o, &k, now, delay);
     }
     PyBuffer_Release(&o.payload);
     return id;
@@ -59,18 +90,20 @@ static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *const *args, Py_s
     static const char *const names[] = {"when", "clock", TIMER_NAMES};
     PyObject *values[2 + TIMER_VALUES] = {0}, *id = NULL;
     Order o = {0};
+    KeyOrder k;
     if (!parse_keywords("schedule_at", names, 3, args, n, kwnames, values) ||
         !parse_needed("schedule_at", names, 2, values))
         return NULL;
     long long deadline = PyLong_AsLongLong(values[0]);
     if (!(deadline == -1 && PyErr_Occurred()) && order_parse_clock(&o, values[1]) &&
-        order_parse_timer(&o, values + 2) && worker_may_begin(w, o.wait) && order_place(&o, w)) {
+        order_parse_timer(&o, values + 2) && order_parse_key(&k, values + 2) &&
+        worker_may_begin(w, o.wait) && order_place(&o, w)) {
         int64_t now = wh_client_now(&w->client);
         int64_t own = wh_client_now_of(&w->client, wh_flags_clock(o.request.flags));
         int64_t rest = wh_time_sub(deadline, own);
         wh_request_made(&o.request, own);
         o.request.deadline = deadline;
-        id = worker_arm(w, &o.request, wh_time_add(now, rest), o.wait);
+        id = worker_arm_order(w, &o, &k, now, rest);
     }
     PyBuffer_Release(&o.payload);
     return id;
@@ -127,12 +160,54 @@ static inline PyObject *worker_cancel_one(WorkerObject *w, PyObject *const *args
     return won < 0 ? NULL : PyBool_FromLong(won);
 }
 
+static PyObject *worker_cancel_key(WorkerObject *w, PyObject *object, bool wait)
+{
+    EncodedKey e;
+    uint64_t id;
+    if (!worker_take_key(w, object, &e, wait))
+        return NULL;
+    enum wh_call call = wh_call_cancel_key(&w->client, &w->keys, &e.key, wait, &id);
+    PyObject *handles = call == WH_CALL_OK ? worker_handles(w) : NULL;
+    if (handles) {
+        handle_drop(handles, id, true);
+        Py_DECREF(handles);
+    }
+    return worker_by_key(w, object, call);
+}
+
+/* Sort id or key, and `block`, of a call; `values`: id, delay, key, block. */
+static bool parse_by_key(const char *function, Py_ssize_t wanted, PyObject *const *args,
+                         Py_ssize_t n, PyObject *kwnames, PyObject *values[4], bool *wait)
+{
+    static const char *const both[] = {"id", "delay", "key", "block", NULL};
+    static const char *const one[] = {"id", "key", "block", NULL};
+    PyObject *found[4] = {0};
+    if (!parse_keywords(function, wanted == 2 ? both : one, wanted, args, n, kwnames, found))
+        return false;
+    values[0] = found[0];
+    values[1] = wanted == 2 ? found[1] : NULL;
+    values[2] = found[wanted] == Py_None ? NULL : found[wanted];
+    values[3] = found[wanted + 1];
+    if ((values[0] == NULL) == (values[2] == NULL)) {
+        PyErr_Format(PyExc_TypeError, "%s() needs an id or a key, and not both", function);
+        return false;
+    }
+    if (wanted == 2 && values[1] == NULL) {
+        PyErr_Format(PyExc_TypeError, "%s() needs a delay, in seconds", function);
+        return false;
+    }
+    return parse_block(values[3], wait);
+}
+
+/* cancel(id, *, block=True), cancel(key=, block=True) */
 static wh_seldom PyObject *worker_cancel_kw(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                                             PyObject *kwnames)
 {
     bool wait;
-    return parse_call("cancel", 1, args, n, kwnames, &wait) ? worker_cancel_one(w, args, wait)
-                                                            : NULL;
+    PyObject *values[4];
+    if (!parse_by_key("cancel", 1, args, n, kwnames, values, &wait))
+        return NULL;
+    return values[2] ? worker_cancel_key(w, values[2], wait) : worker_cancel_one(w, values, wait);
 }
 
 static PyObject *worker_cancel(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
@@ -162,8 +237,14 @@ static wh_seldom PyObject *worker_reschedule_kw(WorkerObject *w, PyObject *const
                                                 Py_ssize_t n, PyObject *kwnames)
 {
     bool wait;
-    return parse_call("reschedule", 2, args, n, kwnames, &wait)
-               ? worker_reschedule_one(w, args, wait)
+    int64_t delay;
+    PyObject *values[4];
+    if (!parse_by_key("reschedule", 2, args, n, kwnames, values, &wait))
+        return NULL;
+    if (values[2] == NULL)
+        return worker_reschedule_one(w, values, wait);
+    return parse_delay(values[1], &delay, "delay")
+               ? worker_reschedule_key(w, values[2], delay, wait)
                : NULL;
 }
 

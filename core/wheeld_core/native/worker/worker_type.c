@@ -86,6 +86,10 @@ static PyObject *worker_unbind(WorkerObject *w, enum life then)
     mapping_drop(&w->slots);
     mapping_drop(&w->registry);
     mapping_drop(&w->worker);
+    wh_keys_free(&w->keys);
+    Py_CLEAR(w->keys_read[0]);
+    Py_CLEAR(w->keys_read[1]);
+    mapping_drop(&w->keys_map);
     Py_CLEAR(w->dtype);
     Py_CLEAR(w->numpy_empty);
     Py_CLEAR(w->empty_events);
@@ -94,7 +98,7 @@ static PyObject *worker_unbind(WorkerObject *w, enum life then)
 }
 
 /* Where what stands follows from `config` alone: the heads of the others are not asked. */
-static bool worker_map(WorkerObject *w, PyObject *const segments[4], unsigned int row,
+static bool worker_map(WorkerObject *w, PyObject *const segments[5], unsigned int row,
                        wh_config *config)
 {
     if (!mapping_get_wheel(&w->wheel, segments[0], false, config))
@@ -106,7 +110,9 @@ static bool worker_map(WorkerObject *w, PyObject *const segments[4], unsigned in
     }
     if (!mapping_get(&w->slots, segments[1], true, g.slots_bytes) ||
         !mapping_get(&w->registry, segments[2], false, g.registry_bytes) ||
-        !mapping_get(&w->worker, segments[3], true, g.worker_bytes))
+        !mapping_get(&w->worker, segments[3], true, g.worker_bytes) ||
+        !mapping_get(&w->keys_map, segments[4], true,
+                     wh_keys_parts_of(config->max_workers, config->capacity).bytes))
         return false;
     w->rows = (wh_row *)((char *)w->registry.view.buf + g.rows_off);
     w->groups = (wh_group *)((char *)w->registry.view.buf + g.groups_off);
@@ -130,12 +136,12 @@ static PyObject *events_none(WorkerObject *w)
                         (Py_ssize_t)wh_event_bytes(&w->client));
 }
 
-/* _bind(wheel, slots, registry, worker, row, incarnation, clock_bell, bell, daemon, dtype,
+/* _bind(wheel, slots, registry, worker, keys, row, incarnation, clock_bell, bell, daemon, dtype,
  *       numpy_empty, refork=False)
  * refork: after a fork the child has _refork() called, which binds once more. */
 static PyObject *worker_bind(WorkerObject *w, PyObject *args)
 {
-    PyObject *segments[4], *dtype, *numpy_empty;
+    PyObject *segments[5], *dtype, *numpy_empty;
     unsigned int row;
     unsigned long long incarnation;
     int fds[3], refork = 0;
@@ -144,9 +150,9 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     /* in a forked child the parent's threads do not exist */
     if (life >= OPEN && (life != ENDED || w->sleepers || w->inside))
         return PyErr_Format(PyExc_TypeError, "this client is already connected");
-    if (!PyArg_ParseTuple(args, "OOOOIKiiiOO|p", &segments[0], &segments[1], &segments[2],
-                          &segments[3], &row, &incarnation, &fds[0], &fds[1], &fds[2], &dtype,
-                          &numpy_empty, &refork))
+    if (!PyArg_ParseTuple(args, "OOOOOIKiiiOO|p", &segments[0], &segments[1], &segments[2],
+                          &segments[3], &segments[4], &row, &incarnation, &fds[0], &fds[1], &fds[2],
+                          &dtype, &numpy_empty, &refork))
         return NULL;
     /* the parent's or ended binding; if the bind fails, the next call tries again */
     if (worker_is_bound(w))
@@ -163,7 +169,9 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     }
     w->page = page;
     if (!wh_client_bind(&w->client, &config, w->wheel.view.buf, w->slots.view.buf,
-                        w->worker.view.buf, row, incarnation, w->clock_bell.number)) {
+                        w->worker.view.buf, row, incarnation, w->clock_bell.number) ||
+        !wh_keys_bind(&w->keys, w->keys_map.view.buf, w->row_count, config.capacity,
+                      w->client.states, row)) {
         PyErr_NoMemory();
         return worker_unbind(w, w->life);
     }
@@ -173,6 +181,7 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     w->client.row = &w->rows[row];
     w->client.control = w->daemon;
     w->client.waits = &worker_waits;
+    w->client.keyed = keep_key;
     w->refork = refork;
     worker_become(w, OPEN);
     Py_RETURN_NONE;
@@ -320,6 +329,8 @@ static PyMethodDef worker_methods[] = {
      "RingFull\n    With block=False, when the call would have to wait for the clock. The timer was not moved.\n"
      "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nMoving to later needs no message and no system call. Any thread."},
+    {"_find", (PyCFunction)LOCKED(worker_find), METH_O, NULL},
+    {"_key_of", (PyCFunction)LOCKED(worker_key_of), METH_O, NULL},
     {"poll", FAST(LOCKED(worker_poll)), METH_FASTCALL | METH_KEYWORDS,
      "poll(timeout=0.0, max_events=None, *, hold=False)\n--\n\n"
      "Receive expirations.\n\n"

@@ -1,0 +1,400 @@
+/* Directory: 64-bit words, found by key; each is made at first use, and given up afterwards.
+ *
+ * Idea. A key is 125 bits of hash: a tag and a check. Each names a set of 16 places; the word of a
+ * key is in one of the two. A place is made by compare-and-swap of its tag, so no process waits for
+ * another, and is given up by another one. Before it is emptied for the next key no process may
+ * still be about to change the word: a worker says which place it touches, and only then looks
+ * whether it is its key's.
+ *
+ *     worker                                    who empties the place
+ *     touching = place                          tag: OVER -> EMPTYING (compare-and-swap)
+ *     is its tag LIVE, of our key?              does anybody touch the place? then: -> OVER again
+ *     change the value (compare-and-swap)       check = 0, value = 0, tag = EMPTY
+ *     touching = 0
+ *
+ * If two workers make the same key, each first comes (COMING) and then looks for others. A place
+ * that is LIVE is the key's. If two are coming, the lower place goes on and the higher one gives
+ * way, whichever worker sees it.
+ *
+ * Two kinds of keys have words here: those of Watermarks (words.h), whose state is LIVE, and those
+ * of timers (keys.h), whose state is TIMER. The kind is part of the hash, too.
+ *
+ * The segment is a file with holes, as large as the capacity asks for. Each process has the kernel
+ * reserve a page before it touches that for the first time, so a full file system is an error and
+ * not a signal.
+ *
+ * Invariants
+ *  1. At most one place of each key is LIVE: a worker that turns its own LIVE has looked at both
+ * sets after it came, and has turned OVER every other one that was coming.
+ *  2. check and value of an EMPTY place are 0. check is stored before the tag says LIVE.
+ *  3. A place is emptied only while no process uses it, and only by the holder of its tag.
+ *  4. Lock-free: a loop goes round only because another process's step succeeded. A worker that was
+ *     killed or stopped in between holds up no key; its place stays as it is until it is gone
+ *     (wh_words_leave).
+ *  5. One thread of each worker at a time is in here; the GIL ensures it.
+ *  6. Clients can write all of it, the head too: offsets follow from the size alone.
+ */
+#ifndef WHEELD_DIRECTORY_H
+#define WHEELD_DIRECTORY_H
+
+#include <stdlib.h>
+
+#include "wheeld/shared/backing.h"
+
+typedef struct wh_keys {
+    char *memory;
+    wh_key_row *rows, *mine; /* `mine`: NULL for one that only reads */
+    wh_word_set *sets;
+    wh_key_room *rooms;
+    char *long_rooms;
+    wh_au64 *states; /* of the slots */
+    uint64_t *there; /* private: a bit per page that has memory, as far as we know */
+    uint32_t row_count, me, set_bits, capacity;
+} wh_keys;
+
+#define WH_KEYS_PAGE 4096u
+
+typedef struct wh_keys_parts {
+    uint64_t rows, sets, rooms, long_rooms, bytes;
+} wh_keys_parts;
+
+/* Where what stands in the segment. */
+static inline wh_keys_parts wh_keys_parts_of(uint32_t rows, uint32_t capacity)
+{
+    wh_keys_parts p = {.rows = wh_align(sizeof(wh_keys_seg), WH_LINE)};
+    p.sets = wh_align(p.rows + (uint64_t)rows * sizeof(wh_key_row), WH_KEYS_PAGE);
+    p.rooms = wh_align(p.sets + (sizeof(wh_word_set) << wh_set_bits(capacity)), WH_KEYS_PAGE);
+    p.long_rooms = wh_align(p.rooms + (uint64_t)capacity * sizeof(wh_key_room), WH_KEYS_PAGE);
+    p.bytes = wh_align(p.long_rooms + (uint64_t)capacity * WH_LONG_KEY, WH_KEYS_PAGE);
+    return p;
+}
+
+/* Fill the head of a zeroed segment; what is behind the rows may be holes. */
+static inline void wh_keys_create(void *memory, uint32_t rows, uint32_t capacity, uint64_t token)
+{
+    wh_keys_parts p = wh_keys_parts_of(rows, capacity);
+    wh_keys_seg *seg = memory;
+    seg->rows_off = p.rows;
+    seg->sets_off = p.sets;
+    seg->rooms_off = p.rooms;
+    seg->long_off = p.long_rooms;
+    seg->row_count = rows;
+    seg->set_bits = wh_set_bits(capacity);
+    seg->capacity = capacity;
+    wh_head_publish(&seg->head, WH_KIND_KEYS, p.bytes, token);
+}
+
+/* Bind the directory of a wheel of this size, whose slots have these states; `me`: this worker's
+ * row, or WH_NIL for one that only reads. False: no memory. */
+static inline bool wh_keys_bind(wh_keys *k, void *memory, uint32_t rows, uint32_t capacity,
+                                wh_au64 *states, uint32_t me)
+{
+    wh_keys_parts p = wh_keys_parts_of(rows, capacity);
+    char *base = memory;
+    *k = (wh_keys){.memory = base,
+                   .rows = (wh_key_row *)(base + p.rows),
+                   .sets = (wh_word_set *)(base + p.sets),
+                   .rooms = (wh_key_room *)(base + p.rooms),
+                   .long_rooms = base + p.long_rooms,
+                   .states = states,
+                   .there = calloc(p.bytes / WH_KEYS_PAGE / 64 + 1, sizeof(uint64_t)),
+                   .row_count = rows,
+                   .me = me,
+                   .set_bits = wh_set_bits(capacity),
+                   .capacity = capacity};
+    k->mine = me == WH_NIL ? NULL : &k->rows[me];
+    return k->there != NULL;
+}
+
+static inline void wh_keys_free(wh_keys *k)
+{
+    free(k->there);
+    k->there = NULL;
+}
+
+/* -- memory ------------------------------------------------------------------------------------ */
+
+/* Have the kernel reserve a page and map it. Before Linux 5.14 it cannot; then the supervisor has
+ * reserved all of it. */
+static wh_seldom __attribute__((unused)) bool wh_keys_reserve(wh_keys *k, uint64_t page)
+{
+#ifdef MADV_POPULATE_WRITE
+    int how = k->mine ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+    while (madvise(k->memory + page * WH_KEYS_PAGE, WH_KEYS_PAGE, how) != 0) {
+        if (errno == EINVAL)
+            break;
+        if (errno != EINTR && errno != EAGAIN)
+            return false;
+    }
+#endif
+    k->there[page / 64] |= 1ull << page % 64;
+    return true;
+}
+
+/* May these bytes be touched? False: their memory is not there, and there is no room for it. */
+static inline bool wh_keys_there(wh_keys *k, const void *from, uint64_t bytes)
+{
+    uint64_t at = (uint64_t)((const char *)from - k->memory);
+    for (uint64_t page = at / WH_KEYS_PAGE; page <= (at + bytes - 1) / WH_KEYS_PAGE; page++)
+        if (wh_unlikely(!(k->there[page / 64] >> page % 64 & 1)) && !wh_keys_reserve(k, page))
+            return false;
+    return true;
+}
+
+/* -- places ------------------------------------------------------------------------------------ */
+
+typedef struct wh_word_key {
+    uint64_t hash, check; /* `check` is never 0 */
+    uint64_t live; /* the tag of its place */
+} wh_word_key;
+
+static inline wh_word_key wh_words_key(uint64_t hash, uint64_t other, enum wh_word_state kind)
+{
+    return (wh_word_key){.hash = hash, .check = other | 1, .live = wh_word_tag(hash, kind)};
+}
+
+static inline uint32_t wh_words_places(const wh_keys *k) { return WH_WORD_PLACES << k->set_bits; }
+
+/* A place that others may have written anywhere, such as a number in a key's room, is masked. */
+static inline wh_word_set *wh_words_set(const wh_keys *k, uint32_t place)
+{
+    return &k->sets[place / WH_WORD_PLACES & ((1u << k->set_bits) - 1)];
+}
+static inline wh_au64 *wh_words_tag(const wh_keys *k, uint32_t place)
+{
+    return &wh_words_set(k, place)->tags[place % WH_WORD_PLACES];
+}
+static inline wh_au64 *wh_words_check(const wh_keys *k, uint32_t place)
+{
+    return &wh_words_set(k, place)->checks[place % WH_WORD_PLACES];
+}
+static inline wh_au64 *wh_words_value(const wh_keys *k, uint32_t place)
+{
+    return &wh_words_set(k, place)->values[place % WH_WORD_PLACES];
+}
+
+/* Place `i` of a key's 32 possible places. */
+static inline uint32_t wh_words_place(const wh_keys *k, const wh_word_key *key, uint32_t i)
+{
+    uint32_t set = wh_word_set_of(i < WH_WORD_PLACES ? key->hash : key->check, k->set_bits);
+    return set * WH_WORD_PLACES + i % WH_WORD_PLACES;
+}
+#define WH_WORD_CHOICES (2 * WH_WORD_PLACES)
+
+/* May both sets of a key be touched? */
+static inline bool wh_words_there(wh_keys *k, const wh_word_key *key)
+{
+    return wh_keys_there(k, wh_words_set(k, wh_words_place(k, key, 0)), sizeof(wh_word_set)) &&
+           wh_keys_there(k, wh_words_set(k, wh_words_place(k, key, WH_WORD_PLACES)),
+                         sizeof(wh_word_set));
+}
+
+/* -- touching ---------------------------------------------------------------------------------- */
+
+/* From here to wh_words_let_go the place is not emptied; check after this that it is the right
+ * one. */
+static inline void wh_words_touch(wh_keys *k, uint32_t place)
+{
+    wh_store_seq(&k->mine->touching, place + 1ull); /* pairs: word-touch */
+}
+
+static inline void wh_words_let_go(wh_keys *k)
+{
+    wh_store_seq(&k->mine->touching, 0); /* pairs: word-touch */
+}
+
+/* Does any other worker touch the place? */
+static inline bool wh_words_touched(const wh_keys *k, uint32_t place)
+{
+    bool found = false;
+    for (uint32_t row = 0; row < k->row_count; row++)
+        found |= row != k->me &&
+                 wh_load_seq(&k->rows[row].touching) == place + 1ull; /* pairs: word-touch */
+    return found;
+}
+
+/* Find the place of the key's word, and touch it. WH_NIL: it has none. */
+static inline uint32_t wh_words_find(wh_keys *k, const wh_word_key *key)
+{
+    uint64_t live = key->live;
+    for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
+        uint32_t place = wh_words_place(k, key, i);
+        if (wh_likely(wh_load_relaxed(wh_words_tag(k, place)) != live))
+            continue;
+        wh_words_touch(k, place);
+        /* pairs: word-tag - after the touch: a worker that empties it saw that, or we see it is not
+         * ours */
+        if (wh_load_seq(wh_words_tag(k, place)) == live &&
+            wh_load_relaxed(wh_words_check(k, place)) == key->check)
+            return place;
+    }
+    wh_words_let_go(k);
+    return WH_NIL;
+}
+
+/* -- emptying ---------------------------------------------------------------------------------- */
+
+/* Empty a place that was forgotten, or whose maker is gone. False: not yet. */
+static inline bool wh_words_empty(wh_keys *k, uint32_t place)
+{
+    wh_au64 *tag = wh_words_tag(k, place);
+    uint64_t found = wh_load_seq(tag), state = wh_word_state(found); /* pairs: word-tag */
+    if ((state != WH_WORD_OVER && state != WH_WORD_COMING) || wh_words_touched(k, place))
+        return false;
+    wh_words_touch(k, place); /* so that it is found if this worker dies */
+    wh_step();
+    uint64_t mine = wh_word_emptying(k->me);
+    bool ours = wh_cas_seq(tag, &found, mine); /* pairs: word-tag */
+    bool alone = ours && !wh_words_touched(k, place);
+    if (alone) {
+        wh_store_relaxed(wh_words_check(k, place), 0);
+        wh_store_relaxed(wh_words_value(k, place), 0);
+    }
+    wh_step();
+    if (ours) /* pairs: word-tag - release: the next taker finds it empty */
+        wh_store_seq(tag, alone ? WH_WORD_EMPTY : WH_WORD_OVER);
+    wh_words_let_go(k);
+    return alone;
+}
+
+/* Is it the id of an armed timer? */
+static inline bool wh_keys_pending(const wh_keys *k, uint64_t id)
+{
+    uint64_t slot = wh_id_given_slot(id);
+    return slot < k->capacity && wh_slot_stands(&k->states[slot], id);
+}
+
+/* Give up the place of a timer's key if that timer has ended. A worker that dies in between leaves
+ * it CLOSED, and whoever looks for the key goes on. */
+static inline bool wh_keys_retire(wh_keys *k, uint32_t place)
+{
+    wh_au64 *tag = wh_words_tag(k, place), *value = wh_words_value(k, place);
+    uint64_t found = wh_load_seq(tag); /* pairs: word-tag */
+    if (wh_word_state(found) != WH_WORD_TIMER)
+        return false;
+    wh_words_touch(k, place);
+    wh_step();
+    uint64_t id = wh_load_seq(value); /* pairs: word-value */
+    /* pairs: word-tag - after the touch: it is still that key's */
+    bool given = wh_load_seq(tag) == found && !wh_keys_pending(k, id) &&
+                 /* pairs: word-value - else a claim could name a timer here that nobody finds */
+                 (id == WH_KEY_CLOSED || wh_cas_seq(value, &id, WH_KEY_CLOSED));
+    wh_step();
+    if (given) /* pairs: word-tag */
+        given = wh_cas_seq(tag, &found, WH_WORD_OVER);
+    wh_words_let_go(k);
+    return given;
+}
+
+/* -- making ------------------------------------------------------------------------------------ */
+
+/* How many places of the set at `first` are EMPTY. */
+static inline uint32_t wh_words_room(const wh_keys *k, const wh_word_key *key, uint32_t first)
+{
+    uint32_t room = 0;
+    for (uint32_t i = first; i < first + WH_WORD_PLACES; i++)
+        room += wh_load_relaxed(wh_words_tag(k, wh_words_place(k, key, i))) == WH_WORD_EMPTY;
+    return room;
+}
+
+/* A place that is being made, touched. In the emptier set, so that both fill equally. WH_NIL: there
+ * is no room. */
+static inline uint32_t wh_words_come(wh_keys *k, const wh_word_key *key)
+{
+    bool again = true;
+    while (again) {
+        uint32_t first =
+            wh_words_room(k, key, 0) >= wh_words_room(k, key, WH_WORD_PLACES) ? 0 : WH_WORD_PLACES;
+        again = false;
+        for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
+            uint32_t place = wh_words_place(k, key, i ^ first);
+            uint64_t empty = WH_WORD_EMPTY;
+            if (wh_load_relaxed(wh_words_tag(k, place)) != empty)
+                continue;
+            wh_words_touch(k, place);
+            wh_step();
+            if (wh_cas_seq(wh_words_tag(k, place), &empty, /* pairs: word-tag */
+                           wh_word_tag(key->hash, WH_WORD_COMING))) {
+                wh_step();
+                wh_store_relaxed(wh_words_check(k, place), key->check);
+                return place;
+            }
+        }
+        wh_words_let_go(k);
+        for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
+            uint32_t place = wh_words_place(k, key, i);
+            wh_keys_retire(k, place);
+            again |= wh_words_empty(k, place);
+        }
+    }
+    return WH_NIL;
+}
+
+/* `place` comes, and is touched by us. Which place of the key is to be LIVE: it, or a lower one,
+ * which we touch then; all others have given way. WH_NIL: one is LIVE, or the caller looks at all
+ * places again. */
+static inline uint32_t wh_words_contest(wh_keys *k, const wh_word_key *key, uint32_t place)
+{
+    uint64_t live = key->live;
+    uint64_t coming = wh_word_tag(key->hash, WH_WORD_COMING);
+    for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
+        uint32_t other = wh_words_place(k, key, i);
+        uint64_t tag = wh_load_seq(wh_words_tag(k, other)); /* pairs: word-tag */
+        if (other == place || (tag != live && tag != coming))
+            continue;
+        /* 0: its maker was killed on the way, or is still at it */
+        bool same = wh_load_relaxed(wh_words_check(k, other)) == key->check;
+        if (tag == live && same)
+            return WH_NIL;
+        if (tag == coming && same && other < place) {
+            wh_words_touch(k, other);
+            if (wh_load_seq(wh_words_tag(k, other)) != coming) /* pairs: word-tag */
+                return WH_NIL;
+            place = other;
+            /* whatever comes after that check sees it; what came before must be seen here */
+            i = UINT32_MAX;
+            /* pairs: word-tag - it gives way; if that fails it is another one now */
+        } else if (tag == coming && !wh_cas_seq(wh_words_tag(k, other), &tag, WH_WORD_OVER)) {
+            i--;
+        }
+    }
+    return place;
+}
+
+/* Make the key's word, or find one that another worker makes meanwhile, and touch it. WH_NIL: there
+ * is no room. */
+static wh_seldom __attribute__((unused)) uint32_t wh_words_make(wh_keys *k, const wh_word_key *key)
+{
+    uint64_t live = key->live;
+    for (;;) {
+        uint32_t mine = wh_words_come(k, key);
+        if (mine == WH_NIL)
+            return WH_NIL;
+        wh_step();
+        uint32_t place = wh_words_contest(k, key, mine);
+        uint64_t coming = wh_word_tag(key->hash, WH_WORD_COMING), still = coming;
+        /* pairs: word-tag - release: the check is there. If it fails another one has decided */
+        if (place != WH_NIL && wh_cas_seq(wh_words_tag(k, place), &coming, live))
+            return place;
+        wh_cas_seq(wh_words_tag(k, mine), &still, WH_WORD_OVER); /* pairs: word-tag */
+        if ((place = wh_words_find(k, key)) != WH_NIL)
+            return place;
+    }
+}
+
+/* -- the supervisor ---------------------------------------------------------------------------- */
+
+/* The worker of the row has died: others may empty the place that it was emptying, and it touches
+ * nothing. `k`: bound for that row. */
+static inline void wh_words_leave(wh_keys *k)
+{
+    uint64_t place = wh_load_seq(&k->mine->touching) - 1; /* pairs: word-touch */
+    uint64_t mine = wh_word_emptying(k->me);
+    if (place < wh_words_places(k) &&
+        wh_keys_there(k, wh_words_set(k, (uint32_t)place), sizeof(wh_word_set)))
+        wh_cas_seq(wh_words_tag(k, (uint32_t)place), &mine, WH_WORD_OVER); /* pairs: word-tag */
+    wh_step();
+    wh_words_let_go(k);
+}
+
+#endif

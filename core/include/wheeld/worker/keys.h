@@ -1,0 +1,295 @@
+/* Keys: timers found by what they are for: claimed, replaced, moved and cancelled by any worker.
+ *
+ * Idea. The word of a key (directory.h) is the id of its timer. The key is taken while that timer
+ * is armed; so it is free in the very instant in which the timer fires, is cancelled, or is dropped
+ * with its owner, and nobody has to say so. A timer with a key fires only while the word names it.
+ *
+ *     worker                                   clock
+ *     arms the timer, in its own slot          is it due, and does the word name it?
+ *     word: what it was -> its id (CAS)        no: looks again a moment later
+ *     cancels the timer that had the key       yes: ARMED -> FIRED (CAS)
+ *     submits both
+ *
+ * The compare-and-swap of the word decides between claims. A worker that dies before it leaves an
+ * armed timer that never fires, and that its death ends, whatever its policy (reassign.h); one that
+ * dies behind it has left word of the timer that it replaced, which the clock then ends (reap.h).
+ *
+ * A timer's key stands in the room of its slot, so it can be read as long as its event can.
+ *
+ * Invariants
+ *  1. At most one timer of a key can fire, whatever is armed: the one that the word names.
+ *  2. `replacing` is stored before the word no longer names that timer, and cleared behind its end.
+ *  3. Room comes first, as in calls.h: a call that does not end with WH_CALL_OK or WH_CALL_TAKEN
+ *     has left what was there.
+ *  4. Nothing is touched while the call waits: it finds its place anew afterwards.
+ */
+#ifndef WHEELD_KEYS_H
+#define WHEELD_KEYS_H
+
+#include "wheeld/sharing/directory.h"
+#include "wheeld/worker/calls.h"
+
+typedef struct wh_key {
+    wh_word_key word;
+    const char *bytes; /* encoded: native/shared/keys_part.c */
+    uint32_t size;
+} wh_key;
+
+/* If a timer already has the key: refuse; let it be; end it; or move it later or earlier. */
+enum wh_conflict { WH_KEY_RAISE, WH_KEY_KEEP, WH_KEY_REPLACE, WH_KEY_LATER, WH_KEY_EARLIER };
+
+/* `token`: the wheel's, so that nobody outside of the daemon can choose keys of one set. */
+static inline wh_key wh_key_of(const char *bytes, uint32_t size, uint64_t token)
+{
+    uint64_t hash = wh_hash_piece(wh_hash_add(token, 'k'), 'k', bytes, size);
+    uint64_t other = wh_hash_piece(wh_hash_add(~token, 'K'), 'k', bytes, size);
+    return (wh_key){wh_words_key(hash, other, WH_WORD_TIMER), bytes, size};
+}
+
+/* The key of a slot's timer. Its bytes may change once the slot has another tenant. */
+static inline const char *wh_key_in(const wh_keys *k, uint32_t slot, uint32_t *size)
+{
+    const wh_key_room *room = &k->rooms[slot];
+    uint32_t found = wh_load_relaxed((wh_au16 *)&room->size);
+    *size = found < WH_LONG_KEY ? found : WH_LONG_KEY;
+    return *size <= sizeof room->key ? room->key : k->long_rooms + (uint64_t)slot * WH_LONG_KEY;
+}
+
+/* -- finding ----------------------------------------------------------------------------------- */
+
+/* The id that the key's word holds; 0: none. It is of an armed timer, or the key is free. Nothing
+ * is touched: the tag is read once more behind the word. */
+static inline uint64_t wh_key_find(wh_keys *k, const wh_key *key)
+{
+    const wh_word_key *word = &key->word;
+    for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
+        uint32_t place = wh_words_place(k, word, i);
+        wh_au64 *tag = wh_words_tag(k, place), *check = wh_words_check(k, place);
+        if (wh_likely(wh_load_acquire(tag) != word->live) || /* pairs: word-tag */
+            wh_load_relaxed(check) != word->check)
+            continue;
+        uint64_t id = wh_load_acquire(wh_words_value(k, place)); /* pairs: word-value */
+        uint64_t still = wh_load_acquire(check);                 /* pairs: word-tag */
+        if (still == word->check && wh_load_acquire(tag) == word->live) /* pairs: word-tag */
+            return id == WH_KEY_CLOSED ? 0 : id;
+        i = UINT32_MAX; /* it was given up meanwhile: look from the beginning */
+    }
+    return 0;
+}
+
+/* The id of the armed timer that has the key; 0: it is free. */
+static inline uint64_t wh_key_pending(wh_keys *k, const wh_key *key)
+{
+    uint64_t id = wh_key_find(k, key);
+    return id && wh_keys_pending(k, id) ? id : 0;
+}
+
+/* -- claiming ---------------------------------------------------------------------------------- */
+
+/* The place of the key's word, touched; made if there is none. WH_NIL: there is no room. */
+static inline uint32_t wh_key_place(wh_keys *k, const wh_key *key)
+{
+    for (;;) {
+        uint32_t place = wh_words_find(k, &key->word);
+        if (wh_unlikely(place == WH_NIL))
+            place = wh_words_make(k, &key->word);
+        if (place == WH_NIL)
+            return WH_NIL;
+        uint64_t id = wh_load_seq(wh_words_value(k, place)); /* pairs: word-value */
+        if (id != WH_KEY_CLOSED)
+            return place;
+        wh_words_let_go(k);
+        wh_keys_retire(k, place); /* whoever gave it up has not gone on */
+    }
+}
+
+/* Write the key into the room of a slot that this worker holds. */
+static inline void wh_key_write(wh_keys *k, uint32_t slot, const wh_key *key, uint32_t place)
+{
+    wh_key_room *room = &k->rooms[slot];
+    bool fits = key->size <= sizeof room->key;
+    wh_store_relaxed(&room->place, place);
+    wh_store_relaxed(&room->size, (uint16_t)key->size);
+    memcpy(fits ? room->key : k->long_rooms + (uint64_t)slot * WH_LONG_KEY, key->bytes, key->size);
+}
+
+/* Is there memory for the key of a slot's timer? */
+static inline bool wh_key_room_there(wh_keys *k, uint32_t slot, uint32_t size)
+{
+    return wh_keys_there(k, &k->rooms[slot], sizeof(wh_key_room)) &&
+           (size <= sizeof k->rooms[slot].key ||
+            wh_keys_there(k, k->long_rooms + (uint64_t)slot * WH_LONG_KEY, size));
+}
+
+/* Let the word of `place`, which is touched, name the armed timer `id`. WH_CALL_OK: it does, and
+ * *before is the armed timer that it named, or 0. WH_CALL_TAKEN: an armed timer has the key, and
+ * stays. WH_CALL_OVER: the place is being given up. */
+static inline enum wh_call wh_key_name(wh_client *c, wh_keys *k, uint32_t place, uint64_t id,
+                                       bool replace, uint64_t *before)
+{
+    wh_au64 *word = wh_words_value(k, place);
+    uint64_t found = wh_load_seq(word); /* pairs: word-value */
+    do {
+        if (found == WH_KEY_CLOSED)
+            return WH_CALL_OVER;
+        *before = found && wh_keys_pending(k, found) ? found : 0;
+        if (*before && !replace)
+            return WH_CALL_TAKEN;
+        if (*before) /* pairs: replace - if we die, the clock ends it */
+            wh_store_seq(&c->seg->replacing, *before);
+        wh_step();
+        /* pairs: word-value, replace - acq_rel: what is armed can fire from here on */
+    } while (!wh_cas_seq(word, &found, id));
+    return WH_CALL_OK;
+}
+
+/* End the timer that this worker has taken the key from. */
+static inline void wh_key_replaced(wh_client *c, uint64_t id)
+{
+    if (wh_client_cancel(c, id))
+        wh_count(&c->seg->cancelled, 1);
+}
+
+/* One try to arm the timer under the key. WH_CALL_OVER: look again. */
+static inline enum wh_call wh_key_try(wh_client *c, wh_keys *k, const wh_key *key,
+                                      const wh_request *r, uint32_t slot, bool replace,
+                                      uint64_t *id)
+{
+    uint64_t before = 0;
+    uint32_t place = wh_key_place(k, key);
+    if (place == WH_NIL) {
+        wh_slabs_give(&c->slabs, slot);
+        return WH_CALL_KEYS_FULL;
+    }
+    wh_key_write(k, slot, key, place);
+    *id = wh_client_arm(c, slot, r);
+    wh_count(&c->seg->scheduled, 1);
+    wh_step();
+    enum wh_call named = wh_key_name(c, k, place, *id, replace, &before);
+    wh_step();
+    if (named != WH_CALL_OK)
+        wh_key_replaced(c, *id);
+    else if (before)
+        wh_key_replaced(c, before);
+    wh_step();
+    if (wh_unlikely(wh_load_relaxed(&c->seg->replacing)))
+        wh_store_seq(&c->seg->replacing, 0); /* pairs: replace */
+    wh_words_let_go(k);
+    if (named == WH_CALL_OK)
+        wh_client_push(c, *id);
+    return named;
+}
+
+/* The timer `id` has the key: move it as the request says, if that is later or earlier. */
+static inline enum wh_call wh_key_move(wh_client *c, uint64_t id, const wh_request *r, int64_t rest,
+                                       enum wh_direction direction, bool wait, int64_t *earliest)
+{
+    bool tell;
+    uint32_t slot = wh_id_slot(id), kind = wh_client_kind(c, id);
+    enum wh_call room = wh_client_have_room(c, 1, wait);
+    if (room != WH_CALL_OK)
+        return room;
+    int64_t deadline = kind == wh_flags_clock(r->flags)
+                           ? r->deadline
+                           : wh_time_add(wh_client_now_of(c, kind), rest);
+    if (!wh_slot_move_if(&c->states[slot], &c->slots[slot], wh_id_gen(id), deadline, direction,
+                         &tell))
+        return WH_CALL_OVER;
+    tell |= wh_load_relaxed(&c->slots[slot].interval) > 0; /* a new grid */
+    wh_count(&c->seg->rescheduled, 1);
+    if (tell) {
+        int64_t due = wh_time_add(wh_client_now(c), rest);
+        *earliest = due < *earliest ? due : *earliest;
+        wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
+    }
+    return WH_CALL_TAKEN;
+}
+
+/* Arm a timer under a key, without publishing it; `rest`: ns from now until it is due. WH_CALL_OK:
+ * *id has the key. WH_CALL_TAKEN: *id had it, and still has; moved, if the conflict says so. */
+static inline enum wh_call wh_key_schedule(wh_client *c, wh_keys *k, const wh_key *key,
+                                           const wh_request *r, int64_t rest,
+                                           enum wh_conflict conflict, bool wait, uint64_t *id,
+                                           int64_t *earliest)
+{
+    if (!wh_words_there(k, &key->word))
+        return WH_CALL_KEYS_FULL;
+    enum wh_call call;
+    do {
+        uint32_t slot;
+        *id = conflict == WH_KEY_REPLACE ? 0 : wh_key_pending(k, key);
+        if (*id && conflict < WH_KEY_REPLACE)
+            return WH_CALL_TAKEN;
+        if (*id) {
+            call = wh_key_move(c, *id, r, rest,
+                               conflict == WH_KEY_LATER ? WH_MOVE_LATER : WH_MOVE_EARLIER, wait,
+                               earliest);
+            continue;
+        }
+        /* a cancel, of this one or of the one that it replaces, and its own submission */
+        if ((call = wh_client_have_slot(c, 2, wait, &slot)) != WH_CALL_OK)
+            return call;
+        if (!wh_key_room_there(k, slot, key->size)) {
+            wh_slabs_give(&c->slabs, slot);
+            return WH_CALL_KEYS_FULL;
+        }
+        call = wh_key_try(c, k, key, r, slot, conflict == WH_KEY_REPLACE, id);
+        if (call == WH_CALL_OK) {
+            int64_t due = wh_time_add(wh_client_now(c), rest);
+            *earliest = due < *earliest ? due : *earliest;
+        } else if (call == WH_CALL_TAKEN) {
+            call = WH_CALL_OVER; /* by whom is seen in the next turn */
+        }
+    } while (call == WH_CALL_OVER);
+    return call;
+}
+
+static inline enum wh_call wh_call_schedule_key(wh_client *c, wh_keys *k, const wh_key *key,
+                                                const wh_request *r, int64_t rest,
+                                                enum wh_conflict conflict, bool wait, uint64_t *id)
+{
+    int64_t earliest = INT64_MAX;
+    wh_request keyed = *r;
+    keyed.flags |= WH_KEYED;
+    enum wh_call call = wh_key_schedule(c, k, key, &keyed, rest, conflict, wait, id, &earliest);
+    if (call != WH_CALL_GONE && call != WH_CALL_STOPPED) {
+        if (earliest != INT64_MAX)
+            wh_client_publish(c, earliest);
+        else
+            wh_client_publish_lazily(c);
+    }
+    return call;
+}
+
+/* -- by key ------------------------------------------------------------------------------------ */
+
+/* Cancel the timer of a key. */
+static inline enum wh_call wh_call_cancel_key(wh_client *c, wh_keys *k, const wh_key *key,
+                                              bool wait, uint64_t *id)
+{
+    if (!wh_words_there(k, &key->word))
+        return WH_CALL_KEYS_FULL;
+    for (;;) {
+        *id = wh_key_pending(k, key);
+        enum wh_call call = *id ? wh_call_cancel(c, *id, wait) : WH_CALL_OVER;
+        /* it ended meanwhile; another one may have the key now */
+        if (call != WH_CALL_OVER || *id == 0)
+            return call;
+    }
+}
+
+/* Move the timer of a key to `delay` from now. */
+static inline enum wh_call wh_call_reschedule_key(wh_client *c, wh_keys *k, const wh_key *key,
+                                                  int64_t delay, bool wait, uint64_t *id)
+{
+    if (!wh_words_there(k, &key->word))
+        return WH_CALL_KEYS_FULL;
+    for (;;) {
+        *id = wh_key_pending(k, key);
+        enum wh_call call = *id ? wh_call_reschedule(c, *id, delay, wait) : WH_CALL_OVER;
+        if (call != WH_CALL_OVER || *id == 0)
+            return call;
+    }
+}
+
+#endif
