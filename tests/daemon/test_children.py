@@ -132,7 +132,7 @@ def test_what_a_start_does_not_load(arguments: list[str], needless: tuple[str, .
     assert not loaded & {*needless, "wheeld_client", "wheeld_pipeline"}
 
 
-READY: Message = {"op": "ready", "linked": 3, "skipped": []}
+READY: Message = {"op": "ready", "linked": 3, "skipped": [], "lock_file": [1, 2]}
 
 
 class Clock:

@@ -18,7 +18,7 @@ from common_fixtures import daemon_process
 from daemons import LONG, Daemon, until
 from wheeld.config.settings import Config
 from wheeld.processes import child_main, identity
-from wheeld.resources import ownership
+from wheeld.resources import ownership, remains
 from wheeld.resources.owned import Resources
 from wheeld.supervisor import access
 from wheeld_client import Timers, connect
@@ -209,6 +209,61 @@ def test_a_runtime_directory_that_leads_nowhere(
     assert not daemon.directory.exists()
 
 
+AT_EXEC = """
+import os, socket
+from wheeld.resources.handover import Handover
+execute = Handover.execute
+def replaced(self):
+    directory = os.readlink(f"/proc/self/fd/{{self.lock}}")
+    os.unlink(f"{{directory}}/control.sock")
+    {put}
+    execute(self)
+Handover.execute = replaced
+from wheeld.cli.app import app; app()
+"""
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        'socket.socket(socket.AF_UNIX).bind(f"{directory}/control.sock")',
+        'open(f"{directory}/control.sock", "w").close()',
+    ],
+    ids=["a socket", "a file"],
+)
+def test_a_socket_that_is_replaced_in_a_restart(hasty: Daemon, put: str) -> None:
+    hasty.program = [sys.executable, "-c", AT_EXEC.format(put=put)]
+    daemon = hasty.start()
+    assert wheeld_command("restart", "--name", str(daemon.directory)).returncode == 0
+    with connected(daemon, worker="w"):
+        assert daemon.status()["restarts"] == 1
+
+
+REPLACES = [
+    *(sys.executable, "-c"),
+    "from wheeld.resources import takeover; takeover.LOOK_SECONDS = 0.5\n"
+    "from wheeld.clock.guard import ClockGuard\n"
+    "begin = ClockGuard._begin\n"
+    "async def replaced(self, ready):\n"
+    "    ClockGuard._begin = begin\n"
+    "    (self._resources.directory / 'clock.lock').unlink()\n"
+    "    (self._resources.directory / 'clock.lock').touch()\n"
+    "    await begin(self, ready)\n"
+    "ClockGuard._begin = replaced\n"
+    "from wheeld.cli.app import app; app()",
+]
+"""The lock's file is another one as soon as the clock has said that it holds it."""
+
+
+def test_a_lock_that_is_replaced_at_once(hasty: Daemon) -> None:
+    hasty.program = REPLACES
+    daemon = hasty.start()
+    until(lambda: "clock.lock made again" in daemon.said(), "made again")
+    until(lambda: daemon.status()["clock_ok"], "a clock")
+    lock = daemon.directory / "clock.lock"
+    until(lambda: remains.is_locked(lock), "that the next clock holds it")
+
+
 def test_a_copy_of_a_runtime_directory(daemon: Daemon) -> None:
     away = daemon.directory.with_name("away")
     daemon.directory.rename(away)
@@ -241,7 +296,7 @@ def test_files_of_a_directory_that_was_replaced_are_anothers(runtime_dir: Path) 
         (resources.directory / name).touch()
     resources.drop_file("worker-0.fifo")
     assert not (runtime_dir / "moved" / "worker-0.fifo").exists()
-    resources.prepare_socket()
+    resources.clear_socket()
     resources.close()
     assert set(os.listdir(resources.directory)) == theirs
     assert os.listdir(runtime_dir / "moved") == []

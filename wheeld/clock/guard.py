@@ -261,7 +261,7 @@ class ClockGuard(ChildGuard):
             raise ClockRefused(ready["failed"])
         if ready["skipped"]:
             self._on_skipped(ready["skipped"])
-        self._resources.note(runtime.CLOCK_LOCK)
+        self._resources.note(runtime.CLOCK_LOCK, tuple(ready["lock_file"]))
         log.info("clock (pid %s) drives %s timers", self.pid, ready["linked"])
         self.trouble, self.locked_out = None, False
         if self._before is not None:

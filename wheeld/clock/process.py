@@ -64,7 +64,9 @@ class ClockProcess:
         self._linked = self._clock.recover()
         if not self._clock.back(hello["slabs"]):
             child.say("/dev/shm is too small for the memory to be reserved; enlarge it")
-        channel.send({"op": Notice.READY, "linked": self._linked, "skipped": skipped})
+        held = os.fstat(self._lock)
+        ready = {"linked": self._linked, "skipped": skipped}
+        channel.send({"op": Notice.READY, **ready, "lock_file": [held.st_dev, held.st_ino]})
 
     def _begin(self, worker: Message) -> str | None:
         """Serve a worker that was there before this clock; returns what is wrong with its segment.

@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -45,6 +46,8 @@ class Handover:
         The number of restarts, including this one.
     lock, listener : int
         Descriptors: the locked runtime directory, the listening socket; -1: none.
+    socket_file : list of int
+        Device and inode of the file that leads to that socket.
     clock_pid, clock_channel : int
         The clock that keeps running, and the descriptor of the channel to it; 0 and -1: there is
         none.
@@ -58,6 +61,7 @@ class Handover:
     number: int
     lock: int = -1
     listener: int = -1
+    socket_file: list[int] = field(default_factory=list)
     clock_pid: int = 0
     clock_channel: int = -1
     ended_ns: int = 0
@@ -66,6 +70,12 @@ class Handover:
     def descriptors(self) -> list[int]:
         known = (self.lock, self.listener, self.clock_channel, *self.owned)
         return [fd for fd in known if fd >= 0]
+
+    def known_socket(self) -> tuple[int, int] | None:
+        """Device and inode of the socket's file; None: an earlier version did not hand them
+        over."""
+        device, inode = self.socket_file or (0, 0)
+        return (device, inode) if inode else None
 
     def execute(self) -> None:
         """Execute the program and so become the next incarnation. `WheelError`: the program cannot
@@ -101,17 +111,26 @@ def received() -> Handover | None:
 
 def listening(before: Handover | None, path: Path) -> dict[str, Any]:
     """Arguments for `asyncio.start_unix_server`: `path`, or the socket that was handed over, if
-    there is one at that path."""
+    `path` still leads to it."""
     at: dict[str, Any] = {"path": path}
     if before is not None and before.listener >= 0:
         listener = socket.socket(fileno=before.listener)
-        if path.is_socket():
+        if _leads_to(path, before.known_socket()):
             at = {"sock": listener}
         else:
             listener.close()
     if sys.version_info >= (3, 13):
         at["cleanup_socket"] = False  # removing the file is up to us
     return at
+
+
+def _leads_to(path: Path, file: tuple[int, int] | None) -> bool:
+    """Is that file still at the path? None: is a socket there?"""
+    with contextlib.suppress(OSError):
+        status = os.lstat(path)
+        known = file in (None, (status.st_dev, status.st_ino))
+        return known and stat.S_ISSOCK(status.st_mode)
+    return False
 
 
 # -- what would come --------------------------------------------------------------------------

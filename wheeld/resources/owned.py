@@ -251,17 +251,16 @@ class Resources:
             return os.path.samestat(os.fstat(self._lock), os.stat(self.directory))
         return False
 
-    def note(self, file_name: str) -> None:
-        status = os.lstat(self.directory / file_name)
-        self._made[file_name] = status.st_dev, status.st_ino
+    def note(self, file_name: str, file: tuple[int, int] | None = None) -> None:
+        """Remember the device and inode of what is served under a name; None: what is there now."""
+        self._made[file_name] = file or file_at(self.directory / file_name)
 
     def lost(self) -> set[str]:
         return {name for name, known in self._made.items() if self._is_now(name) != known}
 
     def _is_now(self, file_name: str) -> tuple[int, int] | None:
         with contextlib.suppress(OSError):
-            status = os.lstat(self.directory / file_name)
-            return status.st_dev, status.st_ino
+            return file_at(self.directory / file_name)
         return None
 
     def renew(self, lost: set[str]) -> None:
@@ -314,8 +313,8 @@ class Resources:
         fresh.unlink(missing_ok=True)
         os.mkfifo(fresh, 0o600)
         self._share(fresh, 0o620)  # a reader could take others' wake-ups
+        self.note(file_name, file_at(fresh))
         fresh.rename(path)  # there is always one for workers that reconnect
-        self.note(file_name)
         return path
 
     def open_worker_fifo(self, row: int) -> int:
@@ -343,19 +342,21 @@ class Resources:
         if path in self._files:
             self._files.remove(path)
 
-    def prepare_socket(self) -> Path:
-        """Path of the control socket; what an earlier daemon left there is removed."""
+    def clear_socket(self) -> None:
+        """Remove what an earlier daemon, or another process, left at the control socket's path."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(runtime.CONTROL_SOCKET, dir_fd=self._lock)
+
+    def socket_path(self) -> Path:
         path = self.directory / runtime.CONTROL_SOCKET
-        if self._handover is None or self._handover.listener < 0:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path.name, dir_fd=self._lock)
         if path not in self._files:
             self._files.append(path)
         return path
 
     def open_socket(self) -> None:
-        self._share(self.directory / runtime.CONTROL_SOCKET)
-        self.note(runtime.CONTROL_SOCKET)
+        """Let the clients' group in; if another file is there, `renew` makes the socket again."""
+        if runtime.CONTROL_SOCKET not in self.lost():
+            self._share(self.directory / runtime.CONTROL_SOCKET)
 
     def write_daemon_file(self, **facts: Any) -> None:
         path = self.directory / runtime.DAEMON_FILE
@@ -376,8 +377,8 @@ class Resources:
             with open(descriptor, "w") as file:
                 json.dump(content, file, indent=1)
             self._share(fresh, 0o640)
+            self.note(runtime.DAEMON_FILE, file_at(fresh))
             fresh.rename(path)
-            self.note(runtime.DAEMON_FILE)
         except OSError:
             remove(fresh)
             raise
@@ -503,6 +504,7 @@ class Resources:
         if self._held is not None:
             os.close(self._held)
         to.lock, to.owned = self._lock, list(self._owned.values())
+        to.socket_file = list(self._made.get(runtime.CONTROL_SOCKET, ()))
 
     def close(self, discard: bool = True) -> None:
         """Remove everything that may be removed. With `discard` false only release it: what the
@@ -525,6 +527,12 @@ class Resources:
         for held in (self._held, self._lock, *self._owned.values()):
             if held is not None:
                 os.close(held)
+
+
+def file_at(path: Path) -> tuple[int, int]:
+    """Device and inode of the file that has this name now."""
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino
 
 
 def remove(path: Path, directory: int | None = None) -> None:

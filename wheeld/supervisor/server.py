@@ -139,8 +139,7 @@ class Supervisor:
             self.exporter.launch(awaited=first)
             await self.clock.start()
             self.workers.watch_adopted()
-            path = self.resources.prepare_socket()
-            self._server = await self.control.listen(**handover.listening(self._before, path))
+            await self._listen(self._before)
             await self.recorder.started()
             if first:
                 await self.exporter.started()
@@ -181,6 +180,18 @@ class Supervisor:
                 signals.hold()
         if self.failed:
             raise WheelError(self.failed)
+
+    async def _listen(self, before: handover.Handover | None) -> None:
+        """Serve the socket that was handed over, or a new one; note its file at once, before
+        another one can have its name."""
+        where = handover.listening(before, self.resources.socket_path())
+        known = None
+        if before is not None and "sock" in where:
+            known = before.known_socket()
+        else:
+            self.resources.clear_socket()
+        self._server = await self.control.listen(**where)
+        self.resources.note(runtime.CONTROL_SOCKET, known)
 
     def _write_facts(self) -> None:
         self.resources.write_daemon_file(pid=os.getpid(), clock_pid=self.clock.pid)
@@ -246,8 +257,8 @@ class Supervisor:
             self.clock.renew_bell()
             self.control.drop_workers()
         if runtime.CONTROL_SOCKET in lost:
-            before, path = self._server, self.resources.prepare_socket()
-            self._server = await self.control.listen(**handover.listening(None, path))
+            before = self._server
+            await self._listen(None)
             if before is not None:
                 before.close()
             self.resources.open_socket()
