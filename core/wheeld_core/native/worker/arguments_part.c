@@ -55,20 +55,6 @@ static bool parse_block(PyObject *object, bool *wait)
     return truth >= 0;
 }
 
-/* For calls of `wanted` positional arguments and the keyword `block`. False: an error is set. */
-static bool parse_call(const char *function, Py_ssize_t wanted, PyObject *const *args, Py_ssize_t n,
-                       PyObject *kwnames, bool *wait)
-{
-    static const char *const names[] = {"block", NULL};
-    PyObject *block = NULL;
-    if (n == wanted)
-        return parse_keywords(function, names, 0, args + n, 0, kwnames, &block) &&
-               parse_block(block, wait);
-    PyErr_Format(PyExc_TypeError, "%s() takes %zd positional argument%s: got %zd", function, wanted,
-                 wanted == 1 ? "" : "s", n);
-    return false;
-}
-
 /* The seconds of an object that is no float: of another number, or of a timedelta. -1: an error may
  * be set. */
 static wh_apart double other_seconds(PyObject *object)

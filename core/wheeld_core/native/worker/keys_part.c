@@ -126,6 +126,8 @@ static PyObject *key_decode_plain(const char *bytes, size_t size)
         Py_XDECREF(text);
         return number;
     }
+    default:
+        break;
     }
     PyErr_SetString(PyExc_ValueError, "not an encoded key: a worker has overwritten it");
     return NULL;
@@ -257,7 +259,7 @@ static PyObject *worker_arm_key(WorkerObject *w, PyObject *object, EncodedKey *e
                                 enum wh_conflict conflict, const wh_request *r, int64_t rest,
                                 bool wait)
 {
-    uint64_t id;
+    uint64_t id = 0;
     key_hash_for(w, e);
     e->key.bytes = e->bytes;
     enum wh_call call =
