@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from bench.cases import calls, daemons, intake, native, purgatory, rivals, testing, waits
+from bench.cases import calls, daemons, intake, keys, native, purgatory, rivals, testing, waits
 from bench.row import Below, Line, Row
 
 LOOPS = {
@@ -32,6 +32,10 @@ FEW = {
 
 BATCHES = "the slots' lines, fetched ahead, and a submission for each timer"
 ONE_CALL = "the call itself, and the cache lines of a slot that lies anywhere"
+KEYS = (
+    "the cache lines of a key's set, of its slot's room and of a slot that lies anywhere, and the "
+    "call with arguments by name"
+)
 CALLBACKS = (
     "the worker takes {CPU of the worker, ns:.0f} ns of CPU, the clock {CPU of the clock, ns:.0f}; "
     "the worker's part is the handle, which the garbage collector visits while it waits, its entry "
@@ -141,6 +145,45 @@ TABLE = (
         ),
         rounds=7,
         notes=("rivals: scattered, too; to reschedule, they cancel and schedule again",),
+    ),
+    Row(
+        "keys",
+        "by key, 100,000 pending; moves and replacements by another worker",
+        keys.CONTENDERS,
+        (
+            Line("schedule with a key", "schedule with key, ns", 300, where=KEYS),
+            Line("find", "find, ns", 150, where=KEYS),
+            Line("reschedule by key, to later", "reschedule by key, to later, ns", 200, where=KEYS),
+            Line("replace", "replace, ns", None, where=KEYS),
+        ),
+        notes=("Redis: one client over a Unix socket; a dict and a heap: in one process",),
+    ),
+    Row(
+        "keys-million",
+        "the same among a million keys",
+        keys.MANY_CONTENDERS,
+        (
+            Line("schedule with a key", "schedule with key, ns", 450, where=KEYS),
+            Line("find", "find, ns", None, where=KEYS),
+        ),
+        rounds=3,
+    ),
+    Row(
+        "debounce",
+        "one key, replaced by four processes at once",
+        {"wheeld": keys.debounce},
+        (
+            Line(
+                "replacements of all together",
+                "together, ns",
+                1.0,
+                "M/s",
+                rate=1e3,
+                where="the line of one word and of one state, which goes from core to core; each "
+                "replacement gives the clock two timers to look at",
+            ),
+        ),
+        rounds=3,
     ),
     Row(
         "callbacks",

@@ -67,8 +67,8 @@ class Wheel(Contender):
 
     def __init__(self, capacity: int) -> None:
         self._stack = ExitStack()
-        name = self._stack.enter_context(wheeld.embedded(capacity=capacity))
-        self.timers = self._stack.enter_context(wheeld_client.connect(name, worker="bench"))
+        self.name = self._stack.enter_context(wheeld.embedded(capacity=capacity))
+        self.timers = self._stack.enter_context(wheeld_client.connect(self.name, worker="bench"))
         self.schedule, self.cancel = self.timers.schedule, self.timers.cancel
         self.reschedule = self.timers.reschedule
 
