@@ -181,6 +181,17 @@ static inline uint32_t wh_words_place(const wh_keys *k, const wh_word_key *key, 
 }
 #define WH_WORD_CHOICES (2 * WH_WORD_PLACES)
 
+/* Have the tags of both sets fetched at once: each lies anywhere in memory. */
+static inline void wh_words_prefetch(const wh_keys *k, const wh_word_key *key)
+{
+    const char *first = (char *)wh_words_set(k, wh_words_place(k, key, 0));
+    const char *second = (char *)wh_words_set(k, wh_words_place(k, key, WH_WORD_PLACES));
+    for (uint32_t at = 0; at < sizeof(wh_word_set); at += 64) {
+        __builtin_prefetch(first + at, 0, 3);
+        __builtin_prefetch(second + at, 0, 3);
+    }
+}
+
 /* May both sets of a key be touched? */
 static inline bool wh_words_there(wh_keys *k, const wh_word_key *key)
 {

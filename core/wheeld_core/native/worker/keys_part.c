@@ -105,6 +105,7 @@ static bool key_encode(PyObject *object, EncodedKey *e)
 static void key_hash_for(const WorkerObject *w, EncodedKey *e)
 {
     e->key = wh_key_of(e->bytes, e->size, w->client.wheel->head.token);
+    wh_words_prefetch(&w->keys, &e->key.word);
 }
 
 static PyObject *key_decode_plain(const char *bytes, size_t size)
