@@ -10,6 +10,7 @@ _Waiter = TypeVar("_Waiter")
 
 LAYOUT_VERSION: int
 MOST_SECONDS: int
+MOST_KEPT: int
 NOT_DRAINED: str
 ROOM_SECONDS: int
 FINGERPRINT: str
@@ -237,7 +238,12 @@ class Worker:
         delay: Seconds = ...,
         *,
         key: Key | None = None,
+        interval: Seconds | None = None,
         block: bool = True,
+    ) -> bool: ...
+    def pause(self, id: int | None = None, *, key: Key | None = None) -> bool: ...
+    def resume(
+        self, id: int | None = None, *, key: Key | None = None, block: bool = True
     ) -> bool: ...
     def _find(self, key: Key, /) -> int: ...
     def _key_of(self, id: int, /) -> Any: ...

@@ -82,12 +82,15 @@ class Part(NamedTuple):
         return (int(values) & self.most) << self.at
 
 
+_FOREVER: Final = 2**63 - 1
 PARTS: Final = {(word, part): Part(at, bits) for word, part, at, bits in _native.packing()}
 """The parts by the names of word and part, in the order of packing.h."""
 
 ID_GEN, ID_KIND, ID_SLOT = (PARTS["ID", part] for part in ("GEN", "KIND", "SLOT"))
 STATE_GEN, STATE_TAKER, STATE_PHASE = (PARTS["STATE", part] for part in ("GEN", "TAKER", "PHASE"))
-STATE_MOVED: Final = PARTS["STATE", "MOVED"]
+STATE_MOVED, STATE_PAUSED = PARTS["STATE", "MOVED"], PARTS["STATE", "PAUSED"]
+INTERVAL_TENANT, INTERVAL_COUNT = PARTS["INTERVAL", "TENANT"], PARTS["INTERVAL", "COUNT"]
+INTERVAL_UNIT: Final = PARTS["INTERVAL", "UNIT"]
 OWNER_PARKED, OWNER_TAKING = PARTS["OWNER", "PARKED"], PARTS["OWNER", "TAKING"]
 OWNER_INCARNATION, OWNER_WORKER = PARTS["OWNER", "INCARNATION"], PARTS["OWNER", "WORKER"]
 HOLDER_POSITION, HOLDER_WORKER = PARTS["HOLDER", "POSITION"], PARTS["HOLDER", "WORKER"]
@@ -124,6 +127,32 @@ def id_slot(ids: N) -> N:
 def state(gens: N, phase: int, taker: int = 0) -> N:
     """A state word, as wh_state_of."""
     return STATE_GEN.put(gens) | (STATE_TAKER.put(taker) | phase)
+
+
+def interval_ns(words: Array) -> npt.NDArray[np.int64]:
+    """The periods in slots, ns, 0 for one-shots, as wh_interval_ns."""
+    unit = np.array([1, 10**3, 10**6, 10**9])[INTERVAL_UNIT.of(words)]
+    count, most = INTERVAL_COUNT.of(words).astype(np.int64), _FOREVER // unit
+    ns = np.where(count > most, _FOREVER, np.minimum(count, most) * unit)
+    return np.where(words > 0, ns, 0)
+
+
+def interval_word(ns: Array, gens: Array) -> npt.NDArray[np.int64]:
+    """Words for periods, as wh_interval_word; those that are not above 0 as they are."""
+    count, unit = ns.astype(np.int64), np.zeros(len(ns), np.uint64)
+    for _ in range(2):
+        large = count > INTERVAL_COUNT.most
+        count = np.where(large, count // 1000 + (count % 1000 != 0), count)
+        unit += large
+    word = INTERVAL_TENANT.put(gens) | INTERVAL_UNIT.put(unit) | count.astype(np.uint64)
+    return np.where(ns > 0, word.astype(np.int64), ns)
+
+
+def is_paused(states: Array, deadlines: Array) -> npt.NDArray[np.bool_]:
+    """Are armed timers with these deadlines paused? As wh_is_paused."""
+    far = deadlines >= _FOREVER - _native.MOST_KEPT
+    paused: npt.NDArray[np.bool_] = far & (STATE_PAUSED.of(states) != 0)
+    return paused
 
 
 def owner_word(rows: N, incarnations: N) -> N:

@@ -31,7 +31,8 @@ const ARMED: u64 = 1;
 const CANCELLED: u64 = 2;
 const MOVED: u64 = 1 << 31;
 const EARLY: u64 = 1 << 30;
-const VERSION: u64 = 0x3fff_ff00;
+const PAUSED: u64 = 1 << 29;
+const VERSION: u64 = 0x1fff_ff00;
 
 fn is_armed(state: u64, id: u64) -> bool {
     state >> 32 == id >> 32 && state & 0xff == ARMED
@@ -279,7 +280,7 @@ impl Worker {
                 state |= EARLY;
             }
             let old = pair(before, rest);
-            let moved = state & !VERSION | (state + 0x100) & VERSION | MOVED;
+            let moved = state & !(VERSION | PAUSED) | (state + 0x100) & VERSION | MOVED;
             if change_pair(self.slots.at(at), old, pair(deadline, rest)) == old && change(state, moved) {
                 if state & EARLY != 0 {
                     self.submit(id | 2 << 30, deadline);

@@ -247,7 +247,7 @@ inline timing()
 {
     due = deadline;
     if
-    :: periodic && due <= last -> due = last + 1 /* timing.h:wh_periodic_due */
+    :: periodic && due <= last -> due = last + 1 /* slot.h:wh_periodic_due */
     :: else
     fi
 }

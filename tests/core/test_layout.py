@@ -13,7 +13,7 @@ import layout_tables
 from local_wheel import LocalWheel
 from proofs import sanitize
 from shared_words import STEPS, Shared
-from wheeld_core import _native, views
+from wheeld_core import _native, packing, views
 from wheeld_core.views import Field, dtype_of, layout
 
 ROOT = Path(__file__).parents[2]
@@ -39,8 +39,9 @@ WRITERS = {
     "clock; the worker: fire to poll",  # one struct in two segments, each with one writer
 }  # fmt: skip
 BY_COMPARE_AND_SWAP = {
-    ("owner", "owner"), ("state", "state"), ("slot", "deadline"), ("pool", "used"),
-    ("pool", "dry_since"), ("ledger", "made"), ("word_set", "tags"), ("word_set", "values"),
+    ("owner", "owner"), ("state", "state"), ("slot", "deadline"), ("slot", "interval"),
+    ("pool", "used"), ("pool", "dry_since"), ("ledger", "made"), ("word_set", "tags"),
+    ("word_set", "values"),
 }  # fmt: skip
 BY_READ_MODIFY_WRITE = {
     ("watchers", "workers"), ("watch_row", "any"), ("watch_row", "dirty"), ("pool", "tickets"),
@@ -276,7 +277,7 @@ def test_views_read_what_the_core_wrote() -> None:
         assert wheel.slots.armed().tolist() == [slot]
         assert int(wheel.slots.states[slot]) == id >> 32 << 32 | 1
         fields = wheel.slots.slots[slot]
-        assert (int(fields["deadline"]), int(fields["interval"])) == (
+        assert (int(fields["deadline"]), packing.INTERVAL_COUNT.of(int(fields["interval"]))) == (
             10**6 + 1_500_000_000,
             250_000_000,
         )

@@ -260,9 +260,9 @@ def test_versions_wrap(wheel: LocalWheel, timers: LocalTimers) -> None:
     wheel.settle()
     slot = id & 0xFFFFFFFF
     wheel.slots.states.setflags(write=True)
-    wheel.slots.states[slot] = id >> 32 << 32 | (2**22 - 2) << 8 | 1
+    wheel.slots.states[slot] = id >> 32 << 32 | (2**21 - 2) << 8 | 1
     wheel.trace.traced.setflags(write=True)
-    wheel.trace.traced["version"][slot] = 2**22 - 2
+    wheel.trace.traced["version"][slot] = 2**21 - 2
     for _ in range(5):
         timers.reschedule(id, 6.0)
     timers.cancel(id)

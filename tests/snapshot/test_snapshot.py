@@ -18,7 +18,7 @@ from wheeld.snapshot import (
 from wheeld.snapshot.collect import collect, comp_head
 from wheeld.snapshot.contents import FIELDS, TIMER, TO_GROUP, TO_OWNER, TO_WORKER, Clocks, clock_of
 from wheeld.snapshot.restore import apply, plan_restore
-from wheeld_core import _native
+from wheeld_core import _native, packing
 from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView, SlotsView, dtype_of, gathered
 
@@ -80,7 +80,8 @@ def test_every_field_of_a_slot_is_kept(tmp_path: Path, rng_seed: int) -> None:
             )
         slot["deadline"] |= 1 << 61  # not due
         slot["deadline"] &= 2**62 - 1
-        slot["interval"] &= 2**62 - 1
+        period = slot["interval"] & packing.INTERVAL_COUNT.most
+        slot["interval"] = packing.interval_word(period, np.array([id >> 32]))
         slot["payload_size"] &= 0x7FFF
         slot["flags"] &= 0xFFF8  # monotonic, and not private: those are left out
         wheel.scribbled = True
@@ -90,6 +91,35 @@ def test_every_field_of_a_slot_is_kept(tmp_path: Path, rng_seed: int) -> None:
         after = again.slots.slots[id & 0xFFFFFFFF]
         for field in FIELDS:
             assert after[field] == before[field][0], field
+
+
+@pytest.mark.parametrize("start", [0, 1000 * SECOND])
+@pytest.mark.parametrize("restore", ["remaining", "wall"])
+def test_paused_timers_stay_paused(start: int, restore: str) -> None:
+    with LocalWheel(64) as wheel:
+        timers = named(wheel, 0, "web")
+        once, often = timers.schedule(50.0, 1), timers.schedule(2.5, 2, interval=10.0)
+        running = timers.schedule(5000.0, 3)
+        wheel.advance(40 * SECOND)
+        assert timers.pause(once)
+        assert timers.pause(often)
+        wheel.advance(60 * SECOND)
+        snapshot = take(wheel)
+        assert timer_ids(snapshot) == [once, often, running]
+    with Restored(snapshot, start, restore=restore) as again:
+        timers = again.workers["web"]
+        assert cookies(timers.poll()) == []
+        again.advance(200 * SECOND)
+        assert cookies(timers.poll()) == []
+        assert timers.resume(once)
+        assert timers.resume(often)
+        begun, found = again.now, {}
+        while len(found) < 2:
+            again.advance(SECOND // 2)
+            for event in timers.poll():
+                found.setdefault(int(event["cookie"]), int(event["deadline"]) - begun)
+        assert found == {1: 10 * SECOND, 2: 5 * SECOND // 2}
+        assert timers.pending == 2
 
 
 def test_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,10 @@ def overdue(wheel: LocalWheel) -> list[tuple[int, int, int]]:
         if not slots.owners[slot // _native.SLAB_SLOTS]:
             continue
         fields, link = slots.slots[slot], links[slot]
-        due, interval = int(fields["deadline"]), int(fields["interval"])
+        due, interval = (
+            int(fields["deadline"]),
+            int(packing.interval_ns(slots.slots[slot : slot + 1]["interval"])[0]),
+        )
         met = int(link["gen"]) == int(slots.states[slot]) >> 32
         ticked = int(link["due"])  # of a periodic timer: the last due time that fired
         moved = packing.STATE_MOVED.of(int(slots.states[slot]))

@@ -19,7 +19,7 @@ from wheeld_client import Observer, PendingTimers
 from wheeld_core.views import CLOCKS
 
 FORMATS: Final = ("table", "json", "csv")
-COLUMNS: Final = ("id", "worker", "due_in_s", "clock", "interval_s", "cookie", "to")
+COLUMNS: Final = ("id", "worker", "due_in_s", "clock", "interval_s", "paused", "cookie", "to")
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ def _describe(timer: np.void, found: PendingTimers, payloads: bool) -> dict[str,
         "due_in_s": round(int(timer["due"]) / 1e9, 6),
         "clock": CLOCKS.get(int(timer["clock"]), "?"),
         "interval_s": int(timer["interval"]) / 1e9 or None,
+        "paused": bool(timer["paused"]),
         "cookie": int(timer["cookie"]),
         "to": found.targets.get(target, "gone") if target else None,
     }

@@ -17,7 +17,7 @@ import numpy as np
 
 from wheeld.fsck.image import NEVER_FIRED, OPEN, Array, Damage, WheelImage, mix, of_texts
 from wheeld.snapshot.contents import FOREVER, next_on_grid
-from wheeld_core.packing import FLAGS_CLOCK
+from wheeld_core.packing import FLAGS_CLOCK, interval_ns
 
 # -- lists -----------------------------------------------------------------------------------------
 
@@ -230,10 +230,9 @@ def _due(s: WheelImage, slots: Array) -> tuple[Array, Array]:
     links, fields = s.links[slots], s.slots[slots]
     known = (s.stages[slots] == OPEN) & (links["due"] != NEVER_FIRED)
     due = np.where(known, links["due"], fields["deadline"])
-    periodic = ~known & (fields["interval"] > 0)
-    due = np.where(
-        periodic, next_on_grid(fields["deadline"], fields["interval"], s.last_due(slots)), due
-    )
+    interval = interval_ns(fields["interval"])
+    periodic = ~known & (interval > 0)
+    due = np.where(periodic, next_on_grid(fields["deadline"], interval, s.last_due(slots)), due)
     kind = np.where(known, 0, FLAGS_CLOCK.of(fields["flags"]))
     return _saturating(due, s.clock_offsets[kind]), kind == 0
 

@@ -40,7 +40,7 @@ from wheeld.fsck.image import (
 from wheeld.snapshot.contents import FOREVER, next_on_grid
 from wheeld.tables.registry import RowState
 from wheeld_core import _native
-from wheeld_core.packing import OWNER_INCARNATION, owner_row, position_before
+from wheeld_core.packing import OWNER_INCARNATION, interval_ns, owner_row, position_before
 
 _FIRED = (FIRED, TAKEN, DONE)
 
@@ -104,8 +104,9 @@ def _endless(s: WheelImage) -> Array:
     endless: Array = (s.phases == ARMED) & s.same & ~s.listed & (s.stages <= TICKED)
     some = np.flatnonzero(endless)
     fields = s.slots[some]
-    following = next_on_grid(fields["deadline"], fields["interval"], s.last_due(some))
-    endless[some] = (fields["interval"] > 0) & (following == FOREVER)
+    interval = interval_ns(fields["interval"])
+    following = next_on_grid(fields["deadline"], interval, s.last_due(some))
+    endless[some] = (interval > 0) & (following == FOREVER)
     return endless
 
 

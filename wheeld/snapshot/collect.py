@@ -44,6 +44,8 @@ from wheeld_core.packing import (
     Part,
     Phase,
     Stage,
+    interval_ns,
+    is_paused,
     owner_row,
     position_before,
     target_row,
@@ -318,13 +320,15 @@ def _pending_timers(
         timers[field] = fields[field]
     timers["flags"] -= np.where(clock_of(timers) == 3, 3, 0).astype(np.uint16)  # as the clock does
     timers["deadline"] = np.where(fired, links["due"], fields["deadline"])
-    timers["interval"] = np.where(fired, 0, np.maximum(fields["interval"], 0))
+    timers["interval"] = np.where(fired, 0, interval_ns(fields["interval"]))
     periodic = np.flatnonzero(timers["interval"] > 0)
     on_grid = known & (STATE_MOVED.of(states) == 0)
     last = np.where(on_grid, links["due"], np.iinfo(np.int64).min)[periodic]
     ticked = ((stages == Stage.TICKED) & unread)[periodic]
     timers["deadline"][periodic] = _periodic_due(timers[periodic], last, ticked)
     shared = FLAGS_PRIVATE.of(fields["flags"]) == 0  # the others end with their process
+    resting = (phases == Phase.ARMED) & is_paused(states, fields["deadline"])
+    timers["flags"][resting & shared] |= FLAGS_PRIVATE.mask
     return ((phases == Phase.ARMED) | fired) & shared, timers
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
-from wheeld_core.packing import FLAGS_CLOCK
+from wheeld_core.packing import FLAGS_CLOCK, FLAGS_PRIVATE
 from wheeld_core.views import dtype_of
 
 FIELDS: Final = tuple(name for name in dtype_of("slot").names or () if name != "target")
@@ -32,13 +32,21 @@ TIMER: Final = np.dtype(
     ]
 )
 """A pending timer. `deadline`: when it is due next, on its own clock, ns. `owner`: index into the
-names. `to`: what `target` is, see below. `flags`: see `clock_of`."""
+names. `to`: what `target` is, see below. `flags`: see `clock_of` and `paused`. `interval`: the
+period, ns."""
 TO_OWNER, TO_WORKER, TO_GROUP = 0, 1, 2
 """`target` means nothing, is an index into the names, is an index into the groups."""
 
 
 def clock_of(timers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     return FLAGS_CLOCK.of(timers["flags"])
+
+
+def paused(timers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which are paused: marked as private, for those that are so in a slot are in no snapshot.
+    Their deadline is as in a slot."""
+    found: npt.NDArray[np.bool_] = FLAGS_PRIVATE.of(timers["flags"]) != 0
+    return found
 
 
 U64 = npt.NDArray[np.uint64]

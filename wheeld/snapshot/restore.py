@@ -22,6 +22,7 @@ from wheeld.snapshot.contents import (
     Snapshot,
     clock_of,
     next_on_grid,
+    paused,
 )
 from wheeld.tables.registry import ANY_UID
 from wheeld_core import _native, packing
@@ -82,13 +83,16 @@ def plan_restore(
     `WheelError`: the snapshot does not fit; the message says what to start the daemon with.
     """
     timers = snapshot.timers.copy()
+    resting = paused(timers)
     then = snapshot.clocks
     _check_fit(snapshot, now, capacity, payload_bytes)
     clock = clock_of(timers)
     owed = timers["deadline"] <= np.array(then.by_kind())[clock]
     for kind, offset in enumerate(_offsets(then, now, restore)):
-        mine = clock == kind
+        mine = (clock == kind) & ~resting
         timers["deadline"][mine] = _shifted(timers["deadline"][mine], offset)
+        grids = (clock == kind) & resting & (timers["interval"] > 0)
+        timers["deadline"][grids] = _kept_grids(timers[grids], offset)
     now_of = np.array(now.by_kind())[clock]
     missed = ~owed & (timers["deadline"] <= now_of)
     periodic = timers["interval"] > 0
@@ -150,6 +154,13 @@ def _shifted(deadline: npt.NDArray[np.int64], offset: int) -> npt.NDArray[np.int
     return np.where(deadline == FOREVER, FOREVER, moved)
 
 
+def _kept_grids(timers: npt.NDArray[Any], offset: int) -> npt.NDArray[np.int64]:
+    """The deadlines of paused periodic timers, which keep where their grids begin: after 0."""
+    begins = _shifted(FOREVER - timers["deadline"], offset)
+    after = next_on_grid(begins, timers["interval"], np.zeros(len(timers), np.int64))
+    return FOREVER - np.minimum(after, _native.MOST_KEPT)
+
+
 # -- into the segments ---------------------------------------------------------------------------
 
 
@@ -184,6 +195,8 @@ def apply(
     _write_owners(slots, wheel, index, words[timers["owner"]])
     for field in FIELDS:
         slots.slots[field][index] = timers[field]
+    slots.slots["interval"][index] = packing.interval_word(timers["interval"], timers["generation"])
+    slots.slots["flags"][index] &= ~np.uint16(packing.FLAGS_PRIVATE.mask)
     slots.slots["target"][index] = _target_words(plan, rows, groups or {})
     if slots.payloads is not None:
         _write_payloads(plan, slots.payloads)
@@ -250,4 +263,5 @@ def _write_states(plan: Restoration, slots: SlotsView) -> None:
     given_back = packing.state(generations, packing.Phase.CANCELLED)
     states[used] = np.where(generations == 0, 0, given_back)
     armed = packing.state(plan.timers["generation"], packing.Phase.ARMED)
-    slots.states[plan.timers["slot"]] = armed
+    resting = np.uint64(packing.STATE_PAUSED.mask)
+    slots.states[plan.timers["slot"]] = np.where(paused(plan.timers), armed | resting, armed)

@@ -25,8 +25,9 @@ class PendingTimers(NamedTuple):
     timers: npt.NDArray[np.void]
     """One row each, in the order of the slots: timer_id u8, cookie u8, deadline i8 (ns on the
     timer's clock), due i8 (ns that were left), interval i8 (ns; 0: one-shot), owner i4 and target
-    i8 (keys of `workers` and `targets`), clock u1 (as `wheeld_core.views.CLOCKS`), payload_size
-    u4, and payload if the wheel has any."""
+    i8 (keys of `workers` and `targets`), clock u1 (as `wheeld_core.views.CLOCKS`), paused bool (the
+    times are then those that it would have if it went on now), payload_size u4, and payload if the
+    wheel has any."""
     workers: dict[int, str]
     """Names of the owners."""
     targets: dict[int, str]
@@ -176,6 +177,7 @@ class Observer:
             ("owner", "i4"),
             ("payload_size", "u4"),
             ("clock", "u1"),
+            ("paused", "?"),
         ]
         return np.dtype(fields + [("payload", f"V{self._room}")] * bool(payloads and self._room))
 
@@ -197,14 +199,27 @@ class Observer:
         found["timer_id"] = packing.timer_id(packing.STATE_GEN.of(states[armed]), index)
         for field in ("cookie", "deadline", "target", "payload_size"):
             found[field] = slots[field]
-        found["interval"] = np.maximum(slots["interval"], 0)
+        found["interval"] = packing.interval_ns(slots["interval"])
         found["clock"] = packing.FLAGS_CLOCK.of(slots["flags"])
+        found["paused"] = packing.is_paused(states[armed], slots["deadline"])
         found["due"] = slots["deadline"] - now[found["clock"]]
+        self._describe_paused(found, now)
         words = self._slots.owner_words(self._wheel, index)
         found["owner"] = packing.owner_row(words)
         if payloads and self._slots.payloads is not None:
             found["payload"] = self._slots.payloads[index].view(f"V{self._room}")[:, 0]
         return found
+
+    def _describe_paused(self, timers: npt.NDArray[np.void], now: npt.NDArray[np.int64]) -> None:
+        """The times of paused timers as if they went on now."""
+        index = np.flatnonzero(timers["paused"])
+        some = timers[index]
+        kept, own = np.iinfo(np.int64).max - some["deadline"], now[some["clock"]]
+        periodic = some["interval"] > 0
+        step = np.maximum(some["interval"], 1)
+        on_grid = np.where(kept > own, kept - own, step - (own - kept) % step)
+        timers["due"][index] = due = np.where(periodic, on_grid, kept)
+        timers["deadline"][index] = own + due
 
 
 def pending_timers(

@@ -304,7 +304,7 @@ static void before_tick(void)
 static void move(void)
 {
     bool tell;
-    moved = wh_client_move(&A->client, id, 105 * MS, &tell);
+    moved = wh_client_move(&A->client, id, 105 * MS, 0, &tell);
 }
 static void move_unless_ticked(void)
 {

@@ -135,7 +135,7 @@ static void play_move(void)
     world_settle(&w);
     bool tell;
     if (at++ < step)
-        CHECK(wh_client_move(&A->client, id, MS, &tell) && tell, "moved");
+        CHECK(wh_client_move(&A->client, id, MS, 0, &tell) && tell, "moved");
     if (at++ < step)
         wh_client_push(&A->client, wh_id_with(id, WH_OP_RESCHEDULE));
     if (at++ < step)

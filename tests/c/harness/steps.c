@@ -83,7 +83,7 @@ static void play_extended_after(void)
         w.clock.now[kind] = says[kind] += 10 * MS;
     says[WH_CLOCK_REALTIME] -= HOUR_NS;
     bool earlier;
-    CHECK(wh_client_move(&A->client, id, says[WH_CLOCK_REALTIME] + 5 * MS, &earlier), "move");
+    CHECK(wh_client_move(&A->client, id, says[WH_CLOCK_REALTIME] + 5 * MS, 0, &earlier), "move");
     stale_pass();
     CHECK(ready() == 0, "it came before its deadline");
     go_on(6 * MS);

@@ -130,6 +130,16 @@ static void bury_schedule(worker *w, entry *e, uint64_t cookie)
     }
 }
 
+/* A timer whose deadline is far was paused: another far one has nothing to bring it back. */
+static void bury_move(const worker *w, const entry *e, uint64_t state)
+{
+    const wh_slot *slot = &w->client.slots[wh_id_slot(e->id)];
+    int64_t deadline = wh_load_relaxed(&slot->deadline);
+    if (wh_state_gen(state) == wh_id_gen(e->id) && wh_state_phase(state) == WH_ARMED)
+        CHECK(deadline < PAUSED || wh_is_paused(state, deadline), "%llx is far, and not paused",
+              (ull)e->id);
+}
+
 /* The worker died: from what it had in flight, what came to pass did. Before anyone goes on. */
 static void worker_dies(worker *w)
 {
@@ -142,6 +152,8 @@ static void worker_dies(worker *w)
             uint64_t state = wh_load_relaxed(&w->client.states[wh_id_slot(e->id)]);
             if (e->flight == SCHEDULING)
                 bury_schedule(w, e, i);
+            else if (e->flight == MOVING)
+                bury_move(w, e, state);
             else if (e->flight == CANCELLING && wh_state_gen(state) == wh_id_gen(e->id) &&
                      wh_state_phase(state) == WH_CANCELLED && !e->cancels)
                 ledger_cancelled(&S->book, e, i);

@@ -81,6 +81,26 @@ static void before_movable_periodic(void)
 static void do_earlier(void) { worker_move(A, subject, 5 * MS); }
 static void do_later(void) { worker_move(A, subject, 90 * MS); }
 
+static void do_every(void) { worker_move_every(A, subject, 5 * MS, 4 * MS); }
+
+/* The clock may look between the two. */
+static int64_t kept;
+static void do_pause(void) { kept = worker_pause(A, subject); }
+static void before_paused(void)
+{
+    subject = schedule(dice(2) ? A : B, (plan){.delay = 30 * MS, .to = 0});
+    clock_advance(crew_now() + (int64_t)dice(25) * MS);
+    kept = worker_pause(B, subject);
+    clock_advance(crew_now() + (int64_t)dice(40) * MS);
+}
+static void before_paused_periodic(void)
+{
+    before_movable_periodic();
+    worker_pause(B, subject);
+    clock_advance(crew_now() + (int64_t)dice(40) * MS);
+}
+static void do_resume(void) { worker_resume(A, subject, kept); }
+
 static void before_movable_foreign(void)
 {
     subject = schedule(B, (plan){.delay = 30 * MS, .to = 1, .interval = dice(2) ? 9 * MS : 0});
@@ -288,6 +308,11 @@ static const struct path worker_paths[] = {
     {"move-later", before_movable, do_later, 1},
     {"move-periodic", before_movable_periodic, do_earlier, 1},
     {"move-many", before_movable_many, do_earlier_many, 1},
+    {"another-period", before_movable_periodic, do_every, 1},
+    {"pause", before_movable, do_pause, 1},
+    {"pause-periodic", before_movable_periodic, do_pause, 1},
+    {"resume", before_paused, do_resume, 1},
+    {"resume-periodic", before_paused_periodic, do_resume, 1},
     {"receive", before_events, do_receive, 1},
     {"receive-backlog", before_backlog, do_receive, 40},
     {"reclaim", before_returns, do_reclaim, 1},

@@ -178,6 +178,55 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
     return moved;
 }
 
+/* A call that moves a timer to `tried`, or leaves it as it is. */
+static void move_begin(const worker *w, entry *e, int64_t tried)
+{
+    e->flight = MOVING;
+    e->flier = (uint8_t)w->row;
+    e->tried = tried;
+    e->asked = INT64_MAX;
+    e->moved = true;
+    step_begin();
+}
+static void move_end(entry *e, bool moved)
+{
+    step_end();
+    e->flight = LANDED;
+    e->asked = told_of(e, e->to);
+    if (moved)
+        e->wanted = e->tried;
+    else
+        e->refused = crew_now();
+}
+
+/* Another period, for a periodic timer. */
+static inline void worker_move_every(worker *w, uint32_t cookie, int64_t delay, int64_t interval)
+{
+    entry *e = &S->book.entries[cookie];
+    move_begin(w, e, wh_time_add(wh_client_now(&w->client), delay));
+    move_end(e,
+             wh_call_reschedule_every(&w->client, e->id, delay, interval, w->waits) == WH_CALL_OK);
+}
+
+#define PAUSED (INT64_MAX / 2) /* when a paused timer is due */
+
+/* Returns what it had left. */
+static inline int64_t worker_pause(worker *w, uint32_t cookie)
+{
+    entry *e = &S->book.entries[cookie];
+    int64_t kept = wh_time_sub(e->wanted, wh_client_now(&w->client));
+    move_begin(w, e, PAUSED);
+    move_end(e, wh_call_pause(&w->client, e->id) == WH_CALL_OK);
+    return kept;
+}
+static inline void worker_resume(worker *w, uint32_t cookie, int64_t kept)
+{
+    entry *e = &S->book.entries[cookie];
+    e->floats = true;
+    move_begin(w, e, wh_time_add(wh_client_now(&w->client), kept));
+    move_end(e, wh_call_resume(&w->client, e->id, w->waits) == WH_CALL_OK);
+}
+
 /* Told in one piece. All of them are `w`'s. */
 static inline void worker_move_many(worker *w, const uint32_t *cookies, uint32_t count,
                                     int64_t delay)

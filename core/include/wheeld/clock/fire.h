@@ -39,8 +39,12 @@ static inline void wh_place(wh_clock *c, uint32_t slot, uint32_t shard, wh_timin
 {
     if (wh_likely(t.kind == WH_CLOCK_BASE && t.interval == 0))
         c->wheel.links[slot].due = t.due; /* so that cascades do not need to read the slot */
-    else if (t.interval && t.due == INT64_MAX)
-        return; /* its next tick is past the end of time: armed, but not in the wheel */
+    else if (t.interval) {
+        if (wh_state_is_moved(wh_load_relaxed(&c->states[slot])))
+            c->wheel.links[slot].due = INT64_MIN; /* of another grid, or of the one-shot it was */
+        if (t.due == INT64_MAX)
+            return; /* its next tick is past the end of time: armed, but not in the wheel */
+    }
     wh_wheel_add(&c->wheel, shard, slot, wh_base_due(c, t), now_ns);
 }
 

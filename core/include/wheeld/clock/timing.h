@@ -4,15 +4,6 @@
 
 #include "wheeld/clock/clock.h"
 
-/* The first time first + k * interval that is after `last`. */
-static inline int64_t wh_periodic_due(int64_t first, int64_t interval, int64_t last)
-{
-    if (first > last)
-        return first;
-    uint64_t into = ((uint64_t)last - (uint64_t)first) % (uint64_t)interval;
-    return wh_time_add(last, interval - (int64_t)into);
-}
-
 /* The last due time that fired, of the grid that a periodic timer is on; INT64_MIN: none. */
 static inline int64_t wh_last_due(const wh_clock *c, uint32_t slot)
 {
@@ -30,9 +21,9 @@ static inline wh_timing wh_timing_of(wh_clock *c, uint32_t slot)
 {
     wh_slot *s = &c->slots[slot];
     int64_t deadline = wh_load_relaxed(&s->deadline);
-    int64_t interval = wh_load_relaxed(&s->interval);
+    int64_t interval = wh_interval_ns(wh_load_relaxed(&s->interval));
     uint32_t kind = wh_flags_clock(wh_load_relaxed(&s->flags));
-    wh_timing t = {deadline, interval > 0 ? interval : 0, kind < WH_CLOCK_KINDS ? kind : 0};
+    wh_timing t = {deadline, interval, kind < WH_CLOCK_KINDS ? kind : 0};
     if (t.interval)
         t.due = wh_periodic_due(deadline, t.interval, wh_last_due(c, slot));
     return t;

@@ -41,7 +41,7 @@ static inline uint32_t wh_word_set_of(uint64_t hash, uint32_t set_bits)
     K(WH_TARGET_GROUP) K(WH_NIL)                                                                   \
     K(WH_BUCKET_BITS) K(WH_BUCKETS) K(WH_MARK_WORDS) K(WH_SIZES) K(WH_POOLS) K(WH_MAX_POOL_BYTES)  \
     K(WH_POOL_NOBODY) K(WH_MIN_TRACE_BITS) K(WH_MAX_TRACE_BITS) K(WH_NO_ROW) K(WH_TRACE_KINDS)     \
-    K(WH_TRACE_PERIODIC) K(WH_TRACE_FOUND) K(WH_TRACED_TICK) K(WH_VERSION_MASK)                    \
+    K(WH_TRACE_PERIODIC) K(WH_TRACE_FOUND) K(WH_TRACED_TICK) K(WH_VERSION_MASK) K(WH_MOST_KEPT)   \
     K(WH_CLOCK_KINDS) K(WH_NOTES) K(WH_WORD_PLACES) K(WH_LONG_KEY) K(WH_KEYED)                     \
     K(WH_KEY_CLOSED)                                                                               \
     K(WH_WORD_EMPTY) K(WH_WORD_LIVE) K(WH_WORD_COMING) K(WH_WORD_OVER) K(WH_WORD_EMPTYING)         \
@@ -75,6 +75,9 @@ static inline uint32_t wh_word_set_of(uint64_t hash, uint32_t set_bits)
     W(wh_state_touch(0x12345678ffffff5aull))                                                       \
     W(wh_state_moved(0x12345678ffffff5aull))                                                       \
     W(wh_state_ticked(0x12345678ffffff5aull))                                                      \
+    W(wh_interval_word(0x123456789abcdef1ll, 0x9abcdef1u))                                         \
+    W(wh_interval_word(0x1123456789abll, 0x9abcdef1u))                                             \
+    W(wh_interval_ns(0x123456789abcdef1ll))                                                        \
     W(wh_flags_moved(0xffffu))                                                                     \
     W(wh_state_to(0x12345678ffffff5aull, 0x21u))                                                   \
     W(wh_taker(0x123456789abcdef1ull))                                                             \

@@ -25,7 +25,7 @@
 #include "wheeld/shared/layout_trace.h"   /* those of the trace segment */
 #include "wheeld/shared/packing.h"        /* the meaning of the bits in its words */
 
-#define WH_LAYOUT_VERSION 8u
+#define WH_LAYOUT_VERSION 9u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
 #define WH_LINE 128
 
@@ -211,8 +211,9 @@ enum wh_kind {
     F(wh_au16, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
     F(wh_au16, flags, "FLAGS word",                                                                \
       "owner; MOVES: clock", "clock, target", "before arm; MOVES before the CAS of a tick")        \
-    F(wh_ai64, interval, "period, ns; 0 or below: one-shot, scheduled at minus that (0: unknown)", \
-      "owner", "clock", "before arm")                                                              \
+    F(wh_ai64, interval, "INTERVAL word",                                                          \
+      "owner (arm); any worker by compare-and-swap", "clock",                                      \
+      "before arm; acq_rel CAS before that of the version; pairs: extend")                         \
     F(wh_au64, cookie, "the user's 64 bits", "owner", "clock", "before arm")
 
 #define WH_REGISTRY_FIELDS(N, F, A)                                                                \

@@ -24,7 +24,8 @@
     P(STATE, TAKER, 8, 24, "once offered: the taker")                                              \
     P(STATE, MOVED, 31, 1, "1: moved since its last tick, so its next one is at the deadline")     \
     P(STATE, EARLY, 30, 1, "1: moved to earlier: from then on each move is submitted")             \
-    P(STATE, VERSION, 8, 22, "changes since it was armed")                                         \
+    P(STATE, PAUSED, 29, 1, "1: paused, if its deadline is in the second half of time")            \
+    P(STATE, VERSION, 8, 21, "changes since it was armed")                                         \
     P(STATE, PHASE, 0, 8, "0 never armed, 1 ARMED, 2 CANCELLED, 3 FIRED, 4 TAKEN, 5 DONE")         \
     P(TAKER, INCARNATION, 12, 12, "low bits of the incarnation of who took an offer")              \
     P(TAKER, WORKER, 0, 12, "its row + 1")                                                         \
@@ -63,7 +64,11 @@
     P(FLAGS, PRIVATE, 2, 1, "1: what it is for is in its owner's process, and nobody else's")      \
     P(FLAGS, CLOCK, 0, 2, "0 base clock, 1 realtime, 2 boottime")                                  \
     P(TRACED, TICK, 31, 1, "1: the next tick is recorded already")                                 \
-    P(TRACED, VERSION, 0, 22, "up to which version of the state changes are recorded")
+    P(INTERVAL, ONCE, 63, 1, "1: one-shot, scheduled at minus the word; all bits 0: unknown when") \
+    P(INTERVAL, TENANT, 50, 13, "periodic: low bits of GEN")                                       \
+    P(INTERVAL, UNIT, 48, 2, "periodic: the period counts 0 ns, 1 us, 2 ms")                       \
+    P(INTERVAL, COUNT, 0, 48, "periodic: the period, in this unit")                                \
+    P(TRACED, VERSION, 0, 21, "up to which version of the state changes are recorded")
 /* clang-format on */
 
 #define WH_DECLARE_PART(word, part, at, bits, ...)                                                 \
@@ -126,10 +131,12 @@ static inline uint64_t wh_state_touch(uint64_t s)
     return (s & ~version) | ((s + WH_PUT(STATE_VERSION, 1)) & version);
 }
 static inline bool wh_state_is_early(uint64_t s) { return WH_GET(STATE_EARLY, s) != 0; }
+static inline bool wh_state_is_paused(uint64_t s) { return WH_GET(STATE_PAUSED, s) != 0; }
 static inline uint64_t wh_state_moved(uint64_t s)
 {
-    return wh_state_touch(s) | WH_MASK(STATE_MOVED);
+    return (wh_state_touch(s) & ~WH_MASK(STATE_PAUSED)) | WH_MASK(STATE_MOVED);
 }
+static inline uint64_t wh_state_paused(uint64_t s) { return s | WH_MASK(STATE_PAUSED); }
 static inline uint64_t wh_state_early(uint64_t s) { return s | WH_MASK(STATE_EARLY); }
 static inline uint64_t wh_state_ticked(uint64_t s)
 {
@@ -150,6 +157,26 @@ static inline uint16_t wh_flags_moved(uint32_t flags)
 {
     return (uint16_t)((flags & ~WH_MASK(FLAGS_MOVES)) |
                       WH_PUT_LOW(FLAGS_MOVES, WH_GET(FLAGS_MOVES, flags) + 1));
+}
+
+/* slot.interval of a periodic timer, which differs from those of the slot's last tenants. `ns` is
+ * rounded up to whole microseconds from 78 hours on, to milliseconds from 8.9 years on. */
+static inline int64_t wh_interval_word(int64_t ns, uint32_t gen)
+{
+    uint64_t count = (uint64_t)ns, unit = 0;
+    for (; wh_unlikely(count > WH_MOST(INTERVAL_COUNT)); unit++)
+        count = count / 1000 + (count % 1000 != 0);
+    return (int64_t)(WH_PUT_LOW(INTERVAL_TENANT, gen) | WH_PUT(INTERVAL_UNIT, unit) | count);
+}
+/* The period, 0: one-shot. */
+static inline int64_t wh_interval_ns(int64_t word)
+{
+    if (wh_likely(word <= 0))
+        return 0;
+    uint64_t ns = WH_GET(INTERVAL_COUNT, (uint64_t)word);
+    for (uint64_t unit = WH_GET(INTERVAL_UNIT, (uint64_t)word); unit; unit--)
+        ns = ns > INT64_MAX / 1000 ? INT64_MAX : ns * 1000;
+    return (int64_t)ns;
 }
 
 /* -- whose it is ------------------------------------------------------------------------------- */

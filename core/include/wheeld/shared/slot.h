@@ -11,7 +11,7 @@
  *  4. The worker that sets FIRED to TAKEN takes the offer, and the word names it; only the clock
  *     ends that for a worker that has died. So any number of rings may hold a record of it.
  *  5. The version goes up with every change of an armed timer; a reader that sees equal states
- *     before and after has read one consistent set of fields. It wraps after 2**22 changes within
+ *     before and after has read one consistent set of fields. It wraps after 2**21 changes within
  *     one such read.
  *  6. A move changes the deadline by a compare-and-swap of the slot's first 16 bytes, which its
  *     next tenant has others in: so any worker may move any timer, and a stale id changes nothing.
@@ -20,7 +20,14 @@
  *  7. A worker that moves a timer to earlier sets EARLY first, and submits the move afterwards. The
  *     clock may not know of the deadline that a later mover finds then: so each move of a timer
  *     with EARLY is submitted.
- *  8. A move of a periodic timer begins a new grid. A tick is of the present grid if its record has
+ *  8. A move may change the period, too: after the deadline, by a compare-and-swap of the INTERVAL
+ *     word, which tells tenants apart as the flags do. Of a worker that dies between the two, the
+ *     deadline stays and the period is as it was. A one-shot becomes periodic with MOVED set first,
+ *     for the clock's record of it has no last tick; the word of a one-shot is the time at which it
+ *     was scheduled, which the next tenant has another of.
+ *  9. PAUSED is set before the deadline is far, and removed after it is near: it says nothing of a
+ *     deadline that is near.
+ * 10. A move of a periodic timer begins a new grid. A tick is of the present grid if its record has
  *     the MOVES of the slot, which the clock counts up with the first tick of a grid; MOVED says
  *     that there has been none yet.
  */
@@ -39,6 +46,31 @@ static inline uint32_t wh_first_gen(uint64_t token)
     return ((uint32_t)(token >> 32) & 0x7ffffff) + 1;
 }
 
+/* Saturating sum of times; deadlines never wrap. */
+static inline int64_t wh_time_add(int64_t a, int64_t b)
+{
+    int64_t sum;
+    if (__builtin_add_overflow(a, b, &sum))
+        return b > 0 ? INT64_MAX : INT64_MIN;
+    return sum;
+}
+static inline int64_t wh_time_sub(int64_t a, int64_t b)
+{
+    int64_t difference;
+    if (__builtin_sub_overflow(a, b, &difference))
+        return b < 0 ? INT64_MAX : INT64_MIN;
+    return difference;
+}
+
+/* The first time first + k * interval that is after `last`. */
+static inline int64_t wh_periodic_due(int64_t first, int64_t interval, int64_t last)
+{
+    if (first > last)
+        return first;
+    uint64_t into = ((uint64_t)last - (uint64_t)first) % (uint64_t)interval;
+    return wh_time_add(last, interval - (int64_t)into);
+}
+
 /* ARMED -> CANCELLED. True: this caller won, and the timer is never delivered. */
 static inline bool wh_slot_cancel(wh_au64 *state, uint32_t gen)
 {
@@ -53,28 +85,46 @@ static inline bool wh_slot_cancel(wh_au64 *state, uint32_t gen)
 /* When a move is made: always, or only to a later or to an earlier time than the timer has. */
 enum wh_direction { WH_MOVE_EARLIER = -1, WH_MOVE_ANYWHERE = 0, WH_MOVE_LATER = 1 };
 
-/* Let the deadline of the armed timer `gen` be `deadline`, with *state as it was read last. False:
- * others have changed something; look again. *moves: false if it is not in that direction. */
-static inline bool wh_slot_change(wh_au64 *word, wh_slot *slot, uint64_t *state, int64_t deadline,
-                                  enum wh_direction direction, bool *moves)
+/* The fields of a timer that a move changes, as they were read together. */
+typedef struct wh_fields {
+    uint64_t deadline, rest; /* the slot's first 16 bytes */
+    int64_t interval;
+} wh_fields;
+
+/* Read them, with *state as it was read last. False: others have changed something; look again. */
+static inline bool wh_slot_look(wh_au64 *word, wh_slot *slot, uint64_t *state, wh_fields *fields)
 {
     wh_au64 *words = (wh_au64 *)slot;
-    uint64_t before = wh_load_acquire(&words[0]); /* pairs: extend */
-    uint64_t rest = wh_load_acquire(&words[1]);   /* pairs: extend */
+    fields->deadline = wh_load_acquire(&words[0]);      /* pairs: extend */
+    fields->rest = wh_load_acquire(&words[1]);          /* pairs: extend */
+    fields->interval = wh_load_acquire(&slot->interval); /* pairs: extend */
     uint64_t found = wh_load_acquire(word); /* pairs: arm, fire - if armed, these are its fields */
-    bool earlier = deadline < (int64_t)before && !wh_state_is_early(found);
-    *moves = direction == WH_MOVE_ANYWHERE ||
-             (direction == WH_MOVE_LATER ? deadline > (int64_t)before : deadline < (int64_t)before);
-    if (found == *state && !*moves)
-        return true;
-    if (found != *state ||
-        /* pairs: extend - who sees this deadline sees EARLY */
-        (earlier && !wh_cas_acq_rel(word, &found, wh_state_early(found)))) {
-        *state = found;
+    bool same = found == *state;
+    *state = found;
+    return same;
+}
+
+/* Set bits of the state that others are to see before the fields change. False: look again. */
+static inline bool wh_slot_announce(wh_au64 *word, uint64_t *state, uint64_t announced)
+{
+    /* pairs: extend - who sees the new fields sees these bits */
+    if (announced != *state && !wh_cas_acq_rel(word, state, announced))
         return false;
-    }
-    *state = earlier ? wh_state_early(found) : found;
-    return wh_cas_both(slot, &before, &rest, (uint64_t)deadline, rest); /* pairs: extend */
+    *state = announced;
+    return true;
+}
+
+/* Let the deadline of the armed timer be `deadline`, with *state and `fields` as they were read
+ * last. False: look again. */
+static inline bool wh_slot_change(wh_au64 *word, wh_slot *slot, uint64_t *state, wh_fields *fields,
+                                  int64_t deadline)
+{
+    bool earlier = deadline < (int64_t)fields->deadline;
+    if (!wh_slot_announce(word, state, earlier ? wh_state_early(*state) : *state))
+        return false;
+    uint64_t to = (uint64_t)deadline;
+    /* pairs: extend */
+    return wh_cas_both(slot, &fields->deadline, &fields->rest, to, fields->rest);
 }
 
 /* Move an armed timer. True: it is due at `deadline` from now on; *tell: the clock may have linked
@@ -82,14 +132,18 @@ static inline bool wh_slot_change(wh_au64 *word, wh_slot *slot, uint64_t *state,
 wh_hot bool wh_slot_move_if(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t deadline,
                             enum wh_direction direction, bool *tell)
 {
+    wh_fields fields;
     uint64_t state = wh_load_acquire(word); /* pairs: arm, fire */
     *tell = false;
     while (wh_state_gen(state) == gen && wh_state_phase(state) == WH_ARMED) {
-        bool moves;
-        if (!wh_slot_change(word, slot, &state, deadline, direction, &moves))
+        if (!wh_slot_look(word, slot, &state, &fields))
             continue;
-        if (!moves)
+        int64_t before = (int64_t)fields.deadline;
+        if (direction != WH_MOVE_ANYWHERE &&
+            (direction == WH_MOVE_LATER ? deadline <= before : deadline >= before))
             return true;
+        if (!wh_slot_change(word, slot, &state, &fields, deadline))
+            continue;
         *tell = wh_state_is_early(state);
         /* pairs: extend, fire - the deadline is stored first: a clock that judged by the old one
          * fails its own CAS and looks again */
@@ -103,6 +157,90 @@ static wh_apart bool wh_slot_move(wh_au64 *word, wh_slot *slot, uint32_t gen, in
                                   bool *tell)
 {
     return wh_slot_move_if(word, slot, gen, deadline, WH_MOVE_ANYWHERE, tell);
+}
+
+/* The same, and let its period be `interval`, ns. */
+static wh_apart bool wh_slot_move_grid(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t deadline,
+                                       int64_t interval, bool *tell)
+{
+    wh_fields fields;
+    uint64_t state = wh_load_acquire(word); /* pairs: arm, fire */
+    *tell = true;
+    while (wh_state_gen(state) == gen && wh_state_phase(state) == WH_ARMED) {
+        if (!wh_slot_look(word, slot, &state, &fields))
+            continue;
+        /* Of a one-shot, the clock's record says something else than the last tick: MOVED, too. */
+        uint64_t announced = wh_state_early(state) | WH_MASK(STATE_MOVED);
+        if ((fields.interval <= 0 && !wh_slot_announce(word, &state, announced)) ||
+            !wh_slot_change(word, slot, &state, &fields, deadline))
+            continue;
+        /* pairs: extend */
+        if (wh_cas_acq_rel(&slot->interval, &fields.interval, wh_interval_word(interval, gen)) &&
+            wh_cas_acq_rel(word, &state, wh_state_moved(state))) /* pairs: extend, fire */
+            return true;
+    }
+    return false;
+}
+
+/* A paused timer is armed, for a time that never comes: the end of time less what is kept. That is
+ * how long a one-shot timer had left, and of a periodic one the deadline, at which its grid
+ * begins. */
+#define WH_MOST_KEPT (1ll << 62)
+
+static inline bool wh_is_paused(uint64_t state, int64_t deadline)
+{
+    return wh_state_is_paused(state) && deadline >= INT64_MAX - WH_MOST_KEPT;
+}
+
+/* Pause an armed timer, at `now` of its clock. False: it has ended. */
+static wh_apart bool wh_slot_pause(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t now)
+{
+    wh_fields fields;
+    uint64_t state = wh_load_acquire(word); /* pairs: arm, fire */
+    while (wh_state_gen(state) == gen && wh_state_phase(state) == WH_ARMED) {
+        if (!wh_slot_look(word, slot, &state, &fields))
+            continue;
+        int64_t deadline = (int64_t)fields.deadline;
+        if (wh_is_paused(state, deadline))
+            return true;
+        int64_t kept = wh_interval_ns(fields.interval) ? deadline : wh_time_sub(deadline, now);
+        int64_t most = wh_time_sub(INT64_MAX - 1, now); /* so that this time does not come */
+        most = most < WH_MOST_KEPT ? most : WH_MOST_KEPT;
+        kept = kept < 0 ? 0 : kept > most ? most : kept;
+        if (wh_slot_announce(word, &state, wh_state_paused(state)) &&
+            wh_slot_change(word, slot, &state, &fields, INT64_MAX - kept) &&
+            wh_cas_acq_rel(word, &state, /* pairs: extend, fire */
+                           wh_state_paused(wh_state_moved(state))))
+            return true;
+    }
+    return false;
+}
+
+/* When a paused timer is due if it goes on at `now`. */
+static inline int64_t wh_resumed_due(int64_t deadline, int64_t interval, int64_t now)
+{
+    int64_t kept = INT64_MAX - deadline;
+    return interval ? wh_periodic_due(kept, interval, now) : wh_time_add(now, kept);
+}
+
+/* Let a paused timer go on. *due: when it is due. False: it has ended. */
+static wh_apart bool wh_slot_resume(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t now,
+                                    int64_t *due)
+{
+    wh_fields fields;
+    uint64_t state = wh_load_acquire(word); /* pairs: arm, fire */
+    while (wh_state_gen(state) == gen && wh_state_phase(state) == WH_ARMED) {
+        if (!wh_slot_look(word, slot, &state, &fields))
+            continue;
+        *due = (int64_t)fields.deadline;
+        if (!wh_is_paused(state, *due))
+            return true;
+        *due = wh_resumed_due(*due, wh_interval_ns(fields.interval), now);
+        if (wh_slot_change(word, slot, &state, &fields, *due) &&
+            wh_cas_acq_rel(word, &state, wh_state_moved(state))) /* pairs: extend, fire */
+            return true;
+    }
+    return false;
 }
 
 /* Do the bits of the version already name a taker? */
@@ -173,22 +311,6 @@ static inline void wh_payload_read(char *to, char *payload, uint32_t size)
         to += part;
         size -= part;
     }
-}
-
-/* Saturating sum of times; deadlines never wrap. */
-static inline int64_t wh_time_add(int64_t a, int64_t b)
-{
-    int64_t sum;
-    if (__builtin_add_overflow(a, b, &sum))
-        return b > 0 ? INT64_MAX : INT64_MIN;
-    return sum;
-}
-static inline int64_t wh_time_sub(int64_t a, int64_t b)
-{
-    int64_t difference;
-    if (__builtin_sub_overflow(a, b, &difference))
-        return b < 0 ? INT64_MAX : INT64_MIN;
-    return difference;
 }
 
 #endif

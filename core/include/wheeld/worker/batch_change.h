@@ -40,14 +40,14 @@ wh_hot enum wh_call wh_batch_move(wh_client *c, const wh_batch *b, uint64_t i, b
         return WH_CALL_OVER;
     if (wh_unlikely(!wh_client_fits(c, 1))) {
         *times = (wh_times){0}; /* it may wait */
-        return b->delays ? wh_client_move_by(c, id, delay, wait, earliest)
+        return b->delays ? wh_client_move_by(c, id, delay, 0, wait, earliest)
                          : wh_client_move_at(c, id, b->deadlines[i], wait, earliest);
     }
     uint32_t kind = wh_client_kind(c, id);
     int64_t now = wh_times_of(times, c, kind);
     int64_t deadline = b->delays ? wh_time_add(now, delay) : b->deadlines[i];
-    return wh_client_move_to(c, id, kind, deadline, b->delays ? delay : wh_time_sub(deadline, now),
-                             earliest);
+    return wh_client_move_to(c, id, kind, deadline, 0,
+                             b->delays ? delay : wh_time_sub(deadline, now), earliest);
 }
 
 /* Move all timers to `delays` from now or to `deadlines`. moved[i] is 0 if the timer has ended. */

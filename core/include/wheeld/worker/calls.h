@@ -77,32 +77,33 @@ static inline uint32_t wh_client_kind(const wh_client *c, uint64_t id)
     return kind < WH_CLOCK_KINDS ? kind : WH_CLOCK_BASE;
 }
 
-/* Must a move be submitted? One to a later time need not be. */
-static inline bool wh_client_tells(const wh_client *c, uint64_t id, int64_t deadline)
+/* Must a move be submitted? One to a later time need not be. `interval`: the new period, or 0. */
+static inline bool wh_client_tells(const wh_client *c, uint64_t id, int64_t deadline,
+                                   int64_t interval)
 {
     const wh_slot *s = &c->slots[wh_id_given_slot(id)];
     wh_au64 *state = &c->states[wh_id_given_slot(id)];
     return wh_client_is_armed(c, id) &&
            (deadline < wh_load_relaxed(&s->deadline) ||
             wh_state_is_early(wh_load_acquire(state)) || /* pairs: extend */
-            wh_load_relaxed(&s->interval) > 0);
+            wh_load_relaxed(&s->interval) > 0 || interval);
 }
 
 /* Get room for a move to `deadline`, if that needs any. *waited: time has passed. */
 static wh_seldom enum wh_call wh_client_room_to_move(wh_client *c, uint64_t id, int64_t deadline,
-                                                     bool wait, bool *waited)
+                                                     int64_t interval, bool wait, bool *waited)
 {
-    *waited = wh_client_tells(c, id, deadline);
+    *waited = wh_client_tells(c, id, deadline, interval);
     return *waited ? wh_client_wait_room(c, 1, wait) : WH_CALL_OK;
 }
 
 /* Move a timer to `deadline`, which is `rest` from now. The ring then has the submission for
  * the clock, and *earliest is lowered: the caller publishes. */
 wh_hot enum wh_call wh_client_move_to(wh_client *c, uint64_t id, uint32_t kind, int64_t deadline,
-                                      int64_t rest, int64_t *earliest)
+                                      int64_t interval, int64_t rest, int64_t *earliest)
 {
     bool tell;
-    if (!wh_client_move(c, id, deadline, &tell))
+    if (!wh_client_move(c, id, deadline, interval, &tell))
         return WH_CALL_OVER;
     wh_count(&c->seg->rescheduled, 1);
     if (tell) {
@@ -114,8 +115,8 @@ wh_hot enum wh_call wh_client_move_to(wh_client *c, uint64_t id, uint32_t kind, 
 }
 
 /* The same, to `delay` from the moment there is room. */
-static inline enum wh_call wh_client_move_by(wh_client *c, uint64_t id, int64_t delay, bool wait,
-                                             int64_t *earliest)
+wh_hot enum wh_call wh_client_move_by(wh_client *c, uint64_t id, int64_t delay, int64_t interval,
+                                      bool wait, int64_t *earliest)
 {
     if (wh_unlikely(wh_id_given_slot(id) >= c->capacity))
         return WH_CALL_OVER;
@@ -124,13 +125,13 @@ static inline enum wh_call wh_client_move_by(wh_client *c, uint64_t id, int64_t 
     int64_t deadline = wh_time_add(wh_client_now_of(c, kind), delay);
     if (wh_unlikely(!wh_client_fits(c, 1))) {
         bool waited;
-        enum wh_call room = wh_client_room_to_move(c, id, deadline, wait, &waited);
+        enum wh_call room = wh_client_room_to_move(c, id, deadline, interval, wait, &waited);
         if (room != WH_CALL_OK)
             return room;
         if (waited)
             deadline = wh_time_add(wh_client_now_of(c, kind), delay);
     }
-    return wh_client_move_to(c, id, kind, deadline, delay, earliest);
+    return wh_client_move_to(c, id, kind, deadline, interval, delay, earliest);
 }
 
 /* The same, to `deadline`, ns on the timer's clock. */
@@ -142,20 +143,62 @@ static inline enum wh_call wh_client_move_at(wh_client *c, uint64_t id, int64_t 
     if (wh_id_given_slot(id) >= c->capacity)
         return WH_CALL_OVER;
     if (wh_unlikely(!wh_client_fits(c, 1)) &&
-        (room = wh_client_room_to_move(c, id, deadline, wait, &waited)) != WH_CALL_OK)
+        (room = wh_client_room_to_move(c, id, deadline, 0, wait, &waited)) != WH_CALL_OK)
         return room;
     uint32_t kind = wh_client_kind(c, id);
     int64_t rest = wh_time_sub(deadline, wh_client_now_of(c, kind));
-    return wh_client_move_to(c, id, kind, deadline, rest, earliest);
+    return wh_client_move_to(c, id, kind, deadline, 0, rest, earliest);
 }
 
 static inline enum wh_call wh_call_reschedule(wh_client *c, uint64_t id, int64_t delay, bool wait)
 {
     int64_t earliest = INT64_MAX;
-    enum wh_call moved = wh_client_move_by(c, id, delay, wait, &earliest);
+    enum wh_call moved = wh_client_move_by(c, id, delay, 0, wait, &earliest);
     if (earliest != INT64_MAX)
         wh_client_publish(c, earliest);
     return moved;
+}
+
+/* The same, and from then on each `interval`. */
+static inline enum wh_call wh_call_reschedule_every(wh_client *c, uint64_t id, int64_t delay,
+                                                    int64_t interval, bool wait)
+{
+    int64_t earliest = INT64_MAX;
+    enum wh_call moved = wh_client_move_by(c, id, delay, interval, wait, &earliest);
+    if (moved == WH_CALL_OK)
+        wh_client_publish(c, earliest);
+    return moved;
+}
+
+/* Pause a timer, of any worker. The clock need not be told: it looks at the old time. */
+static inline enum wh_call wh_call_pause(wh_client *c, uint64_t id)
+{
+    uint64_t index = wh_id_given_slot(id);
+    if (index >= c->capacity)
+        return WH_CALL_OVER;
+    int64_t now = wh_client_now_of(c, wh_client_kind(c, id));
+    return wh_slot_pause(&c->states[index], &c->slots[index], wh_id_gen(id), now) ? WH_CALL_OK
+                                                                                  : WH_CALL_OVER;
+}
+
+/* Let a paused timer go on. */
+static inline enum wh_call wh_call_resume(wh_client *c, uint64_t id, bool wait)
+{
+    uint64_t index = wh_id_given_slot(id);
+    int64_t due;
+    enum wh_call room;
+    if (index >= c->capacity || !wh_client_is_armed(c, id))
+        return WH_CALL_OVER;
+    if (!wh_client_fits(c, 1) && (room = wh_client_wait_room(c, 1, wait)) != WH_CALL_OK)
+        return room;
+    uint32_t kind = wh_client_kind(c, id);
+    int64_t now = wh_client_now_of(c, kind);
+    if (!wh_slot_resume(&c->states[index], &c->slots[index], wh_id_gen(id), now, &due))
+        return WH_CALL_OVER;
+    wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
+    wh_client_publish(
+        c, kind == WH_CLOCK_BASE ? due : wh_time_add(wh_client_now(c), wh_time_sub(due, now)));
+    return WH_CALL_OK;
 }
 
 static inline enum wh_call wh_call_reschedule_at(wh_client *c, uint64_t id, int64_t deadline,

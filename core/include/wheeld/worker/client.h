@@ -298,7 +298,7 @@ static inline bool wh_client_answered(const wh_client *c)
 
 typedef struct wh_request {
     int64_t deadline; /* on its own clock, ns */
-    int64_t interval; /* as slot.interval */
+    int64_t interval; /* ns; or, of a one-shot, as slot.interval */
     uint64_t cookie;
     const void *payload;
     uint32_t payload_size;
@@ -331,7 +331,8 @@ static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_requ
     wh_store_relaxed(&s->target, r->target);
     wh_store_relaxed(&s->payload_size, (uint16_t)r->payload_size);
     wh_store_relaxed(&s->flags, wh_flags_armed(r->flags, gen));
-    wh_store_relaxed(&s->interval, r->interval);
+    wh_store_relaxed(&s->interval, wh_unlikely(r->interval > 0) ? wh_interval_word(r->interval, gen)
+                                                                : r->interval);
     wh_store_relaxed(&s->cookie, r->cookie);
     if (r->payload_size)
         wh_payload_write(c->payloads + (uint64_t)index * c->payload_bytes, r->payload,
@@ -372,13 +373,18 @@ static inline bool wh_client_is_armed(const wh_client *c, uint64_t id)
     return index < c->capacity && wh_slot_stands(&c->states[index], id);
 }
 
-/* Move a timer, of any worker. True: it was armed and now is due at `deadline`, and *tell says
- * whether the clock has to be told. False: it has fired or was cancelled. */
-static inline bool wh_client_move(wh_client *c, uint64_t id, int64_t deadline, bool *tell)
+/* Move a timer, of any worker; its period becomes `interval`, if that is not 0. True: it was armed
+ * and now is due at `deadline`, and *tell says whether the clock has to be told. False: it has
+ * fired or was cancelled. */
+static inline bool wh_client_move(wh_client *c, uint64_t id, int64_t deadline, int64_t interval,
+                                  bool *tell)
 {
     uint64_t index = wh_id_given_slot(id);
     if (index >= c->capacity ||
-        !wh_slot_move(&c->states[index], &c->slots[index], wh_id_gen(id), deadline, tell))
+        !(wh_unlikely(interval)
+              ? wh_slot_move_grid(&c->states[index], &c->slots[index], wh_id_gen(id), deadline,
+                                  interval, tell)
+              : wh_slot_move(&c->states[index], &c->slots[index], wh_id_gen(id), deadline, tell)))
         return false;
     *tell |= wh_load_relaxed(&c->slots[index].interval) > 0; /* a new grid */
     return true;

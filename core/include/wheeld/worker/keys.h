@@ -278,18 +278,48 @@ static inline enum wh_call wh_call_cancel_key(wh_client *c, wh_keys *k, const wh
     }
 }
 
-/* Move the timer of a key to `delay` from now. */
+/* Move the timer of a key to `delay` from now; `interval`: its new period, 0: as it is. */
 static inline enum wh_call wh_call_reschedule_key(wh_client *c, wh_keys *k, const wh_key *key,
-                                                  int64_t delay, bool wait, uint64_t *id)
+                                                  int64_t delay, int64_t interval, bool wait,
+                                                  uint64_t *id)
 {
     if (!wh_words_there(k, &key->word))
         return WH_CALL_KEYS_FULL;
     for (;;) {
         *id = wh_key_pending(k, key);
-        enum wh_call call = *id ? wh_call_reschedule(c, *id, delay, wait) : WH_CALL_OVER;
+        enum wh_call call = *id == 0   ? WH_CALL_OVER
+                            : interval ? wh_call_reschedule_every(c, *id, delay, interval, wait)
+                                       : wh_call_reschedule(c, *id, delay, wait);
         if (call != WH_CALL_OVER || *id == 0)
             return call;
     }
+}
+
+/* Pause the timer of a key. */
+static inline enum wh_call wh_call_pause_key(wh_client *c, wh_keys *k, const wh_key *key)
+{
+    uint64_t id;
+    if (!wh_words_there(k, &key->word))
+        return WH_CALL_KEYS_FULL;
+    while ((id = wh_key_pending(k, key)))
+        if (wh_call_pause(c, id) == WH_CALL_OK)
+            return WH_CALL_OK;
+    return WH_CALL_OVER;
+}
+
+/* Let the paused timer of a key go on. */
+static inline enum wh_call wh_call_resume_key(wh_client *c, wh_keys *k, const wh_key *key,
+                                              bool wait)
+{
+    uint64_t id;
+    if (!wh_words_there(k, &key->word))
+        return WH_CALL_KEYS_FULL;
+    while ((id = wh_key_pending(k, key))) {
+        enum wh_call call = wh_call_resume(c, id, wait);
+        if (call != WH_CALL_OVER)
+            return call;
+    }
+    return WH_CALL_OVER;
 }
 
 #endif

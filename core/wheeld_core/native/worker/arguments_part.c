@@ -177,20 +177,25 @@ typedef struct {
     bool wait;
 } Order;
 
+/* A period; *interval stays as it is where there is none. False: an error is set. */
+static bool parse_interval(PyObject *object, int64_t *interval)
+{
+    if (object == NULL || object == Py_None)
+        return true;
+    if (!parse_delay(object, interval, "interval"))
+        return false;
+    if (*interval)
+        return true;
+    PyErr_SetString(errors.invalid_delay, "interval must be above 0");
+    return false;
+}
+
 /* Read the options; of those by name what is absent is NULL. False: an error is set. */
 static bool order_parse(Order *o, PyObject *const *options)
 {
-    PyObject *interval = options[INTERVAL];
     o->to = options[TO] == Py_None ? NULL : options[TO];
-    if (interval && interval != Py_None) {
-        if (!parse_delay(interval, &o->request.interval, "interval"))
-            return false;
-        if (o->request.interval == 0) {
-            PyErr_SetString(errors.invalid_delay, "interval must be above 0");
-            return false;
-        }
-    }
-    return parse_block(options[BLOCK], &o->wait);
+    return parse_interval(options[INTERVAL], &o->request.interval) &&
+           parse_block(options[BLOCK], &o->wait);
 }
 
 static bool parse_clock(PyObject *object, uint32_t *kind)

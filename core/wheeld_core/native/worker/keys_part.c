@@ -306,12 +306,30 @@ static PyObject *worker_by_key(WorkerObject *w, PyObject *object, enum wh_call c
     return NULL;
 }
 
-static PyObject *worker_reschedule_key(WorkerObject *w, PyObject *object, int64_t delay, bool wait)
+static PyObject *worker_reschedule_key(WorkerObject *w, PyObject *object, int64_t delay,
+                                       int64_t interval, bool wait)
 {
     EncodedKey e;
     uint64_t id;
     if (!worker_take_key(w, object, &e, wait))
         return NULL;
-    return worker_by_key(w, object,
-                         wh_call_reschedule_key(&w->client, &w->keys, &e.key, delay, wait, &id));
+    return worker_by_key(
+        w, object,
+        wh_call_reschedule_key(&w->client, &w->keys, &e.key, delay, interval, wait, &id));
+}
+
+static PyObject *worker_pause_key(WorkerObject *w, PyObject *object)
+{
+    EncodedKey e;
+    if (!worker_take_key(w, object, &e, false))
+        return NULL;
+    return worker_by_key(w, object, wh_call_pause_key(&w->client, &w->keys, &e.key));
+}
+
+static PyObject *worker_resume_key(WorkerObject *w, PyObject *object, bool wait)
+{
+    EncodedKey e;
+    if (!worker_take_key(w, object, &e, wait))
+        return NULL;
+    return worker_by_key(w, object, wh_call_resume_key(&w->client, &w->keys, &e.key, wait));
 }

@@ -175,13 +175,15 @@ static PyObject *worker_cancel_key(WorkerObject *w, PyObject *object, bool wait)
     return worker_by_key(w, object, call);
 }
 
-/* Sort id or key, and `block`, of a call; `values`: id, delay, key, block. */
+/* Sort id or key, and `block`, of a call; `values`: id, delay, key, block. `interval`: of a call
+ * that takes a delay. */
 static bool parse_by_key(const char *function, Py_ssize_t wanted, PyObject *const *args,
-                         Py_ssize_t n, PyObject *kwnames, PyObject *values[4], bool *wait)
+                         Py_ssize_t n, PyObject *kwnames, PyObject *values[4], int64_t *interval,
+                         bool *wait)
 {
-    static const char *const both[] = {"id", "delay", "key", "block", NULL};
+    static const char *const both[] = {"id", "delay", "key", "block", "interval", NULL};
     static const char *const one[] = {"id", "key", "block", NULL};
-    PyObject *found[4] = {0};
+    PyObject *found[5] = {0};
     if (!parse_keywords(function, wanted == 2 ? both : one, wanted, args, n, kwnames, found))
         return false;
     values[0] = found[0];
@@ -196,7 +198,7 @@ static bool parse_by_key(const char *function, Py_ssize_t wanted, PyObject *cons
         PyErr_Format(PyExc_TypeError, "%s() needs a delay, in seconds", function);
         return false;
     }
-    return parse_block(values[3], wait);
+    return parse_interval(wanted == 2 ? found[4] : NULL, interval) && parse_block(values[3], wait);
 }
 
 /* cancel(id, *, block=True), cancel(key=, block=True) */
@@ -205,7 +207,7 @@ static wh_seldom PyObject *worker_cancel_kw(WorkerObject *w, PyObject *const *ar
 {
     bool wait;
     PyObject *values[4];
-    if (!parse_by_key("cancel", 1, args, n, kwnames, values, &wait))
+    if (!parse_by_key("cancel", 1, args, n, kwnames, values, NULL, &wait))
         return NULL;
     return values[2] ? worker_cancel_key(w, values[2], wait) : worker_cancel_one(w, values, wait);
 }
@@ -218,33 +220,40 @@ static PyObject *worker_cancel(WorkerObject *w, PyObject *const *args, Py_ssize_
     return worker_cancel_one(w, args, true);
 }
 
-static inline PyObject *worker_reschedule_one(WorkerObject *w, PyObject *const *args, bool wait)
+/* True, or False for a timer that has ended; or an error. */
+static inline PyObject *worker_said(WorkerObject *w, enum wh_call call)
+{
+    if (wh_likely(call <= WH_CALL_OVER))
+        return PyBool_FromLong(call == WH_CALL_OK);
+    worker_raise(w, call);
+    return NULL;
+}
+
+static inline PyObject *worker_reschedule_one(WorkerObject *w, PyObject *const *args,
+                                              int64_t interval, bool wait)
 {
     uint64_t id;
     int64_t delay;
     if (!parse_id(args[0], &id) || !parse_delay(args[1], &delay, "delay") ||
         !worker_may_begin(w, wait))
         return NULL;
-    enum wh_call call = wh_call_reschedule(&w->client, id, delay, wait);
-    if (wh_unlikely(call > WH_CALL_OVER)) {
-        worker_raise(w, call);
-        return NULL;
-    }
-    return PyBool_FromLong(call == WH_CALL_OK);
+    return worker_said(w, wh_unlikely(interval)
+                              ? wh_call_reschedule_every(&w->client, id, delay, interval, wait)
+                              : wh_call_reschedule(&w->client, id, delay, wait));
 }
 
 static wh_seldom PyObject *worker_reschedule_kw(WorkerObject *w, PyObject *const *args,
                                                 Py_ssize_t n, PyObject *kwnames)
 {
     bool wait;
-    int64_t delay;
+    int64_t delay, interval = 0;
     PyObject *values[4];
-    if (!parse_by_key("reschedule", 2, args, n, kwnames, values, &wait))
+    if (!parse_by_key("reschedule", 2, args, n, kwnames, values, &interval, &wait))
         return NULL;
     if (values[2] == NULL)
-        return worker_reschedule_one(w, values, wait);
+        return worker_reschedule_one(w, values, interval, wait);
     return parse_delay(values[1], &delay, "delay")
-               ? worker_reschedule_key(w, values[2], delay, wait)
+               ? worker_reschedule_key(w, values[2], delay, interval, wait)
                : NULL;
 }
 
@@ -253,5 +262,37 @@ static PyObject *worker_reschedule(WorkerObject *w, PyObject *const *args, Py_ss
 {
     if (wh_unlikely(n != 2 || kwnames != NULL))
         return worker_reschedule_kw(w, args, n, kwnames);
-    return worker_reschedule_one(w, args, true);
+    return worker_reschedule_one(w, args, 0, true);
+}
+
+/* pause(id), pause(key=) */
+static PyObject *worker_pause_timer(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                    PyObject *kwnames)
+{
+    uint64_t id;
+    bool wait;
+    PyObject *values[4];
+    if (!parse_by_key("pause", 1, args, n, kwnames, values, NULL, &wait))
+        return NULL;
+    if (values[2])
+        return worker_pause_key(w, values[2]);
+    return parse_id(values[0], &id) && worker_may_begin(w, false)
+               ? worker_said(w, wh_call_pause(&w->client, id))
+               : NULL;
+}
+
+/* resume(id, *, block=True), resume(key=, block=True) */
+static PyObject *worker_resume_timer(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                     PyObject *kwnames)
+{
+    uint64_t id;
+    bool wait;
+    PyObject *values[4];
+    if (!parse_by_key("resume", 1, args, n, kwnames, values, NULL, &wait))
+        return NULL;
+    if (values[2])
+        return worker_resume_key(w, values[2], wait);
+    return parse_id(values[0], &id) && worker_may_begin(w, wait)
+               ? worker_said(w, wh_call_resume(&w->client, id, wait))
+               : NULL;
 }

@@ -320,17 +320,42 @@ static PyMethodDef worker_methods[] = {
      "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nWait-free, no system call. Any thread. A callback of `call_later` goes with its timer."},
     {"reschedule", FAST(LOCKED(worker_reschedule)), METH_FASTCALL | METH_KEYWORDS,
-     "reschedule(id, delay, *, block=True)\n--\n\n"
+     "reschedule(id, delay, *, interval=None, block=True)\n--\n\n"
      "Move a timer, of any worker, to `delay` seconds from now; the id stays.\n\n"
+     "Parameters\n----------\n"
+     "id : int\n"
+     "delay : float or timedelta\n    Seconds from now.\n"
+     "interval : float or timedelta, optional\n    The new period; default: as it is. A one-shot\n"
+     "    timer becomes periodic.\n"
+     "block : bool\n    As in `schedule`.\n\n"
      "Returns\n-------\nbool\n"
      "    True: it is due at the new time only. False: it has fired or was cancelled. If both happen\n"
      "    at the same moment, it may have fired at the new, earlier deadline; once in any case.\n\n"
      "Raises\n------\nInvalidDelay\n"
      "RingFull\n    With block=False, when the call would have to wait for the clock. The timer was not moved.\n"
      "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
-     "Notes\n-----\nMoving to later needs no message and no system call. Any thread."},
+     "Notes\n-----\nMoving to later needs no message and no system call. Any thread. A periodic timer\n"
+     "begins a new grid at the new time, and no tick of before is received any more. A paused\n"
+     "timer goes on."},
     {"_find", (PyCFunction)LOCKED(worker_find), METH_O, NULL},
     {"_key_of", (PyCFunction)LOCKED(worker_key_of), METH_O, NULL},
+    {"pause", FAST(LOCKED(worker_pause_timer)), METH_FASTCALL | METH_KEYWORDS,
+     "pause(id=None, *, key=None)\n--\n\n"
+     "Let a timer, of any worker, wait until `resume`; it stays pending, and can be cancelled.\n\n"
+     "Returns\n-------\nbool\n"
+     "    True: it is paused, perhaps since before. False: it has fired or was cancelled.\n\n"
+     "Raises\n------\nDaemonNotRunning, ClientClosed, ForkedClient\n\n"
+     "Notes\n-----\nLock-free, no message and no system call. Any thread. Ticks of a periodic timer that\n"
+     "nobody has received yet are dropped. `reschedule` ends a pause, too."},
+    {"resume", FAST(LOCKED(worker_resume_timer)), METH_FASTCALL | METH_KEYWORDS,
+     "resume(id=None, *, key=None, block=True)\n--\n\n"
+     "Let a paused timer, of any worker, go on: it is due after the time that it had left when it\n"
+     "was paused, up to 146 years. A periodic one is due at the next time of its grid; what it\n"
+     "skipped does not count as missed.\n\n"
+     "Returns\n-------\nbool\n"
+     "    True: it goes on, perhaps since before. False: it has fired or was cancelled.\n\n"
+     "Raises\n------\nRingFull\n    With block=False, when the call would have to wait for the clock. It is still paused.\n"
+     "DaemonNotRunning, ClientClosed, ForkedClient"},
     {"poll", FAST(LOCKED(worker_poll)), METH_FASTCALL | METH_KEYWORDS,
      "poll(timeout=0.0, max_events=None, *, hold=False)\n--\n\n"
      "Receive expirations.\n\n"
