@@ -246,7 +246,7 @@ impl Worker {
         self.slots.i64(at + at!(slot.deadline = 0)).store(deadline, Relaxed);
         self.slots.u32(at + at!(slot.target = 8)).store(0, Relaxed);
         self.slots.u16(at + at!(slot.payload_size = 12)).store(0, Relaxed);
-        self.slots.u16(at + at!(slot.flags = 14)).store((generation << 3) as u16, Relaxed);
+        self.slots.u16(at + at!(slot.flags = 14)).store((generation << 4) as u16, Relaxed);
         self.slots.i64(at + at!(slot.interval = 16)).store(0, Relaxed);
         self.slots.u64(at + at!(slot.cookie = 24)).store(cookie, Relaxed);
         self.state(slot).store(generation << 32 | ARMED, Release);
