@@ -12,8 +12,8 @@ import wheeld
 from aio_tests import with_timers
 from aio_time import Time, ripple, runner_on
 from common_fixtures import embedded
-from daemons import status_of
-from wheeld_client import AsyncTimers, DaemonNotRunning, TimerHandle, connect
+from daemons import status_of, until
+from wheeld_client import AsyncTimers, DaemonNotRunning, TimerHandle, Timers, connect
 
 daemon = embedded(capacity=4096, virtual_clock=True)
 run = pytest.fixture(runner_on)
@@ -204,3 +204,46 @@ def test_sleepers_are_told_that_the_daemon_is_gone(death: int) -> None:
         pid = status_of(name)["pid"]
         asyncio.run(main(name))
     assert len(errors) <= 1
+
+
+async def test_two_tasks_enter_at_once(daemon: str) -> None:
+    timers = AsyncTimers(daemon)
+    found = await asyncio.gather(timers.__aenter__(), timers.__aenter__(), return_exceptions=True)
+    assert timers in found
+    assert any("already entered" in str(error) for error in found)
+    await timers.sleep(0)
+    await timers.__aexit__(None, None, None)
+
+
+async def test_a_task_that_is_cancelled_while_it_connects(daemon: str) -> None:
+    timers = AsyncTimers(daemon, worker="hasty")
+    connect, made = timers._connect, list[Timers]()
+
+    def connected() -> Timers:
+        made.append(connect())
+        return made[0]
+
+    timers._connect = connected
+    entering = asyncio.create_task(timers.__aenter__())
+    await asyncio.sleep(0)
+    entering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await entering
+    await asyncio.to_thread(until, lambda: made and made[0]._state == "closed", "that it leaves")
+
+
+async def test_numbers_that_are_other_files_by_now(daemon: str) -> None:
+    async with AsyncTimers(daemon) as timers:
+        numbers = timers._bell, timers._control
+    others = [os.eventfd(0) for _ in numbers]
+    for other, number in zip(others, numbers, strict=True):
+        if other != number:
+            os.dup2(other, number)
+            os.close(other)
+    loop, rung = asyncio.get_running_loop(), asyncio.Event()
+    for number in numbers:
+        loop.add_reader(number, rung.set)
+    await timers.__aexit__(None, None, None)
+    assert [loop.remove_reader(number) for number in numbers] == [True, True]
+    for number in numbers:
+        os.close(number)

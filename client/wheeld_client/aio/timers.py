@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
@@ -97,6 +98,8 @@ class AsyncTimers(Waits):
             lambda directory: Timers(directory, options), name, runtime_dir, options.timeout
         )
         self._timers: Timers | None = None
+        self._entering = False
+        self._readers: set[int] = set()
         self._operations = OperationPoller(self)
         self._events: deque[tuple[np.void, int | None]] = deque()  # int: a tick's flags
         self._arrived = asyncio.Event()
@@ -104,18 +107,31 @@ class AsyncTimers(Waits):
         self._retry_later: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> AsyncTimers:
-        if self._timers is not None and self._timers._state == "open":
+        if self._entering or (self._timers is not None and self._timers._state == "open"):
             raise RuntimeError(
                 "this AsyncTimers is already entered: create one for each `async with`"
             )
         self._loop = running_loop()
-        self._timers = await self._loop.run_in_executor(None, self._connect)
+        self._entering = True  # another task may try meanwhile
+        try:
+            self._timers = await self._connected()
+        finally:
+            self._entering = False
         self._in_order = isinstance(self._loop, asyncio.BaseEventLoop)
         self._shares_clock = abs(self._loop.time() - self._timers.now_ns() / 1e9) < 1.0
         self._bell = self._timers.fileno()
-        self._loop.add_reader(self._bell, self._receive)
+        self._read(self._bell, self._receive)
         self._watch_control()
         return self
+
+    async def _connected(self) -> Timers:
+        """A task that is cancelled meanwhile leaves no worker behind."""
+        connecting = self._loop.run_in_executor(None, self._connect)
+        try:
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            connecting.add_done_callback(_leave)
+            raise
 
     async def __aexit__(self, *exception: object) -> None:
         timers = self.timers
@@ -129,9 +145,19 @@ class AsyncTimers(Waits):
             ended = ClientClosed("this AsyncTimers was closed: its `async with` block has ended")
             self._fail_waiters(ended)
 
+    def _read(self, fd: int, receive: Callable[[], object]) -> None:
+        self._loop.add_reader(fd, receive)
+        self._readers.add(fd)
+
+    def _unread(self, fd: int) -> None:
+        """Once only: when it is closed the number may be another's."""
+        if fd in self._readers:
+            self._readers.remove(fd)
+            self._loop.remove_reader(fd)
+
     def _stop_reading(self) -> None:
-        self._loop.remove_reader(self._bell)
-        self._loop.remove_reader(self._control)
+        self._unread(self._bell)
+        self._unread(self._control)
         for later in (self._retry_later, self._shed_later):
             if later is not None:
                 later.cancel()
@@ -140,10 +166,10 @@ class AsyncTimers(Waits):
 
     def _watch_control(self) -> None:
         self._control = self.timers.control_fileno()
-        self._loop.add_reader(self._control, self._hung_up)
+        self._read(self._control, self._hung_up)
 
     def _hung_up(self) -> None:
-        self._loop.remove_reader(self._control)
+        self._unread(self._control)
         self._retry()
 
     def _retry(self) -> None:
@@ -158,8 +184,8 @@ class AsyncTimers(Waits):
             wait = self.timers._reconnect()
             if wait is None:
                 self._lost = None
-                self._loop.remove_reader(self._bell)  # another FIFO may be under this number now
-                self._loop.add_reader(self._bell, self._receive)
+                self._unread(self._bell)  # another FIFO may be under this number now
+                self._read(self._bell, self._receive)
                 self._watch_control()
                 return
             pause = wait.seconds
@@ -201,7 +227,7 @@ class AsyncTimers(Waits):
         self._late.clear()
         self._unwanted.clear()
         self._bell = self.timers.fileno()
-        self._loop.add_reader(self._bell, self._receive)
+        self._read(self._bell, self._receive)
         self._watch_control()
         self._lost, self._patient = None, False
         self._arrived.set()
@@ -393,3 +419,9 @@ class AsyncTimers(Waits):
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
+
+
+def _leave(connecting: asyncio.Future[Timers]) -> None:
+    """Close what nobody waits for any more; not in the loop, which it could block."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        threading.Thread(target=connecting.result().close, name="wheeld-leave").start()
