@@ -233,3 +233,27 @@ def test_depletion_over_a_window(monkeypatch: pytest.MonkeyPatch) -> None:
         assert pool.depleted_over(1e9) == pytest.approx(25, abs=1)
         with pytest.raises(ValueError, match="more than 0"):
             pool.depleted_over(0)
+
+
+@LOOPS
+def test_no_room_for_a_thread(loop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with one_pool(STRICT) as (_, [pool]):
+        start, refused = threading.Thread.start, [RuntimeError("can't start new thread")]
+
+        def start_later(thread: threading.Thread) -> None:
+            if refused and thread.name == "wheeld-allocate":
+                raise refused.pop()
+            start(thread)
+
+        async def body() -> None:
+            hold = pool.try_allocate(pool.size)
+            assert hold is not None
+            monkeypatch.setattr(threading.Thread, "start", start_later)
+            with pytest.raises(RuntimeError, match="new thread"):
+                await pool.allocate_async(1)
+            (task,) = await queue(pool, 2)
+            hold.release()
+            with await asyncio.wait_for(task, 60.0) as buffer:
+                assert len(buffer) == 2
+
+        run(body, loop)

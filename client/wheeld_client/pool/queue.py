@@ -42,9 +42,8 @@ class AllocationQueue:
         waiter: _Waiter = _Waiter(size, self._loop.create_future())
         with self._lock:
             self._waiting.append(waiter)
-            start, self._running = not self._running, True
-        if start:
-            threading.Thread(target=self._run, name="wheeld-allocate", daemon=True).start()
+            if not self._running:
+                self._start()
         try:
             return await waiter.future
         except asyncio.CancelledError:
@@ -53,6 +52,16 @@ class AllocationQueue:
                 future.result().release()  # it arrived just as the task gave up
             future.cancel()
             raise
+
+    def _start(self) -> None:
+        """Have a thread serve the queue, which the caller has locked. If there is no room for a
+        thread, the one who has just come is refused, and the next one tries again."""
+        try:
+            threading.Thread(target=self._run, name="wheeld-allocate", daemon=True).start()
+        except BaseException:
+            self._waiting.pop()
+            raise
+        self._running = True
 
     # -- the thread --------------------------------------------------------------------------------
 
