@@ -63,7 +63,8 @@ class Crew:
     ) -> None:
         self._directory, self._workers = directory, workers
         self._module, self._error = module, error
-        (directory / "order.json").write_text(json.dumps(order))
+        told = {**order, "parent": os.getpid()}
+        (directory / "order.json").write_text(json.dumps(told))
         np.zeros((workers + 1, _COLUMNS), np.int64).tofile(directory / "board")
         self._board = _open_board(directory)
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -187,15 +188,14 @@ def main(feed_of: Callable[[dict[str, Any], int, int], Feed]) -> None:
 
 
 def _work(directory: Path, index: int, feed_of: Callable[[dict[str, Any], int, int], Feed]) -> None:
-    parent = os.getppid()
+    order = json.loads((directory / "order.json").read_text())
     board = _open_board(directory)
     workers = len(board) - 1
 
     def check_parent() -> None:
-        if os.getppid() != parent:
+        if os.getppid() != order["parent"]:  # also one that ended before this process looked
             raise SystemExit("the replay is gone")
 
-    order = json.loads((directory / "order.json").read_text())
     feed = feed_of(order, index, workers)
     name = f"{order['worker']}-{index}"
     with connect(order["daemon"], worker=name, runtime_dir=order["runtime_dir"]) as timers:
