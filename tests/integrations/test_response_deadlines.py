@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 import web_server
 import wheeld
 from daemons import LONG, until
-from wheeld_client import Observer, connect
+from wheeld_client import AsyncTimers, Observer, connect
 from wheeld_client.integrations import celery, gunicorn, limit, wsgi
 from wheeld_client.integrations.aiohttp import TIMERS, setup
 from wheeld_client.integrations.asgi import DeadlineMiddleware
@@ -492,6 +492,34 @@ async def test_a_name_in_use(daemon: Any, by: Any) -> None:
     assert await by(daemon) == "web"
     with connect(daemon, worker="web"):
         assert (await by(daemon)).startswith("web-")
+
+
+def test_a_process_without_room_for_a_thread(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = ProcessTimers(daemon, worker="web")
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _no_thread)
+        with pytest.raises(RuntimeError, match="new thread"):
+            process.get()
+    assert process.get().worker == "web"
+    process.close()
+
+
+def _no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+async def test_loops_that_are_closed_are_left_once(daemon: Any) -> None:
+    closed = [asyncio.new_event_loop() for _ in range(3)]
+    app = DeadlineMiddleware(Starlette(), LIMIT, daemon)
+    timers = await AsyncTimers(daemon).__aenter__()
+    await timers.__aexit__(None, None, None)
+    for loop in closed:
+        loop.close()
+        app._connecting[loop] = asyncio.get_running_loop().create_future()
+        app._timers[loop] = timers
+    await asyncio.gather(app._leave_closed(), app._leave_closed())
+    assert not app._connecting
+    assert not app._timers
 
 
 def test_two_services_and_an_upgrade_on_the_fly(daemon: Any, tmp_path: Path) -> None:

@@ -119,10 +119,10 @@ class DeadlineMiddleware:
 
     async def _leave_closed(self) -> None:
         """Close the workers of loops that were closed: test clients run a loop for each request."""
-        for loop in [loop for loop in self._connecting if loop.is_closed()]:
-            del self._connecting[loop]
-            if loop in self._timers:
-                await asyncio.to_thread(self._timers.pop(loop).timers.close)
+        for loop in [loop for loop in list(self._connecting) if loop.is_closed()]:
+            self._connecting.pop(loop, None)  # other threads, with loops of theirs, may be here
+            if (timers := self._timers.pop(loop, None)) is not None:
+                await asyncio.to_thread(timers.timers.close)
 
     async def _leave(self) -> None:
         loop = asyncio.get_running_loop()

@@ -89,7 +89,11 @@ class ProcessTimers:
         with self._lock:
             if self._timers is None:
                 timers = connect_as(self.daemon, on_reconnect=_came_back, **self._options)
-                self._dispatcher = timers.dispatching().start() if self._dispatch else None
+                try:
+                    self._dispatcher = timers.dispatching().start() if self._dispatch else None
+                except BaseException:  # no room for a thread: the name shall be free again
+                    timers.close()
+                    raise
                 self._timers = timers
             return self._timers
 
