@@ -1,6 +1,7 @@
 """A process, a directory and a file are what was opened, not what has their number or name now."""
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -321,3 +323,12 @@ def test_a_lock_that_is_replaced_again_and_again(
     monkeypatch.setattr(ownership, "is_of", lambda fd, path: False)
     with pytest.raises(WheelError, match=r"removed a\.lock 100 times"):
         ownership.take(tmp_path / "a.lock", "--state-dir", "we")
+
+
+def test_a_look_at_a_lock_refuses_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "d.lock"
+    path.touch()
+    look = path.open()
+    fcntl.flock(look, fcntl.LOCK_SH)
+    monkeypatch.setattr(ownership, "time", SimpleNamespace(sleep=lambda _: look.close()))
+    os.close(ownership.take(path, "--trace", "this daemon"))

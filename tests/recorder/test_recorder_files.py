@@ -51,6 +51,31 @@ def counter_row(**values: Any) -> dict[str, Any]:
     return row | values
 
 
+def test_two_recorders_convert_one_spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one names its file just when the second one has begun its own."""
+    path = spool(tmp_path, records(100))
+    begin, waiting, whole = parquet._writer, list[tuple[Path, Path]](), list[int]()
+
+    def writer(file: Any, schema: Any) -> Any:
+        if waiting:  # the second one, whose file is still empty
+            os.rename(*waiting[0])
+            whole.append(pq.read_table(waiting[0][1]).num_rows)
+        return begin(file, schema)
+
+    def rename(fresh: Path, to: Path) -> None:
+        if not waiting:
+            waiting.append((fresh, to))
+            convert_records(path, tmp_path, lambda *_: None, pytest.fail)
+        elif fresh.exists():
+            os.rename(fresh, to)
+
+    monkeypatch.setattr(parquet, "_writer", writer)
+    monkeypatch.setattr(parquet.durable, "rename", rename)
+    convert_records(path, tmp_path, lambda *_: None, pytest.fail)
+    assert whole == [100]
+    assert len(read(tmp_path)) == 100
+
+
 # -- what they look like ---------------------------------------------------------------------------
 
 PHYSICAL = {

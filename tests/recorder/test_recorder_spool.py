@@ -295,6 +295,28 @@ def test_spool_that_cannot_be_read(ring: Ring, tmp_path: Path) -> None:
     assert read(tmp_path) == []
 
 
+def test_a_spool_that_is_set_aside_keeps_its_facts(
+    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(ring, tmp_path).resume()
+    ring.more(30)
+    recorder.take()
+    path = spools(tmp_path / "_spool", RECORDS)[0]
+    known = path.with_suffix(FACTS).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet.columns, "event_table", _unreadable)
+        recorder.finish()
+    assert "is kept as" in recorder.said[0]
+    Recorder(ring, tmp_path).resume()
+    kept = path.with_suffix(FACTS)
+    assert kept.with_name(kept.name + ".refused").read_bytes() == known
+    assert path.with_name(path.name + ".refused").stat().st_size == 30 * record_size()
+
+
+def _unreadable(*_: object) -> None:
+    raise ValueError("of another version")
+
+
 # -- facts -----------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
@@ -12,7 +11,7 @@ from typing import Final
 
 from wheeld.recorder import parquet
 from wheeld.recorder.retention import retain
-from wheeld.recorder.spool import COUNTERS, remove
+from wheeld.recorder.spool import COUNTERS, aside, remove, set_aside
 
 BUSY: Final = 1_000_000
 """Records per second above which conversion to Parquet waits."""
@@ -184,10 +183,8 @@ class Converter(threading.Thread):
             else:
                 parquet.convert_records(spool, self._trace, self._file, self._warn)
         except (ValueError, TypeError, KeyError) as error:  # retrying would not help
-            aside = spool.with_name(spool.name + ".refused")
-            self._warn(f"{spool} cannot be read, and is kept as {aside.name}: {error}")
-            with contextlib.suppress(FileNotFoundError):
-                spool.rename(aside)
+            self._warn(f"{spool} cannot be read, and is kept as {aside(spool).name}: {error}")
+            set_aside(spool)
             return
         remove(spool)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -91,7 +92,8 @@ def _write_hours(table: pa.Table, dataset: Path, spool: Path, name: str, written
         folder = folder_of(dataset, hour)
         make_folders(folder, dataset.parent)
         path = folder / f"{name}.parquet"
-        fresh = spool / f"{dataset.name}-{name}-{hour}{_FRESH}"
+        # Its own: recorders of two daemons may convert what a third one left.
+        fresh = spool / f"{dataset.name}-{name}-{hour}-{secrets.token_hex(4)}{_FRESH}"
         _write_durably(part, fresh)
         durable.rename(fresh, path)
         written(path, len(part))
@@ -111,7 +113,6 @@ def _by_hour(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
 
 
 def _write_durably(table: pa.Table, path: Path) -> None:
-    path.unlink(missing_ok=True)  # a recorder that was killed left it
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
     try:
         with open(fd, "wb", closefd=False) as file, _writer(file, table.schema) as writer:

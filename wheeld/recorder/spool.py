@@ -145,6 +145,17 @@ def remove(path: Path) -> None:
     path.with_suffix(FACTS).unlink(missing_ok=True)
 
 
+def aside(path: Path) -> Path:
+    return path.with_name(path.name + ".refused")
+
+
+def set_aside(path: Path) -> None:
+    """Keep a spool that cannot be read, with its facts, out of the way of later recorders."""
+    for each in (path.with_suffix(FACTS), path):  # without records, facts would be removed
+        with contextlib.suppress(FileNotFoundError):
+            each.rename(aside(each))
+
+
 def remove_orphans(folder: Path, run: str) -> None:
     """Remove a run's facts that have no records: the process that removed those was killed
     midway."""

@@ -10,12 +10,15 @@ import contextlib
 import fcntl
 import os
 import socket
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from wheeld_core.errors import WheelError
 
 _TRIES = 100
+_LOOKS, _LOOK_SECONDS = 5, 0.01
+"""Tries, and the time between them: a mere look at a lock holds it for an instant."""
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -41,16 +44,14 @@ def take(path: Path, option: str, holder: str, inherited: Iterable[int] = ()) ->
             if os.path.samestat(os.fstat(other), os.fstat(fd)):
                 os.close(fd)
                 return other
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(fd):
             found = os.pread(fd, 4096, 0).decode(errors="replace").strip()
             os.close(fd)
             raise WheelError(
                 f"{option} {path.parent} is in use: {found or 'another daemon'} writes there under "
                 f"this name ({path.name}); give each daemon its own directory or --name, or stop "
                 "that one"
-            ) from None
+            )
         if is_of(fd, path):  # else the last holder removed it
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{holder}\n".encode(), 0)
@@ -60,6 +61,15 @@ def take(path: Path, option: str, holder: str, inherited: Iterable[int] = ()) ->
         f"{option} {path.parent}: another process removed {path.name} {_TRIES} times while this "
         "one took it; find it, or give another directory"
     )
+
+
+def _locked(fd: int) -> bool:
+    for _ in range(_LOOKS):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(_LOOK_SECONDS)
+    return False
 
 
 def is_of(fd: int, path: Path) -> bool:
