@@ -14,7 +14,7 @@ import pytest
 
 from programs import descendants, start_program
 from wheeld.demo import plots, workload
-from wheeld.demo.case import CaseRun
+from wheeld.demo.case import CaseRun, _cpu_seconds
 from wheeld_client.replay import LatenessHistogram, add_up
 from wheeld_client.replay.account import HISTOGRAMS, SUMS
 
@@ -179,3 +179,12 @@ def test_a_clock_that_dies_changes_nothing(private: dict[str, str], tmp_path: Pa
     assert case["faults"] == {}
     assert case["exactly_once"] == case["requests"] == 60000
     assert segments_of(demo) == []
+
+
+def test_cpu_time_of_a_clock_that_is_gone() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    for pid in (None, gone.pid):
+        (clock, used), (supervisor, _) = _cpu_seconds({"clock_pid": pid, "pid": os.getpid()})
+        assert (clock, used) == (None, 0.0)
+        assert supervisor == psutil.Process()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable
@@ -143,9 +144,11 @@ def run(
                 _watch(crew, title, len(requests), tick, pending)
                 outcome = crew.outcome(len(requests), workload.offered_rate(requests))
             status = _status(daemon)
+            after = _cpu_seconds(status)
             # nothing is known about a clock that died on the way
             clock_s, supervisor_s = (
-                used - before.get(pid, 0.0) for pid, used in _cpu_seconds(status).items()
+                used - (was if process == earlier else 0.0)
+                for (process, used), (earlier, was) in zip(after, before, strict=True)
             )
     shared = status["shared_bytes"]
     return CaseRun(name, title, outcome, pending, clock_s, supervisor_s, shared)
@@ -166,9 +169,18 @@ def _watch(
         crew.wait_done(watch)
 
 
-def _cpu_seconds(status: dict[str, Any]) -> dict[int, float]:
-    times = {pid: psutil.Process(pid).cpu_times() for pid in (status["clock_pid"], status["pid"])}
-    return {pid: spent.user + spent.system for pid, spent in times.items()}
+def _cpu_seconds(status: dict[str, Any]) -> list[tuple[psutil.Process | None, float]]:
+    """The clock and the supervisor, each with its CPU time; None: there is no such process now."""
+    found: list[tuple[psutil.Process | None, float]] = []
+    for pid in (status["clock_pid"], status["pid"]):
+        process, used = None, 0.0
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if pid is not None:  # else it would be this process
+                there = psutil.Process(pid)  # equal to another one if number and start are
+                spent = there.cpu_times()
+                process, used = there, spent.user + spent.system
+        found.append((process, used))
+    return found
 
 
 def _status(daemon: str) -> dict[str, Any]:
