@@ -44,6 +44,8 @@ PROGRAMS = {
     "pause_watch": "pauses",
     "kill_words": "kills",
     "pause_words": "pauses",
+    "kill_keys": "kills",
+    "pause_keys": "pauses",
     "pause_row": "pauses",
     "corrupt_sharing": "corruptions",
 }

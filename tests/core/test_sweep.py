@@ -32,6 +32,8 @@ STRIDES = {
     "pause_watch": 6,
     "kill_words": 12,
     "pause_words": 12,
+    "kill_keys": 60,
+    "pause_keys": 60,
     "pause_row": 1,
     "corrupt_sharing": 1,
 }

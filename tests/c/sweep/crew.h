@@ -28,6 +28,7 @@ static inline void wh_bell_clear(int fd);
 #include "wheeld/worker/client.h"
 #include "wheeld/loop/pass.h"
 #include "wheeld/worker/batch_change.h"
+#include "wheeld/worker/keys.h"
 #include "wheeld/loop/recover.h"
 #include "wheeld/loop/clock_check.h"
 
@@ -35,6 +36,7 @@ static inline void wh_bell_clear(int fd);
 
 typedef struct worker {
     wh_client client;
+    wh_keys keys; /* if there is a directory */
     char *events;
     uint64_t incarnation, head; /* head: of the completion ring when it last began to receive */
     uint32_t row;
@@ -46,7 +48,7 @@ typedef struct worker {
 typedef struct crew {
     wh_config config;
     wh_geometry geometry;
-    void *wheel, *slots, *segments[ROWS], *trace; /* trace: NULL: none */
+    void *wheel, *slots, *segments[ROWS], *trace, *directory; /* NULL: none */
     wh_clock clock;
     wh_peer peers[ROWS];
     worker workers[ROWS];
@@ -58,13 +60,15 @@ typedef struct crew {
     int64_t since, looks, look; /* looks: at the time, while a call waits, each `look` later */
     uint32_t naps; /* of the call that waits */
     uint64_t dropped[ROWS], deaths; /* the counter when the row's worker left; of clocks */
+    uint64_t unnamed[ROWS]; /* timers that a dead worker had armed, and no key named */
     uint64_t rng, incarnations;
     ledger book;
     void *own; /* the program's */
 } crew;
 
 static crew *S; /* the first thing in the arena */
-static uint32_t crew_trace_bits;   /* log2 of the records of a trace, if there is to be one */
+static uint32_t crew_trace_bits; /* log2 of the records of a trace, if there is to be one */
+static bool crew_keyed; /* there is to be a directory of keys */
 /* somebody writes what no client does: slots and links may differ */
 static bool crew_scribbled;
 static void (*crew_account)(void); /* looks at the ledger in the end, before it is used anew */
@@ -171,6 +175,13 @@ static inline void clock_dies(void)
     S->deaths++;
 }
 
+static inline void clock_binds_keys(void)
+{
+    CHECK(wh_keys_bind(&S->clock.keys, S->directory, ROWS, S->config.capacity, S->clock.states,
+                       WH_NIL),
+          "no memory");
+}
+
 /* A new one over the same memory: to it, a worker that is kept and one being swept are the same. */
 static inline void clock_begins(void)
 {
@@ -179,6 +190,8 @@ static inline void clock_begins(void)
     wh_clock_bind(&S->clock, S->wheel, S->slots, S->peers);
     if (S->trace)
         wh_trace_bind(&S->clock.trace, S->trace);
+    if (S->directory)
+        clock_binds_keys();
     step_end();
     S->clockless = false;
     for (uint32_t row = 0; row < ROWS; row++) {

@@ -205,6 +205,7 @@ static void check_dropped(const worker *w)
 {
     uint64_t dropped = wh_load_relaxed(&S->clock.seg->dropped) - S->dropped[w->row];
     uint64_t expected = S->policy[w->row] == WH_LEAVE_DROP ? ledger_drop(w->row) : 0;
+    expected += S->unnamed[w->row];
     CHECK(dropped <= expected + S->deaths && dropped + S->deaths >= expected,
           "%llu dropped, the ledger says %llu", (ull)dropped, (ull)expected);
 }

@@ -28,6 +28,9 @@ typedef struct entry {
     bool moved; /* ticks are not compared with the grid: it is another one by now */
     bool floats; /* it is due by when a call looked at the time: at `tried`, or later */
     bool loose; /* some ticks went with their reader, or several read them in any order */
+    bool barred; /* its key's word names another one: it must not fire */
+    bool fluid; /* any worker may have moved it by its key: its deadline is not known */
+    uint8_t key; /* the number of its key + 1; 0: it has none */
     uint8_t events, cancels, dropped;
 } entry;
 
@@ -107,7 +110,7 @@ static inline void ledger_punctual(const ledger *l, const entry *e, uint32_t coo
 {
     int64_t latest = ledger_latest(l, e, deadline);
     CHECK(
-        fired <= latest || l->tolerant,
+        fired <= latest || l->tolerant || e->fluid,
         "%u (row %u to %u, every %lld) was due at %lld and asked for at %lld, it fired at %lld: late by %lld",
         cookie, e->owner, e->to, (long long)e->interval, (long long)deadline, (long long)e->asked,
         (long long)fired, (long long)(fired - latest));
@@ -144,7 +147,8 @@ static inline void ledger_event(ledger *l, uint64_t cookie, uint64_t id, int64_t
         ledger_tick(l, e, c, deadline, missed);
         return;
     }
-    bool floated = e->floats && deadline > e->tried;
+    bool floated = e->fluid || (e->floats && deadline > e->tried);
+    CHECK(!e->barred, "%u fired, and its key's word named another one", c);
     CHECK(deadline == e->wanted || deadline == e->tried || floated, "%u fired for %lld, not %lld",
           c, (long long)deadline, (long long)e->wanted);
     CHECK(!e->events, "%u was received twice", c);
@@ -167,7 +171,8 @@ static inline void ledger_none_late(const ledger *l, int64_t now)
 {
     for (uint32_t i = 0; i < l->count; i++) {
         const entry *e = &l->entries[i];
-        bool waits = entry_open(e) && !e->interval && e->wanted <= now && e->tried <= now;
+        bool waits =
+            entry_open(e) && !e->fluid && !e->interval && e->wanted <= now && e->tried <= now;
         CHECK(!waits, "%u (row %u to %u, id %llx) was due at %lld, it is %lld: it is lost", i,
               e->owner, e->to, (ull)e->id, (long long)e->wanted, (long long)now);
     }
@@ -180,8 +185,8 @@ static inline void ledger_none_waits(const ledger *l, int64_t now)
     for (uint32_t i = 0; i < l->count; i++) {
         const entry *e = &l->entries[i];
         int64_t last = e->wanted > e->tried ? e->wanted : e->tried;
-        bool waits = entry_open(e) && e->flight == LANDED && !e->interval && !e->floats &&
-                     ledger_latest(l, e, last) <= now;
+        bool waits = entry_open(e) && !e->fluid && e->flight == LANDED && !e->interval &&
+                     !e->floats && ledger_latest(l, e, last) <= now;
         CHECK(!waits,
               "%u (row %u to %u, id %llx) was due at %lld, it is %lld, and everyone has looked", i,
               e->owner, e->to, (ull)e->id, (long long)last, (long long)now);

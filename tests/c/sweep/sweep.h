@@ -10,6 +10,7 @@
  *   history.h  random pasts, and the end to which each trial is played
  *   paths.h    situations and operations: those of a worker, of one that waits, of a clock;
  *              rounds.h runs them
+ *   keying.h, paths_keys.h   the same crew with a directory of keys
  *   borrowers.h, watchers.h, rounds_row.h   the same for pool.h, watch.h and rows.h: no clock
  *
  * All memory that a trial touches stands in one shared mapping, the arena: the segments, what the

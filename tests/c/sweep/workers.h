@@ -47,6 +47,9 @@ static void worker_bind(uint32_t row)
                          w->incarnation, ROWS),
           "bind");
     w->client.waits = &hand_waits;
+    if (S->directory)
+        CHECK(wh_keys_bind(&w->keys, S->directory, ROWS, S->config.capacity, w->client.states, row),
+              "no memory");
     wh_client_begin_to_receive(&w->client);
     w->events = arena_take(EVENTS * wh_event_bytes(&w->client));
     w->row = row;
@@ -65,6 +68,7 @@ static worker *worker_hire(uint32_t row)
     *w = (worker){.incarnation = ++S->incarnations, .sleeps = dice(2), .member = dice(2)};
     S->bells[row] = 0;
     S->policy[row] = 0;
+    S->unnamed[row] = 0;
     clock_attach(row);
     worker_bind(row);
     return w;
@@ -107,10 +111,9 @@ static int64_t told_of(const entry *e, uint32_t to)
     return crew_now();
 }
 
-/* False: there was no slot. */
-static bool worker_schedule(worker *w, plan p, uint32_t *cookie)
+/* Its entry in the ledger, and the request: with a payload of 64 bytes at most, in `payload`. */
+static wh_request worker_request(worker *w, plan p, char *payload)
 {
-    char payload[64];
     int64_t deadline = wh_time_add(wh_client_now(&w->client), p.delay);
     entry *e = ledger_add(&S->book, w->row, p.to, deadline, p.interval);
     uint64_t number = (uint64_t)(e - S->book.entries);
@@ -125,19 +128,33 @@ static bool worker_schedule(worker *w, plan p, uint32_t *cookie)
                     .target = p.to == w->row ? 0 : worker_target(p.to)};
     if (p.to < ROWS && !S->workers[p.to].alive)
         e->to = NO_ROW; /* it comes back to its owner */
-    uint64_t id = 0;
-    step_begin();
-    wh_call_schedule(&w->client, &r, deadline, w->waits, &id);
-    step_end();
-    if (cookie)
-        *cookie = (uint32_t)number;
+    return r;
+}
+
+/* The call has returned; 0: it armed nothing. */
+static bool worker_armed(entry *e, uint32_t to, uint64_t id)
+{
     e->id = id;
     e->flight = LANDED;
-    e->asked = told_of(e, p.to);
+    e->asked = told_of(e, to);
     e->used = id != 0;
     if (!id && e == &S->book.entries[S->book.count - 1])
         S->book.count--;
     return id != 0;
+}
+
+/* False: there was no slot. */
+static bool worker_schedule(worker *w, plan p, uint32_t *cookie)
+{
+    char payload[64];
+    wh_request r = worker_request(w, p, payload);
+    uint64_t id = 0;
+    step_begin();
+    wh_call_schedule(&w->client, &r, r.deadline, w->waits, &id);
+    step_end();
+    if (cookie)
+        *cookie = (uint32_t)r.cookie;
+    return worker_armed(&S->book.entries[r.cookie], p.to, id);
 }
 
 static bool worker_cancel(worker *w, uint32_t cookie)
@@ -378,6 +395,11 @@ static void crew_make(uint64_t seed)
         S->trace = arena_take(wh_trace_bytes(S->config.capacity, crew_trace_bits));
         wh_trace_create(S->trace, S->config.capacity, crew_trace_bits, 1, odd_position());
         wh_trace_bind(&S->clock.trace, S->trace);
+    }
+    if (crew_keyed) {
+        S->directory = arena_take(wh_keys_parts_of(ROWS, S->config.capacity).bytes);
+        wh_keys_create(S->directory, ROWS, S->config.capacity, 1);
+        clock_binds_keys();
     }
     for (uint32_t row = 0; row + 1 < ROWS; row++)
         worker_hire(row);

@@ -77,11 +77,16 @@ static inline uint64_t wh_key_find(wh_keys *k, const wh_key *key)
     return 0;
 }
 
-/* The id of the armed timer that has the key; 0: it is free. */
+/* The id of the armed timer that has the key; 0: it is free. A timer may have ended because another
+ * one has got its key: only if the word still names it was the key free. */
 static inline uint64_t wh_key_pending(wh_keys *k, const wh_key *key)
 {
-    uint64_t id = wh_key_find(k, key);
-    return id && wh_keys_pending(k, id) ? id : 0;
+    uint64_t id = wh_key_find(k, key), ended = 0;
+    while (id != ended && !wh_keys_pending(k, id)) {
+        ended = id;
+        id = wh_key_find(k, key);
+    }
+    return id != ended ? id : 0;
 }
 
 /* -- claiming ---------------------------------------------------------------------------------- */
