@@ -3,7 +3,7 @@ from collections.abc import Buffer, Callable
 from typing import Any, TypeVar, Unpack
 
 from wheeld_core.arguments import Seconds
-from wheeld_core.timer_options import Key, SharedOptions, TimerOptions
+from wheeld_core.timer_options import Key, PolicyOptions, SharedOptions, TimerOptions
 
 _Handle = TypeVar("_Handle", bound=Handle)
 _Waiter = TypeVar("_Waiter")
@@ -228,7 +228,9 @@ class Worker:
     _unsettled: bool
     _over: bool
     _renewing: bool
-    def schedule(self, delay: Seconds, cookie: int = 0, **options: Unpack[TimerOptions]) -> int: ...
+    def schedule(
+        self, delay: Seconds, cookie: int = 0, **options: Unpack[PolicyOptions]
+    ) -> int: ...
     def cancel(
         self, id: int | None = None, *, key: Key | None = None, block: bool = True
     ) -> bool: ...
@@ -254,6 +256,7 @@ class Worker:
     def fileno(self) -> int: ...
     def now_ns(self) -> int: ...
     def _clock_ns(self, clock: int, /) -> int: ...
+    def _is_gone(self, id: int, /) -> bool: ...
     def _schedule_ns(
         self, when: int, clock: int, cookie: int = 0, **options: Unpack[TimerOptions]
     ) -> int: ...
@@ -310,6 +313,8 @@ class Worker:
     _away: bool
     _given_up: int
     _handles: dict[int, Any]
+    _sieve: Any
+    _empty_events: Any
     def _settle(self) -> float | None: ...
     def _wake(self) -> None: ...
     def _counters(self) -> dict[str, int]: ...

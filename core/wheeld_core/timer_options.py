@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 from typing import Literal, TypedDict
 
 from wheeld_core.arguments import Seconds
@@ -56,3 +57,34 @@ class TimerOptions(SharedOptions, total=False):
     payload: Buffer
     key: Key | None
     on_conflict: Conflict
+
+
+class PolicyOptions(TimerOptions, total=False):
+    """Options of `schedule` and `schedule_at` that the client keeps, in this process.
+
+    Attributes
+    ----------
+    jitter : float or timedelta
+        Seconds; a delay of up to as many is added when the timer is armed.
+    grace : float or timedelta, optional
+        Seconds; what is received later than that after its deadline has `event["late"]` set.
+    grace_drop : bool
+        It is dropped instead, and counted in `stats()["late_dropped"]`.
+    coalesce : {'all', 'one'}
+        Several ticks that one call receives: each, or the first, whose `missed` counts the others.
+    missed : {'grid', 'delay'}
+        The next tick is the next one of the grid; or comes a period after the last one was
+        received, and acknowledged if it was held.
+    times : int, optional
+        It ticks so many times, with those that are missed.
+    until : float, datetime or timedelta, optional
+        The last tick is no later: seconds on the timer's clock, a time, or a span from now.
+    """
+
+    jitter: Seconds
+    grace: Seconds | None
+    grace_drop: bool
+    coalesce: Literal["all", "one"]
+    missed: Literal["grid", "delay"]
+    times: int | None
+    until: Seconds | datetime | None

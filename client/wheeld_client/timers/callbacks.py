@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_client.connection.options import ConnectOptions
+from wheeld_client.timers.policies import Policies
 from wheeld_client.timers.reserved import ReservingWorker
 from wheeld_core import _native
 from wheeld_core.arguments import Seconds
@@ -127,6 +128,8 @@ class Callbacks:
         others = [self._standing(*batch) for batch in self.take_others()]
         if not others:
             return np.empty(0, self.timers.expiration_dtype)
+        if len(others) > 1 and self.timers._policies is not None:
+            others = [self.timers._policies.widened(each) for each in others]
         return others[0] if len(others) == 1 else np.concatenate(others)
 
     def call(self) -> None:
@@ -212,6 +215,7 @@ class CallingWorker(ReservingWorker):
 
     exception_handler: Callable[[TimerHandle, BaseException], object] | None = None
     _callbacks: Callbacks
+    _policies: Policies | None = None
 
     def _enter(self, options: ConnectOptions) -> None:
         self._callbacks = Callbacks(self)  # a forked child forgets its parent's

@@ -17,14 +17,15 @@ import numpy.typing as npt
 from wheeld_client.connection.arrival import arrive
 from wheeld_client.connection.options import ConnectOptions, check_seconds
 from wheeld_client.connection.reconnection import Announce
-from wheeld_client.timers import batches
+from wheeld_client.timers import batches, policies
 from wheeld_client.timers.callbacks import CallingWorker
 from wheeld_client.timers.dependents import Dependent
 from wheeld_client.timers.dispatcher import Dispatcher
-from wheeld_client.timers.reserved import deadline_of
-from wheeld_core import histograms
+from wheeld_client.timers.policies import NAMES, Policies
+from wheeld_client.timers.reserved import NEVER_NS, deadline_of
+from wheeld_core import _native, histograms
 from wheeld_core.arguments import Seconds, When, shown
-from wheeld_core.timer_options import SharedOptions, TimerOptions
+from wheeld_core.timer_options import PolicyOptions, SharedOptions
 
 
 def connect(
@@ -157,9 +158,13 @@ class Timers(CallingWorker):
 
     _purgatories: weakref.WeakSet[Dependent]
     _moving: list[Dependent]
+    _policies: Policies | None = None
+    _policy_names = NAMES
 
     def _enter(self, options: ConnectOptions) -> None:
         self._purgatories, self._moving = weakref.WeakSet(), []
+        if self._policies is not None:  # a parent's, in a forked child
+            self._policies.forget()
         super()._enter(options)
 
     def _leave_wheel(self) -> list[Any]:
@@ -169,6 +174,8 @@ class Timers(CallingWorker):
 
     def _return_to_wheel(self) -> None:
         super()._return_to_wheel()
+        if self._policies is not None:
+            self._policies.forget()
         while self._moving:  # what is left when this daemon is stopped, too, goes to the next
             self._moving[-1]._renew()
             self._moving.pop()
@@ -181,7 +188,7 @@ class Timers(CallingWorker):
         cookie: int = 0,
         *,
         clock: str | None = None,
-        **options: Unpack[TimerOptions],
+        **options: Unpack[PolicyOptions],
     ) -> int:
         """Arm a timer for a point in time and return its id.
 
@@ -197,7 +204,7 @@ class Timers(CallingWorker):
         cookie
             As in `schedule`.
         **options
-            payload, interval, to, block: as in `schedule`.
+            payload, interval, to, block, and the policies: as in `schedule`.
 
         Raises
         ------
@@ -209,7 +216,30 @@ class Timers(CallingWorker):
             As in `schedule`.
         """
         deadline, number = deadline_of(when, clock)
-        return self._schedule_ns(deadline, number, cookie, **options)
+        if not NAMES.isdisjoint(options):
+            return self._arm_as(deadline, number, cookie, dict(options))
+        return self._schedule_ns(deadline, number, cookie, **options)  # type: ignore[misc]
+
+    def _schedule_as(self, delay: Seconds, cookie: int = 0, **options: Any) -> int:
+        """As `schedule`, with options of policies."""
+        base = _native.CLOCK_BASE
+        due = self._clock_ns(base) + policies.span_ns(policies.span_of("delay", delay))
+        return self._arm_as(min(due, NEVER_NS), base, cookie, options)
+
+    def _arm_as(self, deadline: int, clock: int, cookie: int, options: dict[str, Any]) -> int:
+        jitter = policies.drawn(options.pop("jitter", 0.0))
+        deadline = min(deadline + policies.span_ns(float(jitter[0])), NEVER_NS)
+        policy = policies.Policy.of(self, options, clock, deadline)
+
+        def arm() -> int:
+            return self._schedule_ns(deadline, clock, cookie, **options)
+
+        if policy is None:
+            return arm()
+        if self._policies is None:
+            self._policies = self._sieve = Policies(self)
+        fresh = options.get("on_conflict") in (None, "raise", "replace")
+        return self._policies.arm(arm, policy, fresh)
 
     def schedule_many(
         self,
@@ -217,6 +247,7 @@ class Timers(CallingWorker):
         cookies: npt.ArrayLike | None = None,
         *,
         payloads: npt.ArrayLike | None = None,
+        jitter: Seconds = 0.0,
         **options: Unpack[SharedOptions],
     ) -> npt.NDArray[np.uint64]:
         """Arm one timer per delay; all of them or, on an error, none.
@@ -230,6 +261,8 @@ class Timers(CallingWorker):
         payloads : sequence of bytes-like, or array of dtype S or V, shape (n,), optional
             One each. Bytes come back as they are, each with its own length. An array's rows are all
             as wide as its dtype: shorter ones are padded with NULs, which come back, too.
+        jitter : float or timedelta
+            As in `schedule`; each has its own.
         **options
             interval, to, block: as in `schedule`, for all.
 
@@ -249,6 +282,8 @@ class Timers(CallingWorker):
         """
         checked = batches.delays_array(delays)
         count = len(checked)
+        if jitter:
+            checked = checked + policies.drawn(jitter, count)
         ids = np.empty(count, np.uint64)
         texts, places = batches.payloads_array(payloads, count, self._payload_room)
         shared = batches.cookies_array(cookies, count)
@@ -325,6 +360,7 @@ class Timers(CallingWorker):
         dict
             `held`: how many slots each worker holds, by its name, with pending timers, unread
             events or nothing in them; `free`: slots that any worker can have. Reads each slab.
+            `late_dropped`: what `grace_drop` has dropped.
             `histograms` as in `wheeld_core.histograms.of_client`; in `wheel`, the clock's.
         """
         wheel, registry = self._wheel, self._registry  # whatever other threads do
@@ -337,6 +373,7 @@ class Timers(CallingWorker):
             "pending": self.pending,
             "held": {name: int(holders[row]) for row, name in registry.names().items()},
             "free": int(holders[-1]),
+            "late_dropped": 0 if self._policies is None else self._policies.dropped,
             **counters,
             "histograms": histograms.of_client(wheel, self._row, self._histograms()),
             "wheel": {**wheel.counters(), "histograms": histograms.clock_summaries(wheel)},

@@ -38,6 +38,7 @@ typedef struct {
     enum life life;
     char *page; /* its life while bound, in memory that is zero in a forked child */
     PyObject *dtype, *empty_events, *numpy_empty;
+    PyObject *sieve; /* what the client's policies do with events; NULL: there are none */
     wh_fd bell, clock_bell; /* our FIFO and the clock's: descriptors of our own */
     wh_fd daemon; /* the control socket, for its hang-up and alarms; our own too */
     int sleepers; /* threads that wait in poll(); the last one to leave cleans up a closed client */

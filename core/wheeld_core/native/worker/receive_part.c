@@ -94,15 +94,37 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
     return part;
 }
 
-/* The events that are here now, less the timers of operations. NULL: an error is set. */
+/* Have the policies of timers sift events, whose reference it takes. */
+static wh_seldom PyObject *worker_sift(WorkerObject *w, PyObject *events, const Wanted *wanted)
+{
+    PyObject *sieve = Py_NewRef(w->sieve), *hold = wanted->hold ? Py_True : Py_False;
+    PyObject *ticks = wanted->ticks ? wanted->ticks : Py_None;
+    PyObject *left = PyObject_CallFunctionObjArgs(sieve, events, hold, ticks, NULL);
+    Py_DECREF(sieve);
+    Py_DECREF(events);
+    Py_ssize_t count = left ? PyObject_Length(left) : -1;
+    if (count > 0)
+        return left;
+    Py_XDECREF(left);
+    return count < 0 ? NULL : empty_events(w);
+}
+
+/* The events that are here now, less the timers of operations, and what policies drop. NULL: an
+ * error is set. */
 static PyObject *worker_collect_others(WorkerObject *w, const Wanted *wanted)
 {
     PyObject *events = worker_collect(w, wanted);
-    if (wh_likely(w->watching == NULL) || events == NULL || events == w->empty_events)
+    if (wh_likely(w->watching == NULL && w->sieve == NULL) || events == NULL ||
+        events == w->empty_events)
         return events;
-    PyObject *others = worker_take_due(w, events);
-    Py_DECREF(events);
-    return others;
+    if (w->watching) {
+        PyObject *others = worker_take_due(w, events);
+        Py_DECREF(events);
+        events = others;
+    }
+    if (w->sieve == NULL || events == NULL || events == w->empty_events)
+        return events;
+    return worker_sift(w, events, wanted);
 }
 
 /* Without a daemon whoever makes the passes is our caller. */
@@ -230,6 +252,11 @@ static PyObject *worker_acknowledge(WorkerObject *w, PyObject *unused)
         return NULL;
     if (w->client.comp_acked != w->client.comp_head)
         wh_client_acknowledge(&w->client);
+    if (wh_unlikely(w->sieve != NULL)) {
+        PyObject *sieve = Py_NewRef(w->sieve), *done = PyObject_CallOneArg(sieve, Py_None);
+        Py_DECREF(sieve);
+        return done;
+    }
     Py_RETURN_NONE;
 }
 
@@ -311,6 +338,21 @@ static PyObject *worker_histograms(WorkerObject *w, PyObject *unused)
         return NULL;
     return PyBytes_FromStringAndSize((const char *)w->client.histograms,
                                      WH_COUNTS_OF_WORKER * (Py_ssize_t)sizeof(wh_histogram));
+}
+
+/* _is_gone(id): was it cancelled, or has its slot another tenant? Not if it has fired, as nobody
+ * may have read that. */
+static PyObject *worker_is_gone(WorkerObject *w, PyObject *object)
+{
+    uint64_t id;
+    if (!parse_id(object, &id) || !worker_usable(w))
+        return NULL;
+    uint64_t slot = wh_id_given_slot(id);
+    if (slot >= w->client.capacity)
+        Py_RETURN_TRUE;
+    uint64_t state = wh_load_acquire(&w->client.states[slot]); /* pairs: arm, cancel */
+    return PyBool_FromLong(wh_state_gen(state) != wh_id_gen(id) ||
+                           wh_state_phase(state) == WH_CANCELLED);
 }
 
 /* _clock_ns(clock): the time of one of the clocks, by its number. */

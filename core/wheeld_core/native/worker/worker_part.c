@@ -60,6 +60,32 @@ static PyObject *worker_arm_order(WorkerObject *w, const Order *o, KeyOrder *k, 
     return worker_arm(w, &o->request, wh_time_add(now, rest), o->wait);
 }
 
+static PyObject *error_take(void); /* in errors_part.c */
+static void error_raise(PyObject *error);
+
+/* After an error: options of schedule() that are the client's own make it a call of _schedule_as().
+ * Theirs is the way of errors, for those who use none of them pay nothing. */
+static wh_seldom PyObject *worker_schedule_as(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                              PyObject *kwnames)
+{
+    PyObject *error = error_take();
+    PyObject *own = PyObject_GetAttrString((PyObject *)w, "_policy_names");
+    int found = own ? 0 : -1;
+    for (Py_ssize_t i = 0; kwnames && found == 0 && i < PyTuple_GET_SIZE(kwnames); i++)
+        found = PySequence_Contains(own, PyTuple_GET_ITEM(kwnames, i));
+    Py_XDECREF(own);
+    if (found <= 0) {
+        PyErr_Clear();
+        error_raise(error);
+        return NULL;
+    }
+    Py_XDECREF(error);
+    PyObject *method = PyObject_GetAttrString((PyObject *)w, "_schedule_as");
+    PyObject *id = method ? PyObject_Vectorcall(method, args, (size_t)n, kwnames) : NULL;
+    Py_XDECREF(method);
+    return id;
+}
+
 static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                                     PyObject *kwnames)
 {
@@ -69,7 +95,7 @@ static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_s
     KeyOrder k;
     int64_t delay;
     if (!parse_keywords("schedule", names, 2, args, n, kwnames, values))
-        return NULL;
+        return worker_schedule_as(w, args, n, kwnames);
     if (values[0] == NULL)
         return PyErr_Format(PyExc_TypeError, "schedule() needs a delay, in seconds");
     if (parse_delay(values[0], &delay, "delay") && order_parse_timer(&o, values + 1) &&

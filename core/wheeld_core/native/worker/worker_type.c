@@ -16,6 +16,7 @@ static int worker_traverse(WorkerObject *w, visitproc visit, void *arg)
 {
     Py_VISIT(w->dtype);
     Py_VISIT(w->empty_events);
+    Py_VISIT(w->sieve);
     Py_VISIT(w->numpy_empty);
     Py_VISIT(w->ended);
     Py_VISIT(w->handles);
@@ -42,6 +43,7 @@ static int worker_clear(WorkerObject *w)
     watching_drop(w);
     lock_end(&held);
     Py_CLEAR(w->handles);
+    Py_CLEAR(w->sieve);
     return 0;
 }
 
@@ -93,6 +95,7 @@ static PyObject *worker_unbind(WorkerObject *w, enum life then)
     Py_CLEAR(w->dtype);
     Py_CLEAR(w->numpy_empty);
     Py_CLEAR(w->empty_events);
+    Py_CLEAR(w->sieve);
     Py_CLEAR(w->ended);
     return NULL;
 }
@@ -278,7 +281,7 @@ static PyObject *worker_get_over(WorkerObject *w, void *unused)
 
 static PyMethodDef worker_methods[] = {
     {"schedule", FAST(LOCKED(worker_schedule)), METH_FASTCALL | METH_KEYWORDS,
-     "schedule(delay, cookie=0, *, payload=b'', interval=None, to=None, block=True)\n--\n\n"
+     "schedule(delay, cookie=0, *, payload=b'', interval=None, to=None, block=True, **policies)\n--\n\n"
      "Arm a timer and return its id.\n\n"
      "Parameters\n----------\n"
      "delay : float or timedelta\n    Seconds from now, finite and not negative.\n"
@@ -289,7 +292,10 @@ static PyMethodDef worker_methods[] = {
      "    group's members; default: this one.\n"
      "block : bool\n    Whether it may wait for the clock process: when this worker's ring is full (up to\n"
      "    5 s) or no slot is free (until the clock has given back what it can). False: it never\n"
-     "    sleeps.\n\n"
+     "    sleeps.\n"
+     "jitter : float or timedelta\n    Seconds; a delay of up to as many is added, drawn now.\n"
+     "grace, grace_drop, coalesce, missed, times, until\n    Kept by this process: see\n"
+     "    `wheeld_core.timer_options.PolicyOptions`. Not with `to`.\n\n"
      "Returns\n-------\nint\n    The timer's id; never 0, never reused.\n\n"
      "Raises\n------\nInvalidDelay, PayloadTooLarge, ValueError\n    Nothing was scheduled.\n"
      "WheelFull\n    No slot is free; the call works again as soon as one is.\n"
@@ -388,6 +394,7 @@ static PyMethodDef worker_methods[] = {
     {"fileno", (PyCFunction)LOCKED(worker_fileno), METH_NOARGS,
      "fileno()\n--\n\n"
      "A descriptor that is readable when poll(0) would return events; for select and event loops."},
+    {"_is_gone", (PyCFunction)LOCKED(worker_is_gone), METH_O, NULL},
     {"_clock_ns", (PyCFunction)LOCKED(worker_clock_ns), METH_O, NULL},
     {"now_ns", (PyCFunction)LOCKED(worker_now_ns), METH_NOARGS,
      "now_ns()\n--\n\nThe wheel's base clock, ns: CLOCK_MONOTONIC, or the virtual clock."},
@@ -423,6 +430,8 @@ static PyMemberDef worker_members[] = {
     {"_away", T_BOOL, offsetof(WorkerObject, heard.lost), 0, NULL},
     {"_given_up", T_ULONGLONG, offsetof(WorkerObject, given_up), 0, NULL},
     {"_handles", T_OBJECT_EX, offsetof(WorkerObject, handles), 0, NULL},
+    {"_sieve", T_OBJECT_EX, offsetof(WorkerObject, sieve), 0, NULL},
+    {"_empty_events", T_OBJECT_EX, offsetof(WorkerObject, empty_events), 0, NULL},
     {NULL}};
 
 static PyType_Slot worker_slots[] = {{Py_tp_new, worker_new},

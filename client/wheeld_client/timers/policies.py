@@ -1,0 +1,293 @@
+"""Policies: what becomes of late and repeated events of a timer, decided where they are received.
+
+The wheel knows nothing of them: a slot has no room for fields that few timers use. They belong to
+the process that scheduled the timer, and end with it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_client.connection.options import MOST_SECONDS
+from wheeld_core import _native
+from wheeld_core.arguments import Seconds, epoch_ns, float_of, shown, time_of
+from wheeld_core.errors import InvalidDelay, RingFull, WheelError
+
+if TYPE_CHECKING:
+    from wheeld_client.timers.timers import Timers
+
+Events = npt.NDArray[np.void]
+NAMES: Final = frozenset({"jitter", "grace", "grace_drop", "coalesce", "missed", "times", "until"})
+FIRST_PRUNE: Final = 1024
+"""Entries in the table from which on it is looked through for timers that were cancelled."""
+
+
+def span_of(name: str, given: Seconds) -> float:
+    """Seconds of an option, finite and not negative; or InvalidDelay."""
+    seconds = float_of(given)
+    if not 0 <= seconds < math.inf:
+        raise InvalidDelay(
+            f"{name} must be a finite number of seconds, 0 or more: got {shown(given)}"
+        )
+    return seconds
+
+
+def span_ns(seconds: float) -> int:
+    return int(min(seconds, MOST_SECONDS) * 1e9)
+
+
+def drawn(jitter: Seconds, count: int = 1) -> npt.NDArray[np.float64]:
+    """Delays from 0 to `jitter` seconds, equally likely; also in forked children, each its own."""
+    seconds = span_of("jitter", jitter)
+    return np.frombuffer(os.urandom(8 * count), np.uint64) / 2.0**64 * seconds
+
+
+@dataclass(slots=True)
+class Policy:
+    """The options of one timer. `interval`: ns, 0 for a one-shot. It may tick at `until`, ns of its
+    clock."""
+
+    interval: int = 0
+    clock: int = _native.CLOCK_BASE
+    grace: int | None = None
+    drops: bool = False
+    one: bool = False
+    delays: bool = False
+    left: int | None = None
+    """Ticks to come, with those that are missed."""
+    until: int | None = None
+    waits: bool = False
+    """For the acknowledgement of a tick."""
+    over: bool = False
+
+    @classmethod
+    def of(cls, timers: Timers, options: dict[str, Any], clock: int, first: int) -> Policy | None:
+        """Take the policy out of the options of a call; None: there is none. `first`: the first
+        deadline, ns."""
+        grace, drops = options.pop("grace", None), bool(options.pop("grace_drop", False))
+        coalesce, missed = options.pop("coalesce", "all"), options.pop("missed", "grid")
+        times, until = options.pop("times", None), options.pop("until", None)
+        _one_of("coalesce", coalesce, ("all", "one"))
+        _one_of("missed", missed, ("grid", "delay"))
+        if drops and grace is None:
+            raise ValueError("grace_drop=True needs grace=: how late is too late")
+        interval = options.get("interval")
+        policy = cls(clock=clock, drops=drops, one=coalesce == "one", delays=missed == "delay")
+        if grace is not None:
+            policy.grace = span_ns(span_of("grace", grace))
+        if interval is not None:
+            policy.interval = span_ns(span_of("interval", interval))
+        if times is not None:
+            policy.left = operator.index(times)
+            if policy.left < 1:
+                raise ValueError(f"times={shown(times)}: expected 1 or more")
+        if until is not None:
+            policy.until = _until_ns(timers, until, clock)
+            if policy.until < first:
+                raise ValueError(f"until={shown(until)}: that is before the first tick")
+        periodic = policy.one or policy.delays or times is not None or until is not None
+        if periodic and not policy.interval:
+            raise ValueError(
+                "coalesce, missed, times and until are for periodic timers: give interval="
+            )
+        if not periodic and grace is None:
+            return None
+        if options.get("to") not in (None, timers.worker):
+            raise ValueError(
+                "grace, coalesce, missed, times and until are kept by the worker that schedules: "
+                f"not with to={shown(options['to'])}"
+            )
+        return policy
+
+    def take(self, deadline: int, missed: int) -> int:
+        """How many of a tick and those it missed count; 0: none. Sets `over` if it was the last."""
+        ticks = 1 + missed
+        if self.until is not None:
+            ticks = min(ticks, (self.until - deadline) // self.interval + 1)
+            self.over = deadline + ticks * self.interval > self.until
+        if self.left is not None:
+            ticks = min(ticks, self.left)
+            self.left -= max(ticks, 0)
+            self.over |= self.left == 0
+        return ticks
+
+
+class Policies:
+    """The policies of one worker's timers, and what is left of the events that it receives."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._lock = threading.RLock()  # an event may come before its timer is in the table
+        self._table: dict[int, Policy] = {}
+        self._prune_at = FIRST_PRUNE
+        self._again: set[int] = set()
+        """Timers to be moved or cancelled once there is room."""
+        self.dropped = 0
+        """Ticks and timers that were too late, and dropped."""
+        self._narrow = timers.expiration_dtype
+        self._wide: np.dtype[np.void] | None = None
+
+    def arm(self, schedule: Callable[[], int], policy: Policy, fresh: bool) -> int:
+        """Schedule a timer under a policy; its id. `fresh`: it is a new timer."""
+        with self._lock:
+            if policy.grace is not None and self._wide is None:
+                self._widen_events()
+            id = schedule()
+            if fresh or id not in self._table:
+                self._table[id] = policy
+            if len(self._table) >= self._prune_at:
+                self._prune()
+            return id
+
+    def _prune(self) -> None:
+        for id in [id for id in self._table if self._timers._is_gone(id)]:
+            del self._table[id]
+            self._again.discard(id)
+        self._prune_at = max(FIRST_PRUNE, 2 * len(self._table))
+
+    def forget(self) -> None:
+        """Their timers have ended with the wheel."""
+        with self._lock:
+            self._table.clear()
+            self._again.clear()
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def _widen_events(self) -> None:
+        kinds: Any = self._narrow.fields
+        self._wide = np.dtype([(name, kinds[name][0]) for name in kinds] + [("late", "?")])
+        self._timers.expiration_dtype = self._wide
+        self._timers._empty_events = np.empty(0, self._wide)
+
+    def widened(self, events: Events) -> Events:
+        """Events with the field `late`, once a timer with `grace` was scheduled."""
+        if self._wide is None or events.dtype == self._wide:
+            return events
+        found = np.zeros(len(events), self._wide)
+        for name in self._narrow.names or ():
+            found[name] = events[name]
+        return found
+
+    def __call__(
+        self, events: Events | None, held: bool = False, ticks: dict[int, int] | None = None
+    ) -> Events | None:
+        """Called with what was received; with None at an acknowledgement of what was held.
+
+        `ticks`: those that a cancel or a move drops before they are delivered; ticks of timers that
+        are cancelled or moved here leave it.
+        """
+        with self._lock:
+            for id in list(self._again):
+                self._settle(id)
+            if events is None:
+                for id in [id for id, policy in self._table.items() if policy.waits]:
+                    self._settle(id)
+                return None
+            events = self.widened(events)
+            ids: list[int] = events["timer_id"].tolist()
+            if self._table.keys().isdisjoint(ids):
+                return events
+            kept = self._sift(events, ids)
+            for id in set(ids) & self._table.keys():
+                policy = self._table[id]
+                if policy.over or (policy.waits and not held):
+                    self._settle(id)
+                    if ticks is not None:
+                        ticks.pop(id, None)
+            return events if kept.all() else events[kept]
+
+    def _sift(self, events: Events, ids: list[int]) -> npt.NDArray[np.bool_]:
+        """Which events are delivered; changes their `missed` and `late`."""
+        kept = np.ones(len(ids), np.bool_)
+        firsts: dict[int, int] = {}
+        now: dict[int, int] = {}
+        for i, id in enumerate(ids):
+            policy = self._table.get(id)
+            if policy is None:
+                continue
+            deadline = int(events["deadline"][i])
+            ticks = 0
+            if not (policy.over or policy.waits):
+                ticks = policy.take(deadline, int(events["missed"][i])) if policy.interval else 1
+            if ticks <= 0:
+                kept[i] = False
+                continue
+            if not policy.interval:
+                policy.over = True
+            late = False
+            if policy.grace is not None:
+                if policy.clock not in now:
+                    now[policy.clock] = self._now(policy.clock, int(events["fired"][i]))
+                late = now[policy.clock] - deadline > policy.grace
+            if late and policy.drops:
+                kept[i] = False
+                self.dropped += ticks
+                continue
+            policy.waits = policy.delays
+            first = firsts.setdefault(id, i) if policy.one else i
+            if first == i:
+                events["missed"][i] = ticks - 1
+            else:  # the first one tells of all
+                kept[i] = False
+                most = np.iinfo(np.uint32).max
+                events["missed"][first] = min(int(events["missed"][first]) + ticks, most)
+                events["fired"][first] = events["fired"][i]
+            if late or policy.grace is not None:
+                events["late"][first] = late
+        return kept
+
+    def _now(self, clock: int, fired: int) -> int:
+        """The time of a clock; of a wheel that has ended, when an event fired."""
+        try:
+            return self._timers._clock_ns(clock)
+        except WheelError:
+            return fired
+
+    def _settle(self, id: int) -> None:
+        """End a timer that is over, or move one to a period from now."""
+        policy = self._table.get(id)
+        if policy is None:
+            self._again.discard(id)
+            return
+        try:
+            if policy.over and policy.interval:
+                self._timers.cancel(id, block=False)
+            elif not policy.over:
+                self._timers.reschedule(id, policy.interval / 1e9, block=False)
+        except RingFull:
+            self._again.add(id)
+            return
+        except WheelError:  # it has ended with the wheel; what was received is not lost
+            policy.over = True
+        self._again.discard(id)
+        policy.waits = False
+        if policy.over:
+            del self._table[id]
+
+
+def _one_of(option: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{option}={shown(value)}: expected one of {', '.join(allowed)}")
+
+
+def _until_ns(timers: Timers, until: Any, clock: int) -> int:
+    """The end on the timer's clock, ns: of a time, or of a span from now."""
+    now = timers._clock_ns(clock)
+    if isinstance(until, datetime):
+        return now + epoch_ns(until) - timers._clock_ns(_native.CLOCK_REALTIME)
+    if isinstance(until, timedelta):
+        return now + span_ns(span_of("until", until))
+    seconds = time_of(until)
+    if not 0 <= seconds < math.inf:
+        raise InvalidDelay(f"until={shown(until)}: expected a time, 0 or more")
+    return span_ns(seconds)
