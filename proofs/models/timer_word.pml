@@ -2,8 +2,8 @@
  *
  * The owner arms the slot twice, first as a one-shot or a periodic timer, which it may move once
  * to earlier or later, then as a one-shot; it may cancel each, and arms anew as soon as it has the slot
- * back. Another worker cancels or moves the first one's id at any time: also when it is long stale. Each
- * may stop for ever between any two steps of a move.
+ * back. Another worker cancels the first one's id, or moves it and changes its period, at any time: also
+ * when it is long stale. Each may stop for ever between any two steps of a move.
  *
  * Holds: a timer fires no earlier than the deadline that its compare-and-swap protects, or than the one
  * that a move under way asks for (that move then says False). Each generation has one end, a cancel that won or one
@@ -23,6 +23,7 @@
  * MUTANT 10: the clock compares the phase only, not the version
  * MUTANT 11: a move to later than the present deadline is never submitted
  * MUTANT 12: a move to earlier sets EARLY after its deadline
+ * MUTANT 13: a move takes the period of the next tenant for the one that it has read
  */
 #ifndef MUTANT
 #define MUTANT 0
@@ -117,6 +118,16 @@ inline move(who, g, to)
             :: else -> same = false; load()
             fi
         };
+        if /* slot.h:wh_slot_move_grid; the words of a period tell tenants apart, too */
+        :: who == 1 ->
+            atomic {
+                if
+                :: same && (words_of == tenant || MUTANT == 13) -> assert(words_of == g)
+                :: else -> same = false; load()
+                fi
+            }
+        :: else
+        fi;
         atomic {
             if
             :: same && SAME ->

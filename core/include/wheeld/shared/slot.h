@@ -91,13 +91,15 @@ typedef struct wh_fields {
     int64_t interval;
 } wh_fields;
 
-/* Read them, with *state as it was read last. False: others have changed something; look again. */
-static inline bool wh_slot_look(wh_au64 *word, wh_slot *slot, uint64_t *state, wh_fields *fields)
+/* Read them, the period if it is `wanted`, with *state as it was read last. False: others have
+ * changed something; look again. */
+wh_hot bool wh_slot_look(wh_au64 *word, wh_slot *slot, uint64_t *state, bool wanted,
+                         wh_fields *fields)
 {
     wh_au64 *words = (wh_au64 *)slot;
     fields->deadline = wh_load_acquire(&words[0]);      /* pairs: extend */
     fields->rest = wh_load_acquire(&words[1]);          /* pairs: extend */
-    fields->interval = wh_load_acquire(&slot->interval); /* pairs: extend */
+    fields->interval = wanted ? wh_load_acquire(&slot->interval) : 0; /* pairs: extend */
     uint64_t found = wh_load_acquire(word); /* pairs: arm, fire - if armed, these are its fields */
     bool same = found == *state;
     *state = found;
@@ -136,7 +138,7 @@ wh_hot bool wh_slot_move_if(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t 
     uint64_t state = wh_load_acquire(word); /* pairs: arm, fire */
     *tell = false;
     while (wh_state_gen(state) == gen && wh_state_phase(state) == WH_ARMED) {
-        if (!wh_slot_look(word, slot, &state, &fields))
+        if (!wh_slot_look(word, slot, &state, false, &fields))
             continue;
         int64_t before = (int64_t)fields.deadline;
         if (direction != WH_MOVE_ANYWHERE &&
@@ -167,7 +169,7 @@ static wh_apart bool wh_slot_move_grid(wh_au64 *word, wh_slot *slot, uint32_t ge
     uint64_t state = wh_load_acquire(word); /* pairs: arm, fire */
     *tell = true;
     while (wh_state_gen(state) == gen && wh_state_phase(state) == WH_ARMED) {
-        if (!wh_slot_look(word, slot, &state, &fields))
+        if (!wh_slot_look(word, slot, &state, true, &fields))
             continue;
         /* Of a one-shot, the clock's record says something else than the last tick: MOVED, too. */
         uint64_t announced = wh_state_early(state) | WH_MASK(STATE_MOVED);
@@ -198,7 +200,7 @@ static wh_apart bool wh_slot_pause(wh_au64 *word, wh_slot *slot, uint32_t gen, i
     wh_fields fields;
     uint64_t state = wh_load_acquire(word); /* pairs: arm, fire */
     while (wh_state_gen(state) == gen && wh_state_phase(state) == WH_ARMED) {
-        if (!wh_slot_look(word, slot, &state, &fields))
+        if (!wh_slot_look(word, slot, &state, true, &fields))
             continue;
         int64_t deadline = (int64_t)fields.deadline;
         if (wh_is_paused(state, deadline))
@@ -230,7 +232,7 @@ static wh_apart bool wh_slot_resume(wh_au64 *word, wh_slot *slot, uint32_t gen, 
     wh_fields fields;
     uint64_t state = wh_load_acquire(word); /* pairs: arm, fire */
     while (wh_state_gen(state) == gen && wh_state_phase(state) == WH_ARMED) {
-        if (!wh_slot_look(word, slot, &state, &fields))
+        if (!wh_slot_look(word, slot, &state, true, &fields))
             continue;
         *due = (int64_t)fields.deadline;
         if (!wh_is_paused(state, *due))
