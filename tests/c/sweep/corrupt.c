@@ -6,12 +6,24 @@
  *   all   everything that any client can write. The clock does not crash, does not hang, and its
  *         wheel holds, also after recovery; there is no account to be kept.
  *
+ *   keys  the directory of keys, and which timer a worker was replacing. Workers go on claiming,
+ *         moving, cancelling and looking up timers by key, and die: nobody crashes, hangs, or reads
+ *         beyond the segment, which stands between pages that nobody may touch.
+ *
  * Every other episode is traced. Bit flips, copies of other words, and garbage that means something
  * to somebody. One thread, virtual time: a seed is exact. */
 #include "paths.h"
 #include "rounds.h"
 
-enum { EPISODE = 2500, BATCH = 24, MOST_PASSES = 300, HOSTILE_SLABS = 2 };
+enum {
+    EPISODE = 2500,
+    BATCH = 24,
+    MOST_PASSES = 300,
+    HOSTILE_SLABS = 2,
+    SOME_KEYS = 40,
+    GUARD = 64 << 20,
+    MOST_DIRECTORY = 4 << 20
+};
 
 #define H (&S->workers[0]) /* the hostile one */
 
@@ -325,20 +337,140 @@ static bool all_round(void)
     return true;
 }
 
-/* -- both -------------------------------------------------------------------------------------- */
+/* -- keys -------------------------------------------------------------------------------------- */
+
+static char key_bytes[SOME_KEYS][WH_LONG_KEY];
+
+/* Of few sets, so that they meet. */
+static wh_key some_key(void)
+{
+    uint64_t number = dice(SOME_KEYS), top = (number & 1) << 63;
+    return (wh_key){
+        .word = wh_words_key(top | number << 3, (~top & 1ull << 63) | number << 3, WH_WORD_TIMER),
+        .bytes = key_bytes[number],
+        .size = number % 3 ? 16 : (uint32_t)(number * 25)};
+}
+
+static uint64_t key_garbage(const wh_key *key)
+{
+    uint32_t slot = (uint32_t)dice(S->config.capacity);
+    switch (dice(9)) {
+    case 0:
+        return wh_word_tag(key->word.hash, (enum wh_word_state)dice(8));
+    case 1:
+        return key->word.check;
+    case 2: /* of an armed timer, perhaps another key's */
+        return wh_id(wh_state_gen(wh_load_relaxed(&S->clock.states[slot])), slot);
+    case 3:
+        return WH_KEY_CLOSED;
+    case 4:
+        return 0;
+    case 5:
+        return wh_word_emptying((uint32_t)dice(ROWS + 2));
+    case 6:
+        return dice(wh_words_places(&B->keys) + 2);
+    default:
+        return garbage();
+    }
+}
+
+static void spoil_keys(void)
+{
+    wh_key key = some_key();
+    wh_keys *k = &S->clock.keys;
+    uint32_t place = wh_words_place(k, &key.word, (uint32_t)dice(WH_WORD_CHOICES));
+    uint32_t slot = (uint32_t)dice(S->config.capacity);
+    void *words[] = {wh_words_tag(k, place),
+                     wh_words_check(k, place),
+                     wh_words_value(k, place),
+                     &k->rows[dice(ROWS)].touching,
+                     &((wh_worker_seg *)S->segments[dice(ROWS - 1)])->replacing,
+                     word_in(&k->rooms[slot], 0, sizeof(wh_key_room)),
+                     word_in(S->directory, 0, wh_keys_parts_of(ROWS, S->config.capacity).bytes)};
+    wh_store_relaxed((wh_au64 *)words[dice(sizeof words / sizeof *words)], key_garbage(&key));
+    done++;
+    step_stops++;
+}
+
+/* The key of a slot's timer, as an event's reader has it. */
+static void read_key(worker *w)
+{
+    uint32_t size;
+    const char *bytes = wh_key_in(&w->keys, (uint32_t)dice(S->config.capacity), &size);
+    static char copy[WH_LONG_KEY];
+    CHECK(size <= sizeof copy, "a key of %u bytes", size);
+    memcpy(copy, bytes, size);
+}
+
+static void call_by_key(worker *w)
+{
+    wh_key key = some_key();
+    wh_request r = {.deadline = crew_now() + (int64_t)dice(20 * MS), .cookie = UINT64_MAX};
+    uint64_t id;
+    int64_t rest = r.deadline - crew_now();
+    switch (dice(8)) {
+    case 0:
+        wh_call_cancel_key(&w->client, &w->keys, &key, false, &id);
+        break;
+    case 1:
+        wh_call_reschedule_key(&w->client, &w->keys, &key, rest, 0, false, &id);
+        break;
+    case 2:
+        wh_call_pause_key(&w->client, &w->keys, &key);
+        wh_call_resume_key(&w->client, &w->keys, &key, false);
+        break;
+    case 3:
+        read_key(w);
+        break;
+    default:
+        wh_call_schedule_key(&w->client, &w->keys, &key, &r, rest, (enum wh_conflict)dice(5), false,
+                             &id);
+    }
+}
+
+static bool keys_round(void)
+{
+    uint32_t row = (uint32_t)dice(ROWS - 1);
+    worker *w = &S->workers[row];
+    for (uint64_t n = 1 + dice(BATCH); n; n--)
+        spoil_keys();
+    for (uint64_t n = dice(12); n && w->alive; n--)
+        call_by_key(w);
+    passes(dice(4) ? 0 : (int64_t)dice(3 * MS));
+    if (dice(16) == 0)
+        new_clock();
+    if (w->alive && dice(2))
+        worker_receive(w);
+    if (dice(40) == 0 && w->alive) {
+        w->alive = false;
+        S->leaving[row] = true;
+        wh_words_leave(&w->keys);
+        worker_leaves(w, some_policy());
+    } else if (dice(4) == 0 && !w->alive && !w->incarnation) {
+        worker_hire(row);
+    }
+    return true;
+}
+
+/* -- each -------------------------------------------------------------------------------------- */
 
 static void episode(uint64_t number)
 {
     bool own = rounds.path->operate == spoil_own;
     where.k[0] = number;
     crew_trace_bits = number % 2 ? 6 : 0;
+    crew_keyed = rounds.path->operate == spoil_keys;
     crew_make(rng_mix(rounds.seed, number));
     crew_history(60);
     if (own && !own_begin())
         return;
     alarm(TRIAL_SECONDS);
     done = 0;
-    while (done < EPISODE && (own ? own_round() : all_round()))
+    if (crew_keyed) { /* there is no account to be kept */
+        S->book.tolerant = true;
+        S->book.count = 0;
+    }
+    while (done < EPISODE && (own ? own_round() : crew_keyed ? keys_round() : all_round()))
         ;
     if (own)
         own_end();
@@ -349,6 +481,7 @@ static void episode(uint64_t number)
 static const path modes[] = {
     {"own", before_any, spoil_own, 1},
     {"all", before_any, spoil_all, 1},
+    {"keys", before_any, spoil_keys, 1},
 };
 
 static void run(size_t at)
@@ -368,7 +501,13 @@ int main(int argc, char **argv)
 {
     options_read(argc, argv);
     crew_scribbled = true;
-    rounds_add(modes, 2);
+    char *pages = mmap(NULL, MOST_DIRECTORY + 2 * GUARD, PROT_NONE,
+                       MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(pages != MAP_FAILED &&
+              mprotect(pages + GUARD, MOST_DIRECTORY, PROT_READ | PROT_WRITE) == 0,
+          "mmap");
+    crew_directory_end = pages + GUARD + MOST_DIRECTORY;
+    rounds_add(modes, sizeof modes / sizeof *modes);
     for (size_t at = 0; at < rounds.count; at++)
         if (opt.list)
             printf("%s\n", modes[at].name);

@@ -69,6 +69,7 @@ typedef struct crew {
 static crew *S; /* the first thing in the arena */
 static uint32_t crew_trace_bits; /* log2 of the records of a trace, if there is to be one */
 static bool crew_keyed; /* there is to be a directory of keys */
+static char *crew_directory_end; /* where it is to end; NULL: it stands in the arena */
 /* somebody writes what no client does: slots and links may differ */
 static bool crew_scribbled;
 static void (*crew_account)(void); /* looks at the ledger in the end, before it is used anew */

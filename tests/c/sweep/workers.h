@@ -397,7 +397,9 @@ static void crew_make(uint64_t seed)
         wh_trace_bind(&S->clock.trace, S->trace);
     }
     if (crew_keyed) {
-        S->directory = arena_take(wh_keys_parts_of(ROWS, S->config.capacity).bytes);
+        uint64_t bytes = wh_keys_parts_of(ROWS, S->config.capacity).bytes;
+        S->directory =
+            crew_directory_end ? memset(crew_directory_end - bytes, 0, bytes) : arena_take(bytes);
         wh_keys_create(S->directory, ROWS, S->config.capacity, 1);
         clock_binds_keys();
     }
