@@ -46,6 +46,12 @@ static int result_of(const wheeld *w, enum wh_call call, uint64_t id)
                                        "whether there are more; try again in a moment"
                                      : "no slot is free; cancel or poll, or start wheeld with a "
                                        "larger --capacity");
+    case WH_CALL_HEAP_FULL:
+        return fail(WHEELD_FULL, w->core.unanswered
+                                     ? "the payload heap has no room, and the clock has not "
+                                       "answered yet whether there is more; try again in a moment"
+                                     : "the payload heap is full; cancel or poll, or start wheeld "
+                                       "with a larger --payload-heap");
     case WH_CALL_OVER_QUOTA:
         return fail(WHEELD_FULL,
                     "this worker holds %llu slots, and may hold %llu "
@@ -72,11 +78,11 @@ int wheeld_schedule_timer(wheeld *w, const wheeld_timer *timer, uint64_t *id)
     if (may != WHEELD_OK || (may = check_delay("delay_ns", timer->delay_ns)) != WHEELD_OK ||
         (may = check_delay("interval_ns", timer->interval_ns)) != WHEELD_OK)
         return may;
-    if (timer->payload_size > w->core.payload_bytes)
+    if (timer->payload_size > wh_client_most_payload(&w->core))
         return fail(WHEELD_INVALID,
                     "the payload has %u bytes; this wheel holds %u per timer "
-                    "(wheeld start --payload-bytes)",
-                    timer->payload_size, w->core.payload_bytes);
+                    "(wheeld start --max-payload, --payload-bytes)",
+                    timer->payload_size, wh_client_most_payload(&w->core));
     if (timer->payload_size && timer->payload == NULL)
         return fail(WHEELD_INVALID, "payload is NULL, and payload_size %u", timer->payload_size);
     int64_t now = wh_client_now(&w->core);
@@ -117,19 +123,28 @@ static size_t take(wheeld *w, wheeld_event *events, size_t most)
     uint32_t bytes = wh_event_bytes(&w->core);
     bool more;
     most = most < MOST_EVENTS ? most : MOST_EVENTS;
+    session_forget_payloads(w);
     size_t got = wh_call_poll(&w->core, w->bell.number, w->events, most, w->watched, &more);
     if (more)
         wh_fd_ring(&w->bell); /* it must be readable */
-    for (size_t i = 0; i < got; i++) {
+    for (size_t i = 0, arrival = 0; i < got; i++) {
         wh_completion record;
+        uint32_t size; /* as wide as that and the flags */
         memcpy(&record, w->events + i * bytes, sizeof record);
+        memcpy(&size, &record.payload_size, sizeof size);
+        const char *payload = w->events + i * bytes + sizeof record;
+        if (size > w->core.payload_bytes) { /* they came in the order of the events */
+            while (w->arrivals[arrival].id != record.id)
+                arrival++;
+            payload = w->arrivals[arrival++].bytes;
+        }
         events[i] = (wheeld_event){.id = record.id,
                                    .cookie = record.cookie,
                                    .deadline_ns = record.deadline,
                                    .fired_ns = record.fired,
                                    .missed = record.missed,
-                                   .payload_size = record.payload_size,
-                                   .payload = w->events + i * bytes + sizeof record};
+                                   .payload_size = size,
+                                   .payload = payload};
     }
     return got;
 }
@@ -198,6 +213,6 @@ int wheeld_fd(wheeld *w)
 
 int64_t wheeld_now_ns(const wheeld *w) { return wh_client_now(&w->core); }
 
-uint32_t wheeld_payload_room(const wheeld *w) { return w->core.payload_bytes; }
+uint32_t wheeld_payload_room(const wheeld *w) { return wh_client_most_payload(&w->core); }
 
 const char *wheeld_worker(const wheeld *w) { return w->name; }

@@ -68,6 +68,34 @@ static bool are_whole(const wheeld *w, const wh_config *config)
            w->registry.bytes >= g.registry_bytes && w->worker.bytes >= g.worker_bytes;
 }
 
+static char *arrival_room(wh_client *c, uint64_t id, uint32_t size)
+{
+    wheeld *w = (wheeld *)((char *)c - offsetof(wheeld, core));
+    struct arrival *a = &w->arrivals[w->arrived];
+    if (w->arrived == MOST_EVENTS)
+        return NULL;
+    free(a->bytes);
+    *a = (struct arrival){id, malloc(size ? size : 1)};
+    return a->bytes;
+}
+
+static void arrival_keep(wh_client *c, uint64_t id, uint32_t size)
+{
+    (void)id, (void)size;
+    ((wheeld *)((char *)c - offsetof(wheeld, core)))->arrived++;
+}
+
+static const wh_payload_sink arrivals_sink = {arrival_room, arrival_keep};
+
+void session_forget_payloads(wheeld *w)
+{
+    for (size_t i = 0; w->arrivals && i < MOST_EVENTS && w->arrivals[i].bytes; i++) {
+        free(w->arrivals[i].bytes);
+        w->arrivals[i].bytes = NULL;
+    }
+    w->arrived = 0;
+}
+
 static int bind_core(wheeld *w, int clock_bell)
 {
     wh_config config = wh_config_of(w->wheel.at);
@@ -77,12 +105,14 @@ static int bind_core(wheeld *w, int clock_bell)
     wh_geometry g = wh_geometry_of(&config);
     if (!wh_client_bind(&w->core, &config, w->wheel.at, w->slots.at, w->worker.at, (uint32_t)w->row,
                         w->incarnation, clock_bell) ||
-        (w->events =
-             malloc((size_t)MOST_EVENTS * (sizeof(wh_completion) + config.payload_bytes))) == NULL)
+        (w->events = malloc((size_t)MOST_EVENTS *
+                            (sizeof(wh_completion) + config.payload_bytes))) == NULL ||
+        (w->arrivals = calloc(MOST_EVENTS, sizeof *w->arrivals)) == NULL)
         return fail(WHEELD_NO_MEMORY, "no memory for a wheel of %u slots", config.capacity);
     wh_client_populate(&w->core);
     json_number(json_member(w->control->line, "max_per_worker"), &most);
     w->core.quota.most = most;
+    w->core.sink = &arrivals_sink;
     w->core.row = (wh_row *)((char *)w->registry.at + g.rows_off) + w->row;
     w->core.control = wh_fd_of(w->control->fd);
     return WHEELD_OK;
@@ -161,6 +191,8 @@ static void session_free(wheeld *w)
     if (w->here)
         munmap((void *)w->here, 4096);
     free(w->events);
+    session_forget_payloads(w);
+    free(w->arrivals);
     free(w);
 }
 

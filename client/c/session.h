@@ -7,6 +7,12 @@
 
 #define MOST_EVENTS 256 /* of one poll */
 
+/* A payload that was in the heap. */
+struct arrival {
+    uint64_t id;
+    char *bytes;
+};
+
 struct wheeld {
     wh_client core;
     mapping wheel, slots, registry, worker;
@@ -24,7 +30,12 @@ struct wheeld {
     char name[64];
     char ended_because[1024];
     char *events; /* MOST_EVENTS as the core has them: their payloads */
+    struct arrival *arrivals; /* payloads of the heap that came with them, MOST_EVENTS */
+    size_t arrived;
 };
+
+/* The payloads of the last poll. */
+void session_forget_payloads(wheeld *w);
 
 /* Look after the connection, at most now and then; never waits. WHEELD_NOT_RUNNING: the supervisor
  * has been away for long, or has no place for this client. */

@@ -63,7 +63,12 @@ class ClientClosed(WheelError):
 
 
 class PayloadTooLarge(WheelError, ValueError):
-    """The payload does not fit into the daemon's `payload_bytes`."""
+    """The payload is larger than the daemon takes: `wheeld start --max-payload`."""
+
+
+class PayloadHeapFull(WheelFull):
+    """The payloads of all workers fill the heap: `wheeld start --payload-heap`, or a larger
+    `/dev/shm`."""
 
 
 class InvalidDelay(WheelError, ValueError):

@@ -155,7 +155,7 @@ impl Worker {
             bell: fifo(format!("{directory}/{}", value(&json, "worker_fifo")?))?,
             slots: map("slots", 2, true)?,
             owner: number("incarnation")? << 16 | (row + 1),
-            port: wheel.word(at!(wheel.ports_off = 192)) + row as usize * PORT,
+            port: wheel.word(at!(wheel.ports_off = 200)) + row as usize * PORT,
             free: Vec::new(),
             control,
             wheel,
@@ -189,7 +189,7 @@ impl Worker {
         self.own.u64(ring + 8 * (tail & mask) as usize).store(word, Relaxed);
         self.own.u64(at!(worker.sub_tail = 256)).store(tail + 1, SeqCst);
         let used = tail + 1 - self.wheel.u64(head).load(Acquire);
-        let sleeps = self.wheel.i64(at!(wheel.sleep_until = 256)).load(SeqCst);
+        let sleeps = self.wheel.i64(at!(wheel.sleep_until = 384)).load(SeqCst);
         if deadline < sleeps || used > mask / 2 {
             self.ring();
         }
@@ -217,7 +217,7 @@ impl Worker {
 
     /// Have the slots of a slab that nobody owns. It is never parked: the clock takes none of it.
     fn claim(&mut self) {
-        let backed = self.wheel.u32(at!(wheel.backed = 296)).load(Acquire);
+        let backed = self.wheel.u32(at!(wheel.backed = 424)).load(Acquire);
         let count = |at| self.wheel.u32(at).load(Relaxed);
         let slabs = count(at!(wheel.slab_count = 148)) - count(at!(wheel.homes = 184));
         let owners = self.slots.word(at!(slots.owners_off = 128));
@@ -360,7 +360,7 @@ fn main() -> Result<()> {
     }
     let give_up = now() + 60_000_000_000;
     while ended < most && now() < give_up {
-        if worker.wheel.u32(at!(wheel.daemon_state = 280)).load(Acquire) != 1 {
+        if worker.wheel.u32(at!(wheel.daemon_state = 408)).load(Acquire) != 1 {
             return Err(Error::other("the daemon has stopped"));
         }
         worker.wait(1000);

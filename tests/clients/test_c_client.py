@@ -134,6 +134,16 @@ def test_periodic_with_payload(timers: CTimers) -> None:
     assert timers.poll(0.05) == []
 
 
+def test_payloads_of_the_heap(timers: CTimers) -> None:
+    sizes = [0, 5, 16, 17, 100, 5000, 65_536]
+    for cookie, size in enumerate(sizes):
+        timers.schedule(0, cookie, payload=bytes([cookie]) * size, payload_size=size)
+    found = dict[int, bytes]()
+    while len(found) < len(sizes):
+        found |= {event.cookie: payload(event) for event in timers.poll(LONG, 2)}
+    assert found == {cookie: bytes([cookie]) * size for cookie, size in enumerate(sizes)}
+
+
 def test_event_loop(timers: CTimers) -> None:
     fd = timers.fileno()
     assert select.select([fd], [], [], 0)[0] == []
@@ -155,8 +165,9 @@ def test_bad_input(timers: CTimers, wheel_daemon: str) -> None:
         "delay_ns is -1 ns; expected 0 or more",
     )
     assert refusal(lambda: timers.schedule(1, interval_ns=-5))[0] == INVALID
-    result, said = refusal(lambda: timers.schedule(1, payload=b"x" * 17, payload_size=17))
-    assert (result, "17 bytes; this wheel holds 16" in said) == (INVALID, True)
+    long = b"x" * 65_537
+    result, said = refusal(lambda: timers.schedule(1, payload=long, payload_size=65_537))
+    assert (result, "65537 bytes; this wheel holds 65536" in said) == (INVALID, True)
     assert refusal(lambda: timers.schedule(1, payload=None, payload_size=3))[0] == INVALID
     for never in (0, 2**64 - 1, 12345):
         assert refusal(lambda never=never: timers.cancel(never))[0] == OVER

@@ -32,4 +32,13 @@ def test_program(program: str, kind: str) -> None:
 
 def test_threads_are_seen() -> None:
     threaded = [program for program, kind in RUNS if kind == "thread"]
-    assert threaded == ["duel", "handoffs", "hostile", "rings", "sharing", "trace", "wakes"]
+    assert threaded == [
+        "duel",
+        "handoffs",
+        "hostile",
+        "payloads",
+        "rings",
+        "sharing",
+        "trace",
+        "wakes",
+    ]

@@ -25,27 +25,31 @@ SIZES = {
     "key_row": 128, "key_room": 40,
     "size": 128, "word_set": 384, "pools": 256, "pool": 640, "waiters": 8,
     "ledger": 512, "trace": 640,
-    "traced": 16, "trace_record": 64, "holder": 4,
+    "traced": 16, "trace_record": 64, "holder": 4, "block": 4, "chunk": 16, "chunk_front": 6144,
 }  # fmt: skip
 RECORDS = {
     "shard", "link", "undo", "owner", "state", "slot", "group", "completion", "watchers", "waiters",
-    "traced", "trace_record", "holder", "key_room",
+    "traced", "trace_record", "holder", "key_room", "block", "chunk",
 }  # fmt: skip
 """Small records that stand side by side: their lines travel as one, whoever writes."""
 
 WRITERS = {
     "creator", "clock", "worker", "supervisor", "owner", "recorder", "nobody",
     "owner; MOVES: clock",
+    "the worker that holds the chunk",
+    "the worker that has taken the block",
     "clock; the worker: fire to poll",  # one struct in two segments, each with one writer
 }  # fmt: skip
 BY_COMPARE_AND_SWAP = {
     ("owner", "owner"), ("state", "state"), ("slot", "deadline"), ("slot", "interval"),
     ("pool", "used"), ("pool", "dry_since"), ("ledger", "made"), ("word_set", "tags"),
     ("word_set", "values"),
+    ("slots", "heap_top"), ("slots", "heap_asked"), ("chunk", "word"), ("chunk_front", "ids"),
 }  # fmt: skip
 BY_READ_MODIFY_WRITE = {
     ("watchers", "workers"), ("watch_row", "any"), ("watch_row", "dirty"), ("pool", "tickets"),
     ("pool", "dry_ns"), ("waiters", "rows"), ("ledger", "wake"), ("slots", "freed"),
+    ("chunk", "freed"),
 }  # fmt: skip
 NEEDS_COMPILER = pytest.mark.skipif(
     sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC"

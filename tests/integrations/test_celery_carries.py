@@ -94,7 +94,7 @@ class Shop:
 
 @pytest.fixture
 def daemon(wheel_server: wheeld.ForkServer) -> Iterator[Any]:
-    with wheel_server.embedded(capacity=4096, payload_bytes=2000) as daemon:
+    with wheel_server.embedded(capacity=4096, max_payload="2000") as daemon:
         yield daemon
 
 

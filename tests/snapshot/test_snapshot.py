@@ -18,6 +18,7 @@ from wheeld.snapshot import (
 from wheeld.snapshot.collect import collect, comp_head
 from wheeld.snapshot.contents import FIELDS, TIMER, TO_GROUP, TO_OWNER, TO_WORKER, Clocks, clock_of
 from wheeld.snapshot.restore import apply, plan_restore
+from wheeld_client import payload_of
 from wheeld_core import _native, packing
 from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView, SlotsView, dtype_of, gathered
@@ -406,3 +407,38 @@ def test_good_options() -> None:
     assert load({}).snapshot_every_ns == 10 * SECOND
     assert load({"snapshot_every": "1h"}).snapshot_every_ns == 3600 * SECOND
     assert load({"restore": "wall", "misfire": "skip", "state_dir": "x"}).state_dir == "x"
+
+
+SIZES = (0, 5, 16, 17, 200, 9, 60_000, 1)
+
+
+@pytest.mark.parametrize("room", [0, 16, 256])
+def test_payloads_of_the_heap_are_kept(tmp_path: Path, room: int) -> None:
+    path = tmp_path / "w.snapshot"
+    texts = [bytes([number]) * size for number, size in enumerate(SIZES)]
+    with LocalWheel(payload_bytes=16, heap_chunks=8) as wheel:
+        timers = named(wheel, 0, "web")
+        for number, text in enumerate(texts):
+            timers.schedule(0.001 if number % 2 else 50.0, number, payload=text)
+        wheel.advance(2 * MS)  # half of them have fired, and are not read
+        snapshot_file.write(path, take(wheel))
+    snapshot = snapshot_file.read(path)
+    assert snapshot.sizes().tolist() == list(SIZES)
+    with Restored(snapshot, payload_bytes=room, heap_chunks=8) as again:
+        timers = again.workers["web"]
+        again.advance(60 * SECOND)
+        found = {int(event["cookie"]): payload_of(event) for event in timers.poll()}
+        assert found == dict(enumerate(texts))
+        assert timers.stats()["payload_bytes"] == 0
+
+
+def test_a_heap_that_is_too_small_for_the_snapshot() -> None:
+    with LocalWheel(heap_chunks=8) as wheel:
+        timers = named(wheel, 0, "web")
+        for _ in range(5):
+            timers.schedule(50.0, payload=bytes(59_000))
+        snapshot = take(wheel)
+    with pytest.raises(WheelError, match=r"295,000 bytes of payloads.*--payload-heap"):
+        Restored(snapshot, heap_chunks=4)
+    with pytest.raises(WheelError, match=r"payload of 59000 bytes.*--max-payload 59000"):
+        Restored(snapshot)

@@ -279,6 +279,35 @@ def notes_of_nobody(w: FullWheel) -> None:
     w.words.watch.rows["everything"][3] = 1
 
 
+# -- payloads --------------------------------------------------------------------------------------
+
+
+def heap_ids(w: FullWheel, chunk: int) -> Any:
+    return np.frombuffer(
+        w.slots_memory,
+        "u8",
+        _native.CHUNK_BLOCKS,
+        w.sizes["heap_off"] + chunk * _native.CHUNK_BYTES,
+    )
+
+
+@case("payloads", "is armed, but its payload is not in the heap")
+def payload_that_is_gone(w: FullWheel) -> None:
+    for chunk in range(3):
+        ids = heap_ids(w, chunk)
+        ids[(ids & 0xFFFFFFFF) == w.slot["heavy"]] = 0
+
+
+@case("payloads", "is nobody's, but has a payload in the heap")
+def payload_of_nobody(w: FullWheel) -> None:
+    heap_ids(w, 0)[5] = 1 << 32 | 8191
+
+
+@case("payloads", "payload heap: chunk 0, block 5 has no slot: id 4294975488")
+def payload_without_a_slot(w: FullWheel) -> None:
+    heap_ids(w, 0)[5] = 1 << 32 | 8192
+
+
 # -- words -----------------------------------------------------------------------------------------
 
 

@@ -81,10 +81,11 @@ class FullWheel(LocalWheel):
     back                    cancelled, in the return ring, unread
     waiting, wanted         fired, behind a full completion ring; the second will be
     queued                  cancelled, behind a full return ring
+    heavy, chained          armed, with a payload in the heap
     """
 
     def __init__(self) -> None:
-        super().__init__(capacity=8192, start_ns=5 * SECOND, pools=POOLS)
+        super().__init__(capacity=8192, start_ns=5 * SECOND, pools=POOLS, heap_chunks=4)
         self.a, self.b = self.worker(0, "a"), self.worker(1, "b")
         self.words = Shared(*map(self.shared, ("watch", "pools", "keys")))
         self._share()
@@ -141,6 +142,8 @@ class FullWheel(LocalWheel):
         self.keep("third", b.schedule(3.0))
         self.keep("far", b.schedule(90_000.0))
         self.keep("late", b.schedule(0.0405))
+        self.keep("heavy", b.schedule(50.0, payload=bytes(200)))
+        self.keep("chained", self.a.schedule(50.0, payload=bytes(60_000)))
         self.settle()
         leaving = self.keep("leaving", b.schedule(77.0))
         self.settle()

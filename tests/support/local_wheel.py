@@ -73,7 +73,8 @@ class LocalTimers(Timers):
         self._registry = RegistryView(wheel.registry_memory)
         self._wheel = wheel.view
         self._row = row
-        self._payload_room = int(wheel.view.header["payload_bytes"])
+        header = wheel.view.header
+        self._payload_room = max(int(header["payload_bytes"]), int(header["max_payload"]))
         self._local = wheel
 
     def _segment(self, kind: str) -> mmap.mmap:
@@ -99,6 +100,8 @@ class LocalWheel:
         trace_at: int = 0,
         homes: bool = False,
         backed: int = 0,
+        heap_chunks: int = 0,
+        max_payload: int = 65536,
     ) -> None:
         capacity += homes * max_workers * _native.SLAB_SLOTS
         config = {
@@ -109,6 +112,8 @@ class LocalWheel:
             "wheel_bits": wheel_bits,
             "payload_bytes": payload_bytes,
             "virtual_clock": 1,
+            "heap_chunks": heap_chunks,
+            "max_payload": max_payload if heap_chunks else 0,
         }
         self.sizes = _native.geometry(**config)
         self.config = config

@@ -38,10 +38,15 @@ class Restored(LocalWheel):
 
     def __init__(self, snapshot: Snapshot, start_ns: int = 0, **choices: Any) -> None:
         capacity = choices.pop("capacity", snapshot.capacity)
-        payload_bytes = snapshot.payload_bytes
-        super().__init__(capacity, payload_bytes=payload_bytes, start_ns=start_ns)
+        payload_bytes = choices.pop("payload_bytes", snapshot.payload_bytes)
+        chunks = choices.pop("heap_chunks", 0)
+        super().__init__(
+            capacity, payload_bytes=payload_bytes, start_ns=start_ns, heap_chunks=chunks
+        )
         now = Clocks.of_virtual(start_ns)
-        self.plan: Restoration = plan_restore(snapshot, now, capacity, payload_bytes, **choices)
+        self.plan: Restoration = plan_restore(
+            snapshot, now, capacity, max(payload_bytes, 65_536 * bool(chunks)), **choices
+        )
         names = self.plan.workers
         groups = {name: 5 + i for i, name in enumerate(self.plan.groups)}
         for name, index in groups.items():

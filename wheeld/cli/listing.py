@@ -19,6 +19,9 @@ def status_text(status: dict[str, Any]) -> str:
         f" slots are free" + (f"; at most {most:,} per worker" if most else ""),
         f"  wheel       tick {status['tick_ns'] / 1e6:g} ms, {status['wheel_size']} buckets per"
         f" level, payload {status['payload_bytes']} bytes",
+        f"  payloads    {mebibytes(status['payload_heap']['bytes'])} in a heap of"
+        f" {mebibytes(status['payload_heap']['memory'])}, at most"
+        f" {mebibytes(status['payload_heap']['memory_at_most'])}",
         f"  memory      {mebibytes(status['shared_bytes'])} shared, for"
         f" {status['slots_with_memory']:,} slots; {mebibytes(status['shared_bytes_at_most'])}"
         " for all slots",

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from wheeld_client import Observer, PendingTimers
+from wheeld_client import Observer, PendingTimers, payload_of
 from wheeld_core.views import CLOCKS
 
 FORMATS: Final = ("table", "json", "csv")
@@ -94,8 +94,7 @@ def _describe(timer: np.void, found: PendingTimers, payloads: bool) -> dict[str,
         "to": found.targets.get(target, "gone") if target else None,
     }
     if payloads:
-        has_any = "payload" in (timer.dtype.names or ())
-        content = bytes(timer["payload"])[: int(timer["payload_size"])] if has_any else b""
+        content = payload_of(timer)
         described |= {"payload": _text(content), "payload_hex": content.hex()}
     return described
 

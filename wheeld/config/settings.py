@@ -23,6 +23,7 @@ from wheeld_core.units import parse_bytes, parse_duration
 
 CONFIG_DIRECTORY = Path("/etc/wheeld")
 _FIRST_BYTES = 8 << 20  # of slots that have memory from the start
+_FIRST_CHUNKS = 8
 
 
 class ConfigError(UsageError):
@@ -64,9 +65,21 @@ class Config:
         least=2, most=1 << _native.MAX_WHEEL_BITS,
     )  # fmt: skip
     payload_bytes: int = option(
-        "integer", 0, "Payload bytes per timer.",
-        more="The 64-bit cookie does not count. Rounded up to a multiple of 8.",
+        "integer", 0, "Payload bytes per timer that need no heap.",
+        more="Each slot has room for so many, used or not. Payloads up to this size are as fast as"
+        " can be; larger ones go to the payload heap. Rounded up to a multiple of 8.",
         least=0, most=65528,
+    )  # fmt: skip
+    max_payload: str = option(
+        "size", "64K", "Largest payload.",
+        more="At most 16M. A larger one is refused with PayloadTooLarge.",
+        least="0", most="16M", example="1M",
+    )  # fmt: skip
+    payload_heap: str = option(
+        "size", "256M", "Memory for the payloads of all timers.",
+        more="It is taken from /dev/shm as it is needed, in steps of 1 MiB. Payloads that find no"
+        " room are refused with PayloadHeapFull. Rounded up to chunks of 64 KiB.",
+        least="0", most="256G", example="1G",
     )  # fmt: skip
     reserve: bool = option(
         "switch", False, "Reserve the memory of the whole capacity at the start.",
@@ -248,6 +261,22 @@ class Config:
         return _rounded_up(self.payload_bytes, 8)
 
     @property
+    def max_payload_bytes(self) -> int:
+        return parse_bytes(self.max_payload)
+
+    @property
+    def heap_chunks(self) -> int:
+        return _rounded_up(parse_bytes(self.payload_heap), _native.CHUNK_BYTES) // (
+            _native.CHUNK_BYTES
+        )
+
+    @property
+    def first_chunks(self) -> int:
+        """Chunks of the payload heap that have memory from the start, so that the first payloads
+        of a worker need no clock."""
+        return min(_FIRST_CHUNKS, self.heap_chunks)
+
+    @property
     def homes(self) -> int:
         """Slabs beyond the capacity, one for each worker that holds no other, so that none is
         without a slot when others have taken the wheel; 0 where they would be more than that."""
@@ -277,6 +306,8 @@ class Config:
             "tick_ns": self.tick_ns,
             "wheel_bits": self.wheel_bits,
             "payload_bytes": self.payload_room,
+            "heap_chunks": self.heap_chunks,
+            "max_payload": self.max_payload_bytes,
             "virtual_clock": int(self.virtual_clock),
         }
 

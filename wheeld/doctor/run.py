@@ -144,6 +144,8 @@ def _as_it_runs(config: Config, patient: _Patient) -> Config:
         max_workers=int(header["max_workers"]),
         wheel_size=1 << int(header["wheel_bits"]),
         payload_bytes=int(header["payload_bytes"]),
+        payload_heap=str(int(header["heap_chunks"]) * _native.CHUNK_BYTES),
+        max_payload=str(int(header["max_payload"])),
         pools=tuple(pool.text() for pool in sharing.left_pools(patient.memories.pools)),
         trace=trace["directory"] if trace else None,
         trace_ring=trace["ring"] if trace else config.trace_ring,

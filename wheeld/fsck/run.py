@@ -16,6 +16,7 @@ import numpy as np
 
 from wheeld.fsck import (
     lists as fsck_lists,
+    payloads as fsck_payloads,
     repair as fsck_repair,
     shared as fsck_shared,
     slots as fsck_checks,
@@ -43,6 +44,7 @@ CHECKS: dict[str, Check] = {
     "leaks": fsck_checks.leaks,
     "completions": fsck_tables.completions,
     "returns": fsck_tables.returns,
+    "payloads": fsck_payloads.payloads,
     "watch": fsck_shared.watch,
     "words": fsck_shared.words,
     "pools": fsck_shared.pools,
@@ -255,6 +257,7 @@ def _looked_at(name: str, s: WheelImage | None) -> int:
         "leaks": int((s.owned & (s.phases == 2)).sum()),
         "completions": sum(len(ring.entries) for ring in s.comps.values()),
         "returns": sum(len(ring.entries) for ring in s.rets.values()),
+        "payloads": fsck_payloads.used(s),
         "watch": int(s.watch.watched().sum()),
         "words": s.keys.sets["tags"].size,
         "pools": int((s.pools.ledgers["change"] != 0).sum()),

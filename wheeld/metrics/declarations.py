@@ -56,6 +56,12 @@ METRICS: Final = (
     _gauge("slots_capacity", "How many timers can be pending.", "capacity", unit="slot"),
     _gauge("slots_free", "Slots that no worker holds.", "free", unit="slot"),
     _gauge("shared_memory_bytes", "Shared memory in use.", "shared_bytes"),
+    _gauge("payload_bytes", "Payloads in the heap.", "payload_heap", "bytes"),
+    _gauge("payload_heap_bytes", "Memory of the payload heap.", "payload_heap", "memory"),
+    _gauge(
+        "payload_heap_limit_bytes", "Most memory for the payload heap.", "payload_heap",
+        "memory_at_most",
+    ),
     _counter("timers_fired", "Expirations delivered.", "counters", "fired", unit="timer"),
     _counter(
         "timers_dropped",

@@ -29,7 +29,7 @@ from wheeld.resources.handover import Handover
 from wheeld.resources.remains import own_pid_namespace
 from wheeld.snapshot import file as snapshot_file
 from wheeld.tables import sharing
-from wheeld.tables.heads import SHARED, SharedHeads, WorkerHead
+from wheeld.tables.heads import SHARED, SharedHeads, WorkerHead, heap_hole
 from wheeld_core import _native, runtime, segments, trust
 from wheeld_core.control import time_namespace
 from wheeld_core.errors import WheelError
@@ -187,6 +187,7 @@ class Resources:
         sizes = _native.geometry(**native)
         backed = self.config.first_slabs
         wheel_holes, slots_holes = _native.spans(backed, self.config.shared_slabs, **native)
+        slots_holes += heap_hole(native, self.config.first_chunks)
         # The wheel and the table of workers are for clients to read.
         for kind, mode, holes in (
             ("wheel", 0o640, wheel_holes),
@@ -204,6 +205,7 @@ class Resources:
             **native,
             origin_ns=origin,
             backed=backed,
+            heap_backed=self.config.first_chunks,
             token=(token := int.from_bytes(os.urandom(8)) >> 1),
         )
         self._make_shared(token)
@@ -399,6 +401,25 @@ class Resources:
         this."""
         back(self.names, self.memories, self.config, slabs)
 
+    def grow_heap(self) -> bool:
+        """Reserve some more memory for the payload heap. False: there is none. Once there is a
+        clock, the clock does this."""
+        backed = int(self.wheel.header["heap_backed"])
+        end = min(2 * backed, self.config.heap_chunks)
+        if end <= backed:
+            return False
+        offset, _ = heap_hole(self.config.native(), backed)[0]
+        fd = segments.open_to_grow(self.names["slots"], self.memories["slots"])
+        try:
+            size = (end - backed) * _native.CHUNK_BYTES
+            segments.reserve(fd, self.names["slots"], offset, size)
+        except segments.SegmentError:
+            return False
+        finally:
+            os.close(fd)
+        _native.open_chunks(self.memories["wheel"], end)
+        return True
+
     def make_hidden(self, kind: str, size: int, mode: int = 0o660) -> mmap.mmap:
         """As `make_segment`, for a segment that is made when the prefix is public: its name has a
         random part, and is passed over sockets only."""
@@ -493,7 +514,20 @@ class Resources:
         self.mend()
 
     def shared_bytes(self) -> tuple[int, int]:
-        return reserved_bytes(self.names.values())
+        """Bytes that the segments have now, and when all slots are needed."""
+        now, most = reserved_bytes(self.names.values())
+        header = self.wheel.header
+        unused = int(header["heap_chunks"]) - int(header["heap_backed"])
+        return now, most - unused * _native.CHUNK_BYTES
+
+    def payload_heap(self) -> dict[str, int]:
+        """Bytes of payloads in the heap, of its memory now, and of what it may have."""
+        header = self.wheel.header
+        return {
+            "bytes": _native.heap_bytes(self.memories["wheel"], self.memories["slots"]),
+            "memory": int(header["heap_backed"]) * _native.CHUNK_BYTES,
+            "memory_at_most": int(header["heap_chunks"]) * _native.CHUNK_BYTES,
+        }
 
     def leave_locked(self, to: Handover, discard: bool = False) -> None:
         """Release everything but the locks, which go to the program that this process executes

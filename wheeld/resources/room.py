@@ -39,7 +39,8 @@ def segment_sizes(config: Config) -> Mapping[str, Sequence[int]]:
         parts = sharing.holes(kind, config.max_workers, config.all_slots)
         shared[kind] -= sum(size for _, size in parts)
     return {
-        "capacity": [sizes["wheel_bytes"], sizes["slots_bytes"]],
+        "capacity": [sizes["wheel_bytes"], sizes["heap_off"]],
+        "payload_heap": [config.first_chunks * _native.CHUNK_BYTES],
         "max_workers": [sizes["registry_bytes"], *shared.values()],
         "trace_ring": [trace_segment.size(config)] if config.trace is not None else [],
     }

@@ -263,7 +263,9 @@ def _discard(prefix: str, why: str) -> None:
     segments.unlink_all(prefix)
 
 
-_OPTIONS: Mapping[str, str] = {"tick_ns": "--tick", "wheel_bits": "--wheel-size"}
+_OPTIONS: Mapping[str, str] = {
+    "tick_ns": "--tick", "wheel_bits": "--wheel-size", "heap_chunks": "--payload-heap"
+}  # fmt: skip
 
 
 def _option(key: str, value: int) -> str:
@@ -276,6 +278,8 @@ def _value(key: str, value: int) -> str:
         return duration_text(value)
     if key == "virtual_clock":
         return "on" if value else "off"
+    if key == "heap_chunks":
+        return str(value * _native.CHUNK_BYTES)
     return str(1 << value if key == "wheel_bits" else value)
 
 

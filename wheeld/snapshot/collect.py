@@ -49,6 +49,7 @@ from wheeld_core.packing import (
     owner_row,
     position_before,
     target_row,
+    timer_id,
 )
 from wheeld_core.views import (
     RegistryView,
@@ -110,6 +111,8 @@ class _Records:
     targets: npt.NDArray[np.uint32]
     timers: npt.NDArray[Any]
     payloads: npt.NDArray[np.uint8]
+    heavy: npt.NDArray[np.object_]
+    """The payloads that are in the heap; None for the others."""
 
     def only(self, mask: npt.NDArray[np.bool_]) -> _Records:
         return self if mask.all() else self.taken(np.flatnonzero(mask))
@@ -140,7 +143,7 @@ class _Collection:
         self.left_out = self.unsettled = 0
 
     def run(self, now: Clocks, name: str) -> Snapshot:
-        timers, payloads, slabs, generations = [], [], [], []
+        timers, payloads, slabs, generations, heavy = [], [], [], [], []
         for first, end in self._blocks():
             states = gathered(self.slots.states, np.arange(first, end))
             used = STATE_GEN.of(states).astype(np.uint32).reshape(-1, _native.SLAB_SLOTS)
@@ -150,6 +153,7 @@ class _Collection:
             block = self._block(first, end, states)
             timers.append(block.timers)
             payloads.append(_used_bytes(block))
+            heavy += [len(found) for found in block.heavy if found is not None]
         return Snapshot(
             name=name,
             clocks=now,
@@ -165,6 +169,7 @@ class _Collection:
             generations=np.concatenate(generations),
             left_out=self.left_out,
             unsettled=self.unsettled,
+            heavy=np.array(heavy, np.uint32),
         )
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
@@ -225,8 +230,30 @@ class _Collection:
             changed[STATE_PHASE.of(before) == Phase.ARMED] &= ~np.uint64(STATE_TAKER.mask)
         steady = changed == 0
         pending, timers = _pending_timers(index, before, fields, links, heads)
-        timers["payload_size"] = np.minimum(fields["payload_size"], payloads.shape[1])
-        return _Records(index, owners, pending, fields["target"], timers, payloads), steady
+        heavy = self._heavy(pending & steady, before, fields, index)
+        lost = pending & (fields["payload_size"] == _native.IN_HEAP) & (heavy == None)  # noqa: E711
+        timers["payload_size"] = np.where(
+            heavy != None,  # noqa: E711
+            _native.IN_HEAP,
+            np.minimum(fields["payload_size"], payloads.shape[1]),
+        )
+        found = _Records(index, owners, pending, fields["target"], timers, payloads, heavy)
+        if lost.any():  # received meanwhile; or the timer was overwritten: then it has none
+            steady = steady & (~lost if patient else True)
+        return found, steady
+
+    def _heavy(
+        self, wanted: npt.NDArray[np.bool_], states: U64, fields: npt.NDArray[Any], index: Any
+    ) -> npt.NDArray[np.object_]:
+        """The payloads of the timers in `wanted` that are in the heap."""
+        heavy = np.full(len(index), None, object)
+        for i in np.flatnonzero(wanted & (fields["payload_size"] == _native.IN_HEAP)):
+            timer = int(timer_id(STATE_GEN.of(states[i]), index[i]))
+            payload = _native.heap_read(self.wheel.memory, self.slots.memory, timer)
+            again = gathered(self.slots.states, index[i : i + 1])[0]
+            if STATE_GEN.of(again) == STATE_GEN.of(states[i]):
+                heavy[i] = payload
+        return heavy
 
     def _heads(self) -> U64:
         """How far each worker has read its completions, by row."""
@@ -341,5 +368,12 @@ def _periodic_due(timers: npt.NDArray[Any], last: I64, ticked: npt.NDArray[np.bo
 
 
 def _used_bytes(look: _Records) -> npt.NDArray[np.uint8]:
-    used = np.arange(look.payloads.shape[1]) < look.timers["payload_size"][:, None]
-    return look.payloads[used]
+    sizes = look.timers["payload_size"]
+    if not (sizes == _native.IN_HEAP).any():
+        used = np.arange(look.payloads.shape[1]) < sizes[:, None]
+        return look.payloads[used]
+    parts = [
+        row[:size].tobytes() if heavy is None else heavy
+        for row, size, heavy in zip(look.payloads, sizes.tolist(), look.heavy, strict=True)
+    ]
+    return np.frombuffer(b"".join(parts), np.uint8)

@@ -7,7 +7,7 @@ restore.py arms its timers after a restart of the host.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,12 +116,22 @@ class Snapshot:
     """The user of each name; empty in files of earlier versions."""
     unsettled: int = 0
     """Slots that held another timer at every reading: such timers live for microseconds."""
+    heavy: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
+    """The sizes of the payloads that were in the heap, in order: those whose `payload_size` is
+    IN_HEAP."""
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """How many bytes of payload each timer has."""
+        found = self.timers["payload_size"].astype(np.int64)
+        found[found == _native.IN_HEAP] = self.heavy
+        return found
 
     def check(self) -> None:
         """Raise ValueError unless all of it can be restored unchanged."""
         timers, slab_count = self.timers, self.capacity // _native.SLAB_SLOTS
         slabs = timers["slot"] // _native.SLAB_SLOTS
         targets = np.array([1, len(self.names), len(self.groups)])
+        in_heap = timers["payload_size"] == _native.IN_HEAP
         for what, holds in {
             "a user for each name": len(self.uids) in (0, len(self.names)),
             "slots in order": np.diff(timers["slot"].astype("i8")) > 0,
@@ -135,11 +145,14 @@ class Snapshot:
             "known targets": (timers["to"] <= TO_GROUP)
             & (timers["target"] < targets[np.minimum(timers["to"], TO_GROUP)]),
             "known clocks": clock_of(timers) <= 2,
-            "payloads that fit": timers["payload_size"] <= self.payload_bytes,
+            "payloads that fit": in_heap | (timers["payload_size"] <= self.payload_bytes),
+            "a size for each payload in the heap": in_heap.sum() == len(self.heavy),
+            "payloads of the heap with 1 byte to 16 MiB": (self.heavy > 0)
+            & (self.heavy <= _native.MAX_PAYLOAD),
         }.items():
             if not np.all(holds):
                 raise ValueError(f"expected {what}")
-        if timers["payload_size"].sum(dtype="i8") != len(self.payloads):
+        if self.sizes().sum() != len(self.payloads):
             raise ValueError("expected as many bytes of payload as the timers have")
 
 

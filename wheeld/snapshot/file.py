@@ -94,7 +94,9 @@ def _write_fresh(fresh: Path, snapshot: Snapshot) -> int:
 
 def _parts(snapshot: Snapshot) -> Iterator[memoryview]:
     header = json.dumps(_header(snapshot)).encode()
-    arrays = (snapshot.timers, snapshot.payloads, snapshot.slabs, snapshot.generations)
+    arrays = (
+        snapshot.timers, snapshot.payloads, snapshot.slabs, snapshot.generations, snapshot.heavy
+    )  # fmt: skip
     body = [memoryview(np.ascontiguousarray(part)).cast("B") for part in arrays if part.size]
     size = sum(len(part) for part in body)
     yield memoryview(_PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), size) + header)
@@ -132,6 +134,7 @@ def _header(snapshot: Snapshot) -> dict[str, Any]:
             "timers": len(snapshot.timers),
             "payloads": len(snapshot.payloads),
             "slabs": len(snapshot.slabs),
+            "heavy": len(snapshot.heavy),
         },
         "left_out": snapshot.left_out,
         "unsettled": snapshot.unsettled,
@@ -245,6 +248,7 @@ def _parse(header: Any, body: memoryview) -> Snapshot:
         raise ValueError(f"its records are {header['dtype']}, expected {TIMER.descr}")
     parts = ("timers", "payloads", "slabs")
     counts = {part: _number(header["counts"], part, len(body)) for part in parts}
+    heavy_count = _number({"heavy": 0, **header["counts"]}, "heavy", len(body))  # new in 0.9
     slots = counts["slabs"] * _native.SLAB_SLOTS
     arrays: list[npt.NDArray[Any]] = []
     begin = 0
@@ -253,13 +257,14 @@ def _parse(header: Any, body: memoryview) -> Snapshot:
         (np.dtype("u1"), counts["payloads"]),
         (np.dtype("<u4"), counts["slabs"]),
         (np.dtype("<u4"), slots),
+        (np.dtype("<u4"), heavy_count),
     ):
         end = begin + dtype.itemsize * count
         arrays.append(np.frombuffer(body[begin:end], dtype) if count else np.empty(0, dtype))
         begin = end
     if begin != len(body):
         raise ValueError(f"its body has {len(body)} bytes, its counts say {begin}")
-    timers, payloads, slabs, generations = arrays
+    timers, payloads, slabs, generations, heavy = arrays
     snapshot = Snapshot(
         name=runtime.check_name(header["name"]),
         clocks=_clocks(header),
@@ -275,6 +280,7 @@ def _parse(header: Any, body: memoryview) -> Snapshot:
         generations=generations.reshape(-1, _native.SLAB_SLOTS),
         left_out=_number(header, "left_out", FOREVER),
         unsettled=_number(header, "unsettled", FOREVER),
+        heavy=heavy,
     )
     snapshot.check()
     return snapshot

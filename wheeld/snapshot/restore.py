@@ -6,7 +6,7 @@ for their owners, which are kept workers until a client connects with their name
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -47,6 +47,8 @@ class Restoration:
     """One-shot timers that fell due meanwhile and are dropped."""
     moved_on: int
     """Periodic timers that fell due meanwhile and continue with their next tick."""
+    sizes: npt.NDArray[np.int64]
+    """Bytes of payload of each timer to arm."""
 
     @property
     def workers(self) -> list[str]:
@@ -107,8 +109,9 @@ def plan_restore(
         )
         keep = ~missed | periodic
         skipped, moved_on = int((~keep).sum()), int(on.sum())
-    payloads = snapshot.payloads[np.repeat(keep, timers["payload_size"])]
-    return Restoration(snapshot, timers[keep], payloads, late, skipped, moved_on)
+    sizes = snapshot.sizes()
+    payloads = snapshot.payloads[np.repeat(keep, sizes)]
+    return Restoration(snapshot, timers[keep], payloads, late, skipped, moved_on, sizes[keep])
 
 
 def _check_fit(snapshot: Snapshot, now: Clocks, capacity: int, payload_bytes: int) -> None:
@@ -126,11 +129,11 @@ def _check_fit(snapshot: Snapshot, now: Clocks, capacity: int, payload_bytes: in
             f"the snapshot's timers need a capacity of {needed}, this daemon has {capacity}: "
             f"start it with --capacity {needed} or more"
         )
-    longest = int(snapshot.timers["payload_size"].max())
+    longest = int(snapshot.sizes().max())
     if longest > payload_bytes:
         raise WheelError(
             f"the snapshot has a payload of {longest} bytes, this daemon has room for "
-            f"{payload_bytes}: start it with --payload-bytes {longest} or more"
+            f"{payload_bytes}: start it with --max-payload {longest} or more"
         )
 
 
@@ -170,15 +173,18 @@ def apply(
     wheel: WheelView,
     rows: Mapping[str, tuple[int, int]],
     groups: Mapping[str, int] | None = None,
+    grow: Callable[[], bool] | None = None,
 ) -> None:
     """Write the timers of a plan into fresh segments, before any clock runs over it. `rows` is name
     -> (row, incarnation) for all of `plan.workers`, `groups` name -> index; a target that is not
-    there is gone, so the owner gets its expiration.
+    there is gone, so the owner gets its expiration. `grow` takes more memory for the payload heap;
+    False: there is none.
 
     Slots of the claimed slabs that hold no timer are written as cancelled ones, so that the first
     clock gives them to their owner. All other generations continue, too, so that ids stay unique.
 
-    `WheelError`: the segment is in use, or an owner has no row. Nothing is written then.
+    `WheelError`: the segment is in use, or an owner has no row, and nothing is written; or the
+    payload heap has no room.
     """
     names, timers = plan.snapshot.names, plan.timers
     if slots.states.any() or slots.owners.any():
@@ -198,8 +204,11 @@ def apply(
     slots.slots["interval"][index] = packing.interval_word(timers["interval"], timers["generation"])
     slots.slots["flags"][index] &= ~np.uint16(packing.FLAGS_PRIVATE.mask)
     slots.slots["target"][index] = _target_words(plan, rows, groups or {})
+    room = 0 if slots.payloads is None else slots.payloads.shape[1]
+    slots.slots["payload_size"][index] = np.where(plan.sizes > room, _native.IN_HEAP, plan.sizes)
     if slots.payloads is not None:
         _write_payloads(plan, slots.payloads)
+    _write_heap(plan, room, slots, wheel, grow)
     _write_states(plan, slots)
 
 
@@ -239,16 +248,39 @@ def _target_words(
 
 
 def _write_payloads(plan: Restoration, payloads: npt.NDArray[np.uint8]) -> None:
-    sizes = plan.timers["payload_size"].astype(np.int64)
+    """Write those that fit beside their slots."""
+    sizes, room = plan.sizes, payloads.shape[1]
     ends = np.cumsum(sizes)
-    room = payloads.shape[1]
     step = max(1, _PAYLOAD_CHUNK // room)
     for first in range(0, len(sizes), step):
         part = slice(first, first + step)
+        fits = sizes[part] <= room
         padded = np.zeros((len(sizes[part]), room), np.uint8)
-        used = np.arange(room) < sizes[part][:, None]
-        padded[used] = plan.payloads[ends[first] - sizes[first] : ends[part][-1]]
+        used = (np.arange(room) < sizes[part][:, None]) & fits[:, None]
+        found = plan.payloads[ends[first] - sizes[first] : ends[part][-1]]
+        padded[used] = found[np.repeat(fits, sizes[part])]
         payloads[plan.timers["slot"][part]] = padded
+
+
+def _write_heap(
+    plan: Restoration,
+    room: int,
+    slots: SlotsView,
+    wheel: WheelView,
+    grow: Callable[[], bool] | None,
+) -> None:
+    ends = np.cumsum(plan.sizes)
+    for i in np.flatnonzero(plan.sizes > room):
+        timer = plan.timers[i]
+        payload = plan.payloads[ends[i] - plan.sizes[i] : ends[i]]
+        id = int(packing.timer_id(timer["generation"], timer["slot"]))
+        while not _native.heap_write(wheel.memory, slots.memory, id, payload):
+            if grow is None or not grow():
+                raise WheelError(
+                    f"the snapshot has {int(plan.sizes[plan.sizes > room].sum()):,} bytes of "
+                    "payloads, for which the payload heap has no room: start it with a larger "
+                    "--payload-heap, or enlarge /dev/shm"
+                )
 
 
 def _write_states(plan: Restoration, slots: SlotsView) -> None:

@@ -75,7 +75,7 @@ class Snapshots:
             snapshot,
             self._clocks(restoring=True),
             self._config.all_slots,
-            self._config.payload_room,
+            max(self._config.payload_room, self._config.max_payload_bytes),
             self._config.restore,
             self._config.misfire,
         )
@@ -102,7 +102,7 @@ class Snapshots:
         groups = {name: registry.group_bit(name).bit_length() - 1 for name in plan.groups}
         used = plan.snapshot.slabs[plan.snapshot.slabs < self._config.shared_slabs]
         self._resources.back(int(used.max()) + 1 if len(used) else 0)
-        apply(plan, slots, self._resources.wheel, rows, groups)
+        apply(plan, slots, self._resources.wheel, rows, groups, self._resources.grow_heap)
         # Slots of slabs without an owner are not being returned to any worker: record that.
         nobodys = (slots.owner_words(self._resources.wheel) == 0) & (slots.states != 0)
         links = self._resources.wheel.links[: len(slots.states)]

@@ -58,6 +58,8 @@ def collect(
         "tick_ns": config.tick_ns,
         "wheel_size": 1 << config.wheel_bits,
         "payload_bytes": config.payload_room,
+        "max_payload": config.max_payload_bytes,
+        "payload_heap": resources.payload_heap(),
         "virtual_now_ns": int(wheel.header["virtual_now"]) if config.virtual_clock else None,
         "shared_bytes": shared_bytes,
         "shared_bytes_at_most": most_bytes,

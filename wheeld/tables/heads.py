@@ -28,9 +28,18 @@ SHARED: Final = ("slots", *sharing.KINDS)
 """Segments that all workers write."""
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 OPTIONS: Final = (
-    "capacity", "homes", "max_workers", "tick_ns", "wheel_bits", "payload_bytes", "virtual_clock"
+    "capacity", "homes", "max_workers", "tick_ns", "wheel_bits", "payload_bytes", "heap_chunks",
+    "max_payload", "virtual_clock",
 )  # fmt: skip
 """Words of the wheel's head from which all sizes follow."""
+
+
+def heap_hole(native: Mapping[str, int], backed: int) -> list[tuple[int, int]]:
+    """The part of the slots' segment that the payload heap does not use: behind the first `backed`
+    chunks; as offsets and sizes."""
+    sizes = _native.geometry(**native)
+    begin = sizes["heap_off"] + backed * _native.CHUNK_BYTES
+    return [(begin, sizes["slots_bytes"] - begin)]
 
 
 class WorkerHead:
@@ -75,7 +84,10 @@ class SharedHeads:
         sharing.create(fresh, workers, capacity, int(head["token"]), self.pools)
         fresh["slots"] = mmap.mmap(-1, mmap.PAGESIZE)  # nothing is fixed behind that
         slots, its_head = record(fresh["slots"], "slots"), record(fresh["slots"], "head")
-        for field in ("owners_off", "states_off", "slots_off", "payloads_off"):
+        for field in (
+            "owners_off", "states_off", "slots_off", "payloads_off", "blocks_off", "chunks_off",
+            "heap_off",
+        ):  # fmt: skip
             slots[field] = sizes[field]
         for field in head.dtype.names or ():
             its_head[field] = head[field]
@@ -138,6 +150,7 @@ class SharedHeads:
         if kind == "slots":
             shared = self._native["capacity"] // _native.SLAB_SLOTS - self._native["homes"]
             _, holes = _native.spans(int(self._header["backed"]), shared, **self._native)
+            holes += heap_hole(self._native, int(self._header["heap_backed"]))
         segments.reserve_but(fd, name, wanted, holes)
         if kind != "slots":
             os.pwrite(fd, self._fresh[kind][size:], size)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from wheeld_core import _native
-from wheeld_core.errors import DaemonNotRunning, RingFull, WheelFull
+from wheeld_core.errors import DaemonNotRunning, PayloadHeapFull, RingFull, WheelFull
 
 LONGEST_PAUSE: Final = 0.02
 """Seconds between two tries, at most: nothing announces that the clock has drained a ring."""
@@ -28,7 +28,9 @@ class Room:
 
     def __init__(self) -> None:
         self.patience = float(_native.ROOM_SECONDS)
-        self._lines = {RingFull: asyncio.Lock(), WheelFull: asyncio.Lock()}
+        self._lines: dict[type[Refusal], asyncio.Lock] = {
+            kind: asyncio.Lock() for kind in (RingFull, WheelFull, PayloadHeapFull)
+        }
         self._stirred = asyncio.Event()
 
     def wake(self) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from wheeld_client.connection import hub
 from wheeld_client.connection.options import ConnectOptions
@@ -25,7 +26,7 @@ from wheeld_client.connection.renewal import Renewal
 from wheeld_core import _native, control, runtime, segments, trust
 from wheeld_core.control.messages import Back, Request, Welcome
 from wheeld_core.errors import DaemonNotRunning, ForkedClient, WheelError
-from wheeld_core.views import RegistryView, WheelView, expiration_dtype
+from wheeld_core.views import Events, RegistryView, WheelView, expiration_dtype, with_beside
 
 log = logging.getLogger("wheeld")
 
@@ -160,7 +161,8 @@ class ConnectedWorker(_native.Worker):
         self._most_slots = int(hello.get("max_per_worker") or 0)
         self._wheel: WheelView | None = view
         self._registry: RegistryView | None = RegistryView(registry)
-        self._payload_room, self.expiration_dtype = room, dtype
+        self._payload_room = max(room, int(view.header["max_payload"]))
+        self.expiration_dtype = dtype
 
     def _attach(self, kind: str, *, writable: bool) -> _native.Memory:
         name, number = self._segment_names[kind], segments.KINDS[kind]
@@ -172,6 +174,11 @@ class ConnectedWorker(_native.Worker):
             raise DaemonNotRunning(f"the wheeld daemon in {self.directory} has stopped") from error
 
     # -- called by the native half --------------------------------------------------------------
+
+    def _with_beside(
+        self, events: npt.NDArray[np.void], beside: dict[str, dict[int, Any]]
+    ) -> Events:
+        return with_beside(events, beside)
 
     def _segment(self, kind: str) -> _native.Memory:
         if kind not in self._shared:

@@ -60,7 +60,7 @@ def install(app: Celery, daemon: str = "default", group: str = "celery", **optio
     """Use a daemon for the delayed tasks of an application.
 
     Each of its workers on this host sends what is due. They share `group`, so that one of them
-    sends each task. A daemon with `payload_bytes` of 1,000 or so holds the usual messages, and with
+    sends each task. A daemon takes messages up to its `max_payload`, and with
     a state directory delayed tasks outlive the host.
 
     The signals `before_task_publish` and `after_task_publish`, and the event `task-sent`, belong to

@@ -148,7 +148,7 @@ def _joined(texts: list[Any], count: int, room: int) -> Payloads:
 def _too_large(what: str, size: int, each: str, room: int) -> PayloadTooLarge:
     return PayloadTooLarge(
         f"{what} {size} bytes{each}; this wheel holds {room} per timer "
-        "(wheeld start --payload-bytes); nothing of the batch was scheduled"
+        "(wheeld start --max-payload, --payload-bytes); nothing of the batch was scheduled"
     )
 
 

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_core import packing, runtime, segments
+from wheeld_core import _native, packing, runtime, segments
 from wheeld_core.errors import DaemonNotRunning
-from wheeld_core.views import RegistryView, SlotsView, WheelView, record
+from wheeld_core.views import RegistryView, SlotsView, WheelView, record, with_beside
 
 _READ_AT_ONCE: Final = 1 << 20
 """Slots that are read in one step, so that the copies stay small."""
@@ -208,7 +208,20 @@ class Observer:
         found["owner"] = packing.owner_row(words)
         if payloads and self._slots.payloads is not None:
             found["payload"] = self._slots.payloads[index].view(f"V{self._room}")[:, 0]
-        return found
+        return self._with_heap(found, payloads)
+
+    def _with_heap(self, found: npt.NDArray[np.void], payloads: bool) -> npt.NDArray[np.void]:
+        """The timers with the sizes of the payloads that are in the heap, and, if asked for, with
+        these payloads beside them."""
+        heavy = np.flatnonzero(found["payload_size"] == _native.IN_HEAP)
+        if len(heavy) == 0:
+            return found
+        beside: dict[int, bytes] = {}
+        for i, timer in zip(heavy.tolist(), found["timer_id"][heavy].tolist(), strict=True):
+            payload = _native.heap_read(self._wheel.memory, self._slots.memory, timer)
+            beside[timer] = payload or b""  # it has ended just now
+            found["payload_size"][i] = len(beside[timer])
+        return with_beside(found, {"payload": beside}) if payloads else found
 
     def _describe_paused(self, timers: npt.NDArray[np.void], now: npt.NDArray[np.int64]) -> None:
         """The times of paused timers as if they went on now."""

@@ -22,6 +22,7 @@ from wheeld_client.connection.options import MOST_SECONDS
 from wheeld_core import _native
 from wheeld_core.arguments import Seconds, epoch_ns, float_of, shown, time_of
 from wheeld_core.errors import InvalidDelay, RingFull, WheelError
+from wheeld_core.views import with_beside
 
 if TYPE_CHECKING:
     from wheeld_client.timers.timers import Timers
@@ -176,7 +177,8 @@ class Policies:
         found = np.zeros(len(events), self._wide)
         for name in self._narrow.names or ():
             found[name] = events[name]
-        return found
+        beside = getattr(events, "beside", None)
+        return found if beside is None else with_beside(found, beside)
 
     def __call__(
         self, events: Events | None, held: bool = False, ticks: dict[int, int] | None = None

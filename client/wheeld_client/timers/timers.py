@@ -26,6 +26,7 @@ from wheeld_client.timers.reserved import NEVER_NS, deadline_of
 from wheeld_core import _native, histograms
 from wheeld_core.arguments import Seconds, When, shown
 from wheeld_core.timer_options import PolicyOptions, SharedOptions
+from wheeld_core.views import beside_of
 
 
 def connect(
@@ -121,15 +122,26 @@ def payload_of(event: np.void) -> bytes:
     ------
     TypeError
         It is not one expiration, as `poll` returns them in an array.
+    LookupError
+        It is a copy of one, made without the array: its payload stayed with that.
     """
     given: Any = event
     fields = given.dtype.names if isinstance(given, np.void) else None
     if fields is None or "timer_id" not in fields:
         raise TypeError(f"payload_of() takes one expiration: got {shown(event)}")
-    if "payload" not in fields:  # a wheel without payloads
-        return b""
-    payload: bytes = event["payload"].tobytes()
-    return payload[: int(event["payload_size"])]
+    size, payload = int(event["payload_size"]), b""
+    if "payload" in fields:  # the room beside the slot
+        payload = event["payload"].tobytes()
+    if size > len(payload):
+        found: bytes | None = beside_of(event, "payload")
+        if found is None:
+            raise LookupError(
+                f"this copy of an event has lost its payload of {size} bytes, which is beside the "
+                "array that poll() returned: ask payload_of() before you copy the event, or copy "
+                "the array"
+            )
+        payload = found
+    return payload[:size]
 
 
 class Timers(CallingWorker):
@@ -361,6 +373,7 @@ class Timers(CallingWorker):
             `held`: how many slots each worker holds, by its name, with pending timers, unread
             events or nothing in them; `free`: slots that any worker can have. Reads each slab.
             `late_dropped`: what `grace_drop` has dropped.
+            `payload_bytes`: bytes of all workers' payloads in the payload heap.
             `histograms` as in `wheeld_core.histograms.of_client`; in `wheel`, the clock's.
         """
         wheel, registry = self._wheel, self._registry  # whatever other threads do
@@ -374,6 +387,7 @@ class Timers(CallingWorker):
             "held": {name: int(holders[row]) for row, name in registry.names().items()},
             "free": int(holders[-1]),
             "late_dropped": 0 if self._policies is None else self._policies.dropped,
+            "payload_bytes": self._heap_bytes(),
             **counters,
             "histograms": histograms.of_client(wheel, self._row, self._histograms()),
             "wheel": {**wheel.counters(), "histograms": histograms.clock_summaries(wheel)},

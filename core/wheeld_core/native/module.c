@@ -55,6 +55,14 @@ static PyMethodDef functions[] = {
     {"geometry", (PyCFunction)(void (*)(void))native_geometry, METH_VARARGS | METH_KEYWORDS, NULL},
     /* The memory of slabs in the segments: see layout_part.c. */
     {"spans", (PyCFunction)(void (*)(void))native_spans, METH_VARARGS | METH_KEYWORDS, NULL},
+    /* heap_bytes(wheel, slots) -> the bytes of all payloads in the heap */
+    {"heap_bytes", native_heap_bytes, METH_VARARGS, NULL},
+    /* heap_read(wheel, slots, id) -> the payload of a timer; None: it has none there */
+    {"heap_read", native_heap_read, METH_VARARGS, NULL},
+    /* heap_write(wheel, slots, id, payload) -> was there room? */
+    {"heap_write", native_heap_write, METH_VARARGS, NULL},
+    /* Let workers use chunks of the heap that have memory. */
+    {"open_chunks", native_open_chunks, METH_VARARGS, NULL},
     /* Let workers claim slabs that have memory. */
     {"open_slabs", native_open_slabs, METH_VARARGS, NULL},
     /* create(wheel, slots, registry, boot_id, **config): fill zeroed segments */
@@ -136,6 +144,7 @@ static wh_cold int find_errors(void)
                   {"ForkedClient", &errors.forked_client},
                   {"ClientClosed", &errors.client_closed},
                   {"PayloadTooLarge", &errors.payload_too_large},
+                  {"PayloadHeapFull", &errors.payload_heap_full},
                   {"WordsFull", &errors.words_full},
                   {"KeysFull", &errors.keys_full},
                   {"KeyInUse", &errors.key_in_use},

@@ -4,6 +4,7 @@ For inspection, checks and tests: a view copies nothing, and reading one takes n
 fields of a record may be of different moments. The hot paths are in the native core.
 """
 
+from wheeld_core.views.events import Events, beside_of, with_beside
 from wheeld_core.views.registry import RegistryView
 from wheeld_core.views.sharing import DirectoryView, PoolsView, WatchView
 from wheeld_core.views.structs import (
@@ -21,12 +22,14 @@ from wheeld_core.views.wheel import SlotsView, WheelView, holder_words
 __all__ = [
     "CLOCKS",
     "DirectoryView",
+    "Events",
     "Field",
     "PoolsView",
     "RegistryView",
     "SlotsView",
     "WatchView",
     "WheelView",
+    "beside_of",
     "dtype_of",
     "expiration_dtype",
     "gathered",
@@ -34,4 +37,5 @@ __all__ = [
     "layout",
     "record",
     "records",
+    "with_beside",
 ]

@@ -45,6 +45,7 @@ class WheelView:
 
     def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "wheel")
+        self.memory = memory
         self.capacity = int(self.header["capacity"])
         self.max_workers = int(self.header["max_workers"])
         self.ports = records(memory, "port", int(self.header["ports_off"]), self.max_workers)
@@ -90,6 +91,7 @@ class SlotsView:
 
     def __init__(self, memory: Buffer, capacity: int, payload_bytes: int) -> None:
         header = record(memory, "slots")
+        self.memory = memory
         self.freed = header["freed"]
         self.owners = np.frombuffer(
             memory, "u8", count=capacity // _native.SLAB_SLOTS, offset=int(header["owners_off"])

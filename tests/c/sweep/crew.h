@@ -67,6 +67,7 @@ typedef struct crew {
 } crew;
 
 static crew *S; /* the first thing in the arena */
+static uint32_t crew_heap_chunks;  /* of a payload heap, which then has most payloads */
 static uint32_t crew_trace_bits; /* log2 of the records of a trace, if there is to be one */
 static bool crew_keyed; /* there is to be a directory of keys */
 static char *crew_directory_end; /* where it is to end; NULL: it stands in the arena */

@@ -340,6 +340,7 @@ static void crew_finish(void)
     ledger_balance(&S->book);
     uint64_t linked = wh_wheel_linked(&S->clock.wheel);
     CHECK(linked == 0, "%llu timers linked in the end", (ull)linked);
+    heavy_none();
 }
 
 #endif

@@ -13,5 +13,6 @@ int main(int argc, char **argv)
 {
     options_read(argc, argv);
     rounds_add(clock_paths, CLOCK_PATHS);
+    rounds_add(heavy_clock_paths, HEAVY_CLOCK_PATHS);
     return rounds_run((step_plan){.survive = survive});
 }

@@ -32,5 +32,6 @@ int main(int argc, char **argv)
     rounds_add(waiting_paths, WAITING_PATHS);
     rounds_add(undisturbed_paths, UNDISTURBED_PATHS);
     rounds_add(foreign_paths, 1);
+    rounds_add(heavy_paths, HEAVY_PATHS);
     return rounds_run((step_plan){.survive = survive});
 }

@@ -7,6 +7,7 @@
 /* What rounds.h begins each path with. */
 static inline void round_world(uint64_t seed)
 {
+    crew_heap_chunks = strncmp(where.path, "heavy", 5) == 0 ? 5 : 0;
     crew_make(seed);
     crew_history(dice(3) * 25);
 }

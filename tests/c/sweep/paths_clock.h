@@ -352,4 +352,17 @@ static const struct path clock_paths[] = {
 };
 #define CLOCK_PATHS (sizeof clock_paths / sizeof *clock_paths)
 
+/* With payloads in the heap. */
+static const struct path heavy_clock_paths[] = {
+    {"heavy-drain", before_drain, do_work, 1},
+    {"heavy-drain-cancelled", before_drain_cancelled, do_work, 2},
+    {"heavy-fire-group", before_fire_group, do_advance, 1},
+    {"heavy-loans", before_loans, do_work, 1},
+    {"heavy-reap-drop", before_drop, do_work, 2},
+    {"heavy-reap-keep", before_keep, do_work, 2},
+    {"heavy-reap-reroute", before_reroute, do_work, 2},
+    {"heavy-recover", before_recover, do_recover, 2},
+};
+#define HEAVY_CLOCK_PATHS (sizeof heavy_clock_paths / sizeof *heavy_clock_paths)
+
 #endif

@@ -334,4 +334,76 @@ static const struct path foreign_paths[] = {
     {"move-foreign", before_movable_foreign, do_earlier, 1},
 };
 
+/* -- with payloads in the heap ----------------------------------------------------------------- */
+
+static void do_schedule_heavy(void)
+{
+    plan p = {.delay = some_delay(), .to = (uint32_t)dice(2), .bytes = HEAVY_BYTES};
+    worker_schedule(A, p, NULL);
+}
+static void do_schedule_chain(void)
+{
+    plan p = {.delay = some_delay(), .to = (uint32_t)dice(2), .bytes = CHAIN_BYTES};
+    worker_schedule(A, p, NULL);
+}
+
+/* Chunks of other sizes are empty; one that A used is, or is full. */
+static void before_chunks(void)
+{
+    uint32_t own_one = schedule(A, (plan){.delay = FAR_NS, .bytes = HEAVY_BYTES});
+    uint32_t theirs = schedule(B, (plan){.delay = FAR_NS, .to = 1, .bytes = CHAIN_BYTES});
+    if (dice(2))
+        worker_cancel(A, own_one);
+    worker_cancel(A, theirs);
+    if (dice(2))
+        A->client.heap.at[wh_heap_class(HEAVY_BYTES)] = 0;
+    clock_work();
+}
+static void before_chain(void)
+{
+    subject = schedule(B, (plan){.delay = FAR_NS, .to = 1, .bytes = CHAIN_BYTES});
+    if (dice(2))
+        clock_work();
+}
+/* Own ones, lent ones, a tick, and what is for the group. */
+static void before_heavy_events(void)
+{
+    crew_joins(A);
+    S->peers[1].groups = S->peers[2].groups = 0;
+    for (int i = 0; i < 4; i++) {
+        schedule(A, (plan){.delay = MS, .bytes = HEAVY_BYTES});
+        schedule(B, (plan){.delay = MS, .to = 0, .bytes = HEAVY_BYTES});
+        schedule(C, (plan){.delay = MS, .to = TO_GROUP, .bytes = HEAVY_BYTES});
+    }
+    schedule(C, (plan){.delay = 0, .interval = 5 * MS, .to = 0});
+    clock_advance(crew_now() + 2 * MS);
+    S->bells[0]++;
+}
+static void do_hold(void)
+{
+    wh_client *c = &A->client;
+    A->head = c->comp_head;
+    step_begin();
+    uint64_t got = wh_client_hold(c, A->events, EVENTS);
+    wh_client_acknowledge(c);
+    step_end();
+    wh_count(&c->seg->received, got);
+    A->head = c->comp_head;
+    for (uint64_t i = 0; i < got; i++)
+        worker_note(A, (const wh_completion *)(A->events + i * wh_event_bytes(c)));
+}
+
+static const struct path heavy_paths[] = {
+    {"heavy-schedule", before_settled, do_schedule_heavy, 1},
+    {"heavy-schedule-chunks", before_chunks, do_schedule_heavy, 2},
+    {"heavy-schedule-chain", before_any, do_schedule_chain, 300},
+    {"heavy-cancel", before_own_linked, do_cancel, 1},
+    {"heavy-cancel-foreign", before_foreign, do_cancel, 1},
+    {"heavy-cancel-chain", before_chain, do_cancel, 1},
+    {"heavy-receive", before_heavy_events, do_receive, 4},
+    {"heavy-receive-offers", before_offers, do_receive, 4},
+    {"heavy-hold", before_heavy_events, do_hold, 4},
+};
+#define HEAVY_PATHS (sizeof heavy_paths / sizeof *heavy_paths)
+
 #endif

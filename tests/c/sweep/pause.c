@@ -68,5 +68,6 @@ int main(int argc, char **argv)
     rounds_add(clock_paths, CLOCK_PATHS);
     rounds_add(waiting_paths, WAITING_PATHS);
     rounds_add(foreign_paths, 1);
+    rounds_add(heavy_paths, HEAVY_PATHS);
     return rounds_run((step_plan){.mode = STEP_PAUSE, .survive = survive});
 }

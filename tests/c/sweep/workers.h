@@ -40,6 +40,75 @@ static enum wh_nap hand_doze(wh_client *c, int64_t ns)
 }
 static const wh_waits hand_waits = {hand_now, hand_nap, hand_doze};
 
+/* -- payloads in the heap ---------------------------------------------------------------------- */
+
+#define HEAVY_BYTES 256u          /* a payload of one block; other ones are chains */
+#define CHAIN_BYTES (WH_CHUNK_DATA + 64u)
+
+/* Where the last payloads that came are; not in the arena: nobody needs them after the call. */
+static struct heavy {
+    uint64_t id;
+    uint32_t size;
+    char bytes[CHAIN_BYTES];
+} heavies[EVENTS];
+static uint32_t heavy_count;
+
+static char *heavy_room(wh_client *c, uint64_t id, uint32_t size)
+{
+    (void)c;
+    struct heavy *one = &heavies[heavy_count % EVENTS];
+    CHECK(size <= CHAIN_BYTES, "payload of %u bytes", size);
+    one->id = id;
+    one->size = size;
+    return one->bytes;
+}
+static void heavy_keep(wh_client *c, uint64_t id, uint32_t size)
+{
+    (void)c, (void)id, (void)size;
+    heavy_count++;
+}
+static const wh_payload_sink heavy_sink = {heavy_room, heavy_keep};
+
+/* The bytes that a timer brings; in a crew with a heap most have no room beside their slot. */
+static uint32_t heavy_size(uint64_t number, uint32_t wanted)
+{
+    if (!crew_heap_chunks)
+        return S->config.payload_bytes;
+    return wanted ? wanted : 8 + 8 * (uint32_t)(number % 12);
+}
+
+static void heavy_check(const wh_completion *event, uint32_t size)
+{
+    for (uint32_t i = heavy_count; i > 0 && i + EVENTS > heavy_count; i--) {
+        const struct heavy *one = &heavies[(i - 1) % EVENTS];
+        if (one->id != event->id)
+            continue;
+        CHECK(one->size == size, "%llu: %u bytes, not %u", (ull)event->cookie, size, one->size);
+        for (uint32_t at = 0; at < size; at += 8)
+            CHECK(memcmp(one->bytes + at, &event->cookie, 8) == 0, "payload of %llu is another's",
+                  (ull)event->cookie);
+        return;
+    }
+    FAIL("%llu came without its payload", (ull)event->cookie);
+}
+
+/* All timers are over: nothing is left of them, and nobody holds a chunk. */
+static void heavy_none(void)
+{
+    const wh_heap *h = &S->clock.heap;
+    for (uint32_t chunk = 0; chunk < wh_heap_end(h); chunk++) {
+        CHECK(!wh_chunk_is_held(wh_load_relaxed(&h->chunks[chunk].word)), "chunk %u is held",
+              chunk);
+        for (uint32_t i = 0; i < WH_CHUNK_BLOCKS; i++) {
+            uint64_t id = wh_load_relaxed(&wh_heap_front(h, chunk)->ids[i]);
+            CHECK(id == 0, "block %u of chunk %u is left of id %llx, slot %u", i, chunk, (ull)id,
+                  wh_id_slot(id));
+        }
+    }
+}
+
+/* -- workers ----------------------------------------------------------------------------------- */
+
 static void worker_bind(uint32_t row)
 {
     worker *w = &S->workers[row];
@@ -50,6 +119,7 @@ static void worker_bind(uint32_t row)
     if (S->directory)
         CHECK(wh_keys_bind(&w->keys, S->directory, ROWS, S->config.capacity, w->client.states, row),
               "no memory");
+    w->client.sink = &heavy_sink;
     wh_client_begin_to_receive(&w->client);
     w->events = arena_take(EVENTS * wh_event_bytes(&w->client));
     w->row = row;
@@ -99,6 +169,7 @@ typedef struct plan {
     int64_t delay, interval;
     uint32_t to; /* a row, or TO_GROUP; its own: no target */
     uint32_t kind; /* of clock */
+    uint32_t bytes; /* of payload, in a crew with a heap; 0: some */
 } plan;
 
 /* From when on the clock knows of a call that has returned. What goes to others may meet one whose
@@ -111,19 +182,20 @@ static int64_t told_of(const entry *e, uint32_t to)
     return crew_now();
 }
 
-/* Its entry in the ledger, and the request: with a payload of 64 bytes at most, in `payload`. */
+/* Its entry in the ledger, and the request: with a payload of CHAIN_BYTES at most, in `payload`. */
 static wh_request worker_request(worker *w, plan p, char *payload)
 {
     int64_t deadline = wh_time_add(wh_client_now(&w->client), p.delay);
     entry *e = ledger_add(&S->book, w->row, p.to, deadline, p.interval);
     uint64_t number = (uint64_t)(e - S->book.entries);
-    for (uint32_t at = 0; at < S->config.payload_bytes; at += 8)
+    uint32_t bytes = heavy_size(number, p.bytes);
+    for (uint32_t at = 0; at < bytes; at += 8)
         memcpy(payload + at, &number, 8);
     wh_request r = {.deadline = deadline,
                     .interval = p.interval,
                     .cookie = number,
                     .payload = payload,
-                    .payload_size = S->config.payload_bytes,
+                    .payload_size = bytes,
                     .flags = p.kind,
                     .target = p.to == w->row ? 0 : worker_target(p.to)};
     if (p.to < ROWS && !S->workers[p.to].alive)
@@ -146,7 +218,7 @@ static bool worker_armed(entry *e, uint32_t to, uint64_t id)
 /* False: there was no slot. */
 static bool worker_schedule(worker *w, plan p, uint32_t *cookie)
 {
-    char payload[64];
+    static char payload[CHAIN_BYTES];
     wh_request r = worker_request(w, p, payload);
     uint64_t id = 0;
     step_begin();
@@ -282,7 +354,12 @@ static void worker_note(const worker *w, const wh_completion *event)
     if (S->book.tolerant &&
         (event->cookie >= S->book.count || S->book.entries[event->cookie].id != event->id))
         return;
-    check_payload(event, S->config.payload_bytes);
+    uint32_t size;
+    memcpy(&size, &event->payload_size, sizeof size);
+    if (size > S->config.payload_bytes)
+        heavy_check(event, size);
+    else
+        check_payload(event, S->config.payload_bytes);
     ledger_event(&S->book, event->cookie, event->id, event->deadline, event->fired, event->missed);
     const entry *e = &S->book.entries[event->cookie];
     bool firm = e->to < ROWS && e->owner < ROWS && !e->loose && S->workers[e->to].alive;
@@ -376,6 +453,8 @@ static void crew_make(uint64_t seed)
                             .capacity = capacities[dice(4)],
                             .max_workers = ROWS,
                             .payload_bytes = dice(3) ? 16 : 0,
+                            .heap_chunks = crew_heap_chunks,
+                            .max_payload = crew_heap_chunks ? CHAIN_BYTES : 0,
                             .virtual_clock = 1,
                             .origin_ns = (int64_t)dice(1000) * MS + (int64_t)dice(MS),
                             .token = 1};

@@ -33,6 +33,7 @@
 #include "wheeld/shared/doorbell.h"
 #include "wheeld/shared/histogram.h"
 #include "wheeld/sharing/directory.h"
+#include "wheeld/sharing/heap.h"
 #include "wheeld/clock/peer.h"
 #include "wheeld/clock/trace.h"
 
@@ -95,6 +96,9 @@ typedef struct wh_clock {
     const wh_group *groups; /* the table of names; NULL: no number was ever given another name */
     wh_trace trace;
     wh_free_list free_list;
+    wh_heap heap;
+    wh_au64 *heap_asked; /* shared */
+    uint32_t heap_full; /* with so many chunks there was no room for more; only who asks is heard */
     uint32_t shared_slabs; /* the slabs after them are reserved for one worker each */
     uint32_t backed; /* the first of the shared slabs have memory (backing.h) */
     uint32_t back_until; /* how many slabs are to have it soon */
@@ -182,6 +186,21 @@ static inline bool wh_ends_with(const wh_clock *c, uint32_t slot, const wh_peer 
     return to == owner && !wh_is_split(c, slot >> WH_SLAB_BITS);
 }
 
+/* The timer of the slot has ended, and nobody reads its payload from here on: free that, if it is
+ * in the heap and its reader has not. */
+static inline void wh_end_payload(wh_clock *c, uint32_t slot)
+{
+    if (wh_heap_used(&c->heap) && wh_load_relaxed(&c->slots[slot].payload_size) == WH_IN_HEAP)
+        wh_heap_clear(&c->heap, slot);
+}
+
+/* The same for a slot of a dead worker, which may have been about to arm it. */
+static inline void wh_clear_payload(wh_clock *c, uint32_t slot)
+{
+    if (wh_heap_used(&c->heap))
+        wh_heap_clear(&c->heap, slot);
+}
+
 /* Take a slab from its owner, so that it has none. */
 static inline void wh_free_slab(wh_clock *c, uint32_t slab)
 {
@@ -265,6 +284,8 @@ static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
                     .slots = (wh_slot *)(slots_base + g.slots_off),
                     .owners = (wh_au64 *)(slots_base + g.owners_off),
                     .freed = &((wh_slots_seg *)slots_memory)->freed,
+                    .heap = wh_heap_bind(&config, wheel_memory, slots_memory, 0),
+                    .heap_asked = &((wh_slots_seg *)slots_memory)->heap_asked,
                     .undo = (wh_undo *)(base + g.undo_off),
                     .histograms = wh_histograms_of(wheel_memory, &g),
                     .peers = peers,

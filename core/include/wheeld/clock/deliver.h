@@ -160,6 +160,7 @@ static inline void wh_return_to(wh_clock *c, wh_peer *owner, uint32_t slot)
 /* Return a slot to its owner, or to the clock if its slab is split. The slot is in no list. */
 static inline void wh_return(wh_clock *c, uint32_t slot, wh_peer *owner)
 {
+    wh_end_payload(c, slot);
     if (wh_unlikely(wh_is_split(c, slot >> WH_SLAB_BITS)))
         wh_free_list_put(c, slot);
     else if (owner == NULL || owner->life == WH_PEER_DYING)
@@ -254,6 +255,7 @@ static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, uint32_t group, 
     bool loose = wh_is_loose(c, slot);
     if (to == NULL || (owner == NULL && !loose) || (to == owner && owner->life == WH_PEER_DYING)) {
         wh_note_end(c, slot, WH_TRACE_DROPPED);
+        wh_end_payload(c, slot);
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
         wh_count(&c->seg->dropped, 1);
         if (loose)

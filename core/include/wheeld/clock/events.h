@@ -51,6 +51,17 @@ static inline uint32_t wh_version_ahead(uint32_t version, uint32_t known)
     return ahead <= WH_VERSION_MASK / 2 ? ahead : 0;
 }
 
+/* The size of a timer's payload for its record. */
+static inline uint16_t wh_traced_payload(const wh_clock *c, uint32_t slot, uint32_t gen)
+{
+    uint16_t size = wh_load_relaxed(&c->slots[slot].payload_size);
+    if (wh_likely(size != WH_IN_HEAP))
+        return size;
+    uint32_t block = wh_load_relaxed(&c->heap.blocks[slot].block);
+    uint32_t found = wh_heap_size(&c->heap, block, wh_id(gen, slot));
+    return found == UINT32_MAX ? 0 : found < UINT16_MAX ? (uint16_t)found : UINT16_MAX;
+}
+
 /* A record of the slot's tenant with all that is the same in each kind of event, or NULL: it is
  * lost. */
 static inline wh_trace_record *wh_event_begin(wh_clock *c, uint32_t slot, enum wh_trace_kind kind,
@@ -75,7 +86,7 @@ static inline wh_trace_record *wh_event_begin(wh_clock *c, uint32_t slot, enum w
     r->incarnation = (uint32_t)wh_owner_incarnation(owner);
     r->worker = row < c->max_workers ? (uint16_t)row : WH_NO_ROW;
     r->receiver = WH_NO_ROW;
-    r->payload_size = wh_load_relaxed(&s->payload_size);
+    r->payload_size = wh_traced_payload(c, slot, known->gen);
     r->kind = (uint8_t)kind;
     r->flags = (uint8_t)((base < WH_CLOCK_KINDS ? base : 0) |
                          (wh_load_relaxed(&s->interval) > 0 ? WH_TRACE_PERIODIC : 0));

@@ -182,6 +182,58 @@ static inline bool wh_back_more(wh_clock *c)
     return wh_back_some(c);
 }
 
+/* -- memory for the payload heap --------------------------------------------------------------- */
+
+#define WH_HEAP_STEP 16u /* chunks: 1 MiB */
+
+/* Reserve memory for the heap's chunks before `end`, or for fewer. False: there is no room. */
+static inline wh_cold bool wh_back_heap(wh_clock *c, uint32_t end)
+{
+    wh_config config = wh_config_of(c->seg);
+    wh_geometry g = wh_geometry_of(&config);
+    uint32_t first = wh_load_relaxed(&c->seg->heap_backed);
+    end = end < config.heap_chunks ? end : config.heap_chunks;
+    for (; end > first; end = first + (end - first) / 4) {
+        uint64_t bytes = (uint64_t)(end - first) * WH_CHUNK_BYTES;
+        wh_span spans[WH_SPANS] = {{g.heap_off + (uint64_t)first * WH_CHUNK_BYTES, bytes}};
+        if (!wh_room_for(c->slots_fd, bytes) || !wh_reserve(c->slots_fd, spans))
+            continue;
+        wh_store_release(&c->seg->heap_backed, end); /* pairs: heap-backed */
+        return true;
+    }
+    return false;
+}
+
+static inline bool wh_heap_asks(const wh_clock *c)
+{
+    /* pairs: heap-asked */
+    return wh_load_seq(c->heap_asked) != wh_load_relaxed(&c->seg->heap_answered);
+}
+
+/* How many to reserve at a time: a quarter of those that there are. */
+static inline uint32_t wh_heap_step(uint32_t backed)
+{
+    return backed / 4 > WH_HEAP_STEP ? backed / 4 : WH_HEAP_STEP;
+}
+
+/* Answer who asks for chunks; and let some be ahead of need. */
+static inline void wh_grant_heap(wh_clock *c)
+{
+    uint64_t asked = wh_load_seq(c->heap_asked); /* pairs: heap-asked */
+    uint32_t backed = wh_load_relaxed(&c->seg->heap_backed), more = backed + wh_heap_step(backed);
+    uint32_t wanted = wh_ask_size(asked);
+    if (wh_unlikely(asked != wh_load_relaxed(&c->seg->heap_answered))) {
+        (void)wh_back_heap(c, wanted > more && wanted <= c->heap.count ? wanted : more);
+        wh_store_release(&c->seg->heap_answered, asked); /* pairs: heap-asked */
+    } else if (wh_unlikely(wh_load_relaxed(c->heap.top) + wh_heap_step(backed) / 2 > backed) &&
+               backed != c->heap_full) {
+        if (!wh_back_heap(c, more))
+            c->heap_full = backed; /* a file system without room is not asked in every pass */
+    }
+}
+
+/* -- slots ------------------------------------------------------------------------------------- */
+
 /* Take slabs over until that is so. False: there are more to examine in the next pass. */
 static inline bool wh_free_list_fill(wh_clock *c, wh_peer *peer)
 {

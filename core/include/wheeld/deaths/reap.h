@@ -84,6 +84,7 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
         wh_count_dropped(c, peer);
     wh_note_end(c, slot, WH_TRACE_DROPPED); /* if none is recorded yet */
     wh_wheel_remove(&c->wheel, slot);
+    wh_clear_payload(c, slot);
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     wh_step();
     link->gen = gen;
@@ -189,6 +190,7 @@ static inline void wh_end_orphan(wh_clock *c, uint32_t slot)
     wh_note_reclaimed(c, slot, gen, dropped);
     wh_note_end(c, slot, WH_TRACE_DROPPED);
     wh_wheel_remove(&c->wheel, slot);
+    wh_clear_payload(c, slot);
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     wh_step();
     link->gen = gen;
@@ -257,6 +259,11 @@ static inline void wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool
  * something is left. */
 static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
 {
+    if (wh_heap_used(&c->heap)) {
+        wh_heap_bury(&c->heap, wh_peer_index(c, peer));
+        /* pairs: freed - its chunks may look fuller than they are */
+        wh_fetch_add_seq(c->freed, 1);
+    }
     if (peer->leave != WH_LEAVE_KEEP) {
         peer->life = WH_PEER_DYING;
         if (!wh_reap_lists(c, peer))

@@ -130,6 +130,7 @@ static inline void wh_reassign_open(wh_clock *c, uint32_t slot, uint64_t state, 
 {
     if (wh_state_phase(state) != WH_ARMED) {
         wh_wheel_remove(&c->wheel, slot);
+        wh_clear_payload(c, slot);
         /* cancelled; or never used */
         wh_give_back(c, slot, wh_owner_of(c, slot));
     } else if (moves && wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_WAIT_TICK) {
@@ -158,6 +159,7 @@ static inline wh_cold void wh_reassign(wh_clock *c, uint32_t slot, const wh_peer
     } else if (!wh_stage_over(stage)) {
         wh_reassign_open(c, slot, state, moves && theirs, successor);
     } else if (wh_in_hands(c, link, from)) {
+        wh_clear_payload(c, slot);
         if (moves || wh_is_split(c, slot >> WH_SLAB_BITS))
             wh_return(c, slot, wh_owner_of(c, slot));
         else

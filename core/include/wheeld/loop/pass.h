@@ -168,6 +168,8 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
         work.more |= wh_grant_all(c);
     if (wh_unlikely(c->backed < c->back_until))
         work.more |= wh_back_some(c) && c->backed < c->back_until;
+    if (wh_heap_used(&c->heap) || wh_heap_asks(c))
+        wh_grant_heap(c);
     uint64_t target = (uint64_t)(c->now[WH_CLOCK_BASE] / c->wheel.tick_ns);
     wh_visitor visitor = {wh_linked_due, wh_expire, wh_prefetch_slot, c, 0};
     uint32_t budget = WH_ADVANCE_BUDGET + 2 * work.drained;
@@ -209,7 +211,7 @@ static inline bool wh_may_sleep(wh_clock *c, int64_t until_ns)
         if (wh_load_relaxed(&peer->port->backlog) && wh_can_settle(c, peer))
             return false;
     }
-    return true;
+    return !wh_heap_asks(c);
 }
 
 /* Called after the FIFO was emptied, and before the rings are looked at. */

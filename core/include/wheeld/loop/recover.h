@@ -125,6 +125,7 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot, const wh_peer
 /* It has ended and is unused: return it to its owner, or to the free list. */
 static inline void wh_recover_home(wh_clock *c, wh_peer *owner, uint32_t slot)
 {
+    wh_end_payload(c, slot);
     if (wh_is_split(c, slot >> WH_SLAB_BITS))
         wh_free_list_put(c, slot);
     else

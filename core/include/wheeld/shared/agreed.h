@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "wheeld/shared/layout.h"
+#include "wheeld/shared/heap_class.h"
 #include "wheeld/shared/key_hash.h"
 #include "wheeld/shared/ring.h"
 #include "wheeld/shared/slot.h"
@@ -59,6 +60,8 @@ static inline uint32_t wh_word_set_of(uint64_t hash, uint32_t set_bits)
     K(WH_TRACE_EXPIRED) K(WH_TRACE_DROPPED) K(WH_TRACE_LOST) K(WH_HISTOGRAM_BITS)                  \
     K(WH_HISTOGRAM_TOP) K(WH_HISTOGRAM_BUCKETS) K(WH_COUNTS_LATENESS) K(WH_COUNTS_PASS)            \
     K(WH_COUNTS_FIRED) K(WH_COUNTS_DRAINED) K(WH_COUNTS_OVERSLEPT) K(WH_COUNTS_OF_ROWS)            \
+    K(WH_CHUNK_BYTES) K(WH_CHUNK_BLOCKS) K(WH_CHUNK_DATA) K(WH_MAX_CHUNKS) K(WH_MAX_PAYLOAD)       \
+    K(WH_IN_HEAP) K(WH_HEAP_CLASSES)                                                               \
     K(WH_COUNTS_TO_FIRE) K(WH_COUNTS_TO_POLL) K(WH_COUNTS_OF_WORKER)
 /* clang-format on */
 
@@ -99,6 +102,16 @@ static inline uint32_t wh_word_set_of(uint64_t hash, uint32_t set_bits)
     W(wh_reaping_row(0x123456789abcdef1ull))                                                       \
     W(wh_word_emptying(0x9bcu))                                                                    \
     W(wh_made_word(0x123456789abull, 0xfedcu))                                                     \
+    W(wh_block_word(0x2bcdefu, 0x1abu))                                                            \
+    W(wh_block_chunk(0x9abcdef1u))                                                                 \
+    W(wh_block_index(0x9abcdef1u))                                                                 \
+    W(wh_block_is_set(0x9abcdef1u))                                                                \
+    W(wh_chunk_word(0x5au, 0x9bcu, true))                                                          \
+    W(wh_chunk_class(0x9abcdef1u))                                                                 \
+    W(wh_chunk_worker(0x9abcdef1u))                                                                \
+    W(wh_chunk_is_held(0x9abcdef1u))                                                               \
+    W(wh_heap_class(70))                                                                           \
+    W(wh_heap_room(7))                                                                             \
     W(wh_group_word(0xfedcu, true))                                                                \
     W(wh_group_uses(0x12345679u))                                                                  \
     W(wh_group_named(0x12345679u))                                                                 \

@@ -28,7 +28,7 @@ typedef struct wh_span {
     uint64_t offset, bytes;
 } wh_span;
 
-#define WH_SPANS 2 /* in each of both segments */
+#define WH_SPANS 3 /* in each of both segments, at most */
 
 /* The bytes of the wheel's segment that the slabs from `first` to before `end` need. */
 static inline void wh_wheel_spans(const wh_geometry *g, uint32_t first, uint32_t end,
@@ -38,6 +38,7 @@ static inline void wh_wheel_spans(const wh_geometry *g, uint32_t first, uint32_t
                                                              << WH_SLAB_BITS;
     spans[0] = (wh_span){g->links_off + slot * sizeof(wh_link), slots * sizeof(wh_link)};
     spans[1] = (wh_span){g->holders_off + slot * sizeof(wh_holder), slots * sizeof(wh_holder)};
+    spans[2] = (wh_span){0, 0};
 }
 
 /* The same for the slots' segment. */
@@ -48,13 +49,14 @@ static inline void wh_slots_spans(const wh_geometry *g, uint32_t payload, uint32
                                                              << WH_SLAB_BITS;
     spans[0] = (wh_span){g->slots_off + slot * sizeof(wh_slot), slots * sizeof(wh_slot)};
     spans[1] = (wh_span){g->payloads_off + slot * payload, slots * payload};
+    spans[2] = (wh_span){g->blocks_off + slot * sizeof(wh_block), slots * sizeof(wh_block)};
 }
 
 /* The memory that a slab needs in both. */
 static inline uint64_t wh_slab_bytes(uint32_t payload)
 {
-    return WH_SLAB_SLOTS *
-           (sizeof(wh_link) + sizeof(wh_holder) + sizeof(wh_slot) + (uint64_t)payload);
+    return WH_SLAB_SLOTS * (sizeof(wh_link) + sizeof(wh_holder) + sizeof(wh_slot) +
+                            sizeof(wh_block) + (uint64_t)payload);
 }
 
 /* How many slabs to reserve at a time. */

@@ -16,6 +16,8 @@ typedef struct wh_config {
     int64_t tick_ns;
     uint32_t wheel_bits, capacity, max_workers, payload_bytes, virtual_clock;
     uint32_t homes; /* the last slabs of `capacity`: see layout.h */
+    uint32_t heap_chunks, max_payload;
+    uint32_t heap_backed; /* the chunks with memory at creation; 0: all */
     uint32_t backed; /* slabs before those with memory at creation; 0: all (backing.h) */
     int64_t origin_ns; /* where the wheel begins: now, or the start of a virtual clock */
     uint64_t token;
@@ -25,7 +27,8 @@ typedef struct wh_geometry {
     uint32_t levels, words, shards, lists, slab_count, sub_bits, comp_bits, ret_bits;
     uint64_t ports_off, undo_off, histograms_off, shards_off, summary_off, occupancy_off, links_off,
         holders_off, wheel_bytes;
-    uint64_t owners_off, states_off, slots_off, payloads_off, slots_bytes;
+    uint64_t owners_off, states_off, slots_off, payloads_off, blocks_off, chunks_off, heap_off,
+        slots_bytes;
     uint64_t rows_off, groups_off, registry_bytes;
     uint64_t counts_off, sub_off, comp_off, ret_off, worker_bytes;
 } wh_geometry;
@@ -81,7 +84,10 @@ static inline wh_cold wh_geometry wh_geometry_of(const wh_config *c)
     g.states_off = wh_align(g.owners_off + 8ull * g.slab_count, 4096);
     g.slots_off = wh_align(g.states_off + 8ull * c->capacity, 4096);
     g.payloads_off = g.slots_off + sizeof(wh_slot) * (uint64_t)c->capacity;
-    g.slots_bytes = wh_align(g.payloads_off + (uint64_t)c->payload_bytes * c->capacity, 4096);
+    g.blocks_off = wh_align(g.payloads_off + (uint64_t)c->payload_bytes * c->capacity, WH_LINE);
+    g.chunks_off = wh_align(g.blocks_off + sizeof(wh_block) * (uint64_t)c->capacity, 4096);
+    g.heap_off = wh_align(g.chunks_off + sizeof(wh_chunk) * (uint64_t)c->heap_chunks, 4096);
+    g.slots_bytes = g.heap_off + (uint64_t)c->heap_chunks * WH_CHUNK_BYTES;
     g.rows_off = wh_align(sizeof(wh_registry_seg), WH_LINE);
     g.groups_off = g.rows_off + sizeof(wh_row) * (uint64_t)c->max_workers;
     g.registry_bytes = wh_align(g.groups_off + WH_GROUPS * sizeof(wh_group), 4096);
@@ -119,7 +125,8 @@ static inline bool wh_config_fits(const wh_config *c)
            c->capacity % WH_SLAB_SLOTS == 0 && c->max_workers >= 1 &&
            c->max_workers <= WH_MAX_WORKERS && c->tick_ns >= 1 && c->wheel_bits >= 1 &&
            c->wheel_bits <= WH_MAX_WHEEL_BITS && c->payload_bytes < 65536 &&
-           c->payload_bytes % 8 == 0 && c->origin_ns >= 0 &&
+           c->payload_bytes % 8 == 0 && c->heap_chunks <= WH_MAX_CHUNKS &&
+           c->max_payload <= WH_MAX_PAYLOAD && c->origin_ns >= 0 &&
            (c->homes == 0 ||
             (c->homes == c->max_workers && c->homes < c->capacity / WH_SLAB_SLOTS));
 }
@@ -135,6 +142,8 @@ static inline wh_cold wh_config wh_config_of(const wh_wheel_seg *seg)
                    .payload_bytes = seg->payload_bytes,
                    .virtual_clock = seg->virtual_clock,
                    .homes = seg->homes,
+                   .heap_chunks = seg->heap_chunks,
+                   .max_payload = seg->max_payload,
                    .token = seg->head.token};
     wh_step(); /* so that the compiler cannot read them again after this */
     return c;
@@ -143,16 +152,20 @@ static inline wh_cold wh_config wh_config_of(const wh_wheel_seg *seg)
 /* All offsets, for a wheel of odd sizes. */
 static inline wh_cold uint64_t wh_hash_geometry(uint64_t h)
 {
-    wh_config sample = {
-        .wheel_bits = 7, .capacity = 64 * 331, .max_workers = 13, .payload_bytes = 24};
+    wh_config sample = {.wheel_bits = 7,
+                        .capacity = 64 * 331,
+                        .max_workers = 13,
+                        .payload_bytes = 24,
+                        .heap_chunks = 5};
     wh_geometry g = wh_geometry_of(&sample);
-    uint64_t words[] = {
-        g.levels,       g.words,       g.lists,       g.slab_count,    g.sub_bits,
-        g.comp_bits,    g.ret_bits,    g.ports_off,   g.undo_off,      g.histograms_off,
-        g.counts_off,   g.shards_off,  g.summary_off, g.occupancy_off, g.links_off,
-        g.holders_off,  g.wheel_bytes, g.owners_off,  g.states_off,    g.slots_off,
-        g.payloads_off, g.slots_bytes, g.rows_off,    g.groups_off,    g.registry_bytes,
-        g.sub_off,      g.comp_off,    g.ret_off,     g.worker_bytes};
+    uint64_t words[] = {g.levels,       g.words,          g.lists,      g.slab_count,
+                        g.sub_bits,     g.comp_bits,      g.ret_bits,   g.ports_off,
+                        g.undo_off,     g.histograms_off, g.counts_off, g.shards_off,
+                        g.summary_off,  g.occupancy_off,  g.links_off,  g.holders_off,
+                        g.wheel_bytes,  g.owners_off,     g.states_off, g.slots_off,
+                        g.payloads_off, g.blocks_off,     g.chunks_off, g.heap_off,
+                        g.slots_bytes,  g.rows_off,       g.groups_off, g.registry_bytes,
+                        g.sub_off,      g.comp_off,       g.ret_off,    g.worker_bytes};
     return wh_hash_words(h, words, sizeof words / sizeof *words);
 }
 
@@ -216,6 +229,11 @@ static inline void wh_create_wheel(void *memory, const wh_config *c)
     seg->shards = g.shards;
     seg->lists = g.lists;
     seg->homes = c->homes;
+    seg->heap_chunks = c->heap_chunks;
+    seg->max_payload = c->max_payload;
+    wh_store_relaxed(&seg->heap_backed, c->heap_backed && c->heap_backed < c->heap_chunks
+                                            ? c->heap_backed
+                                            : c->heap_chunks);
     seg->ports_off = g.ports_off;
     seg->histograms_off = g.histograms_off;
     seg->shards_off = g.shards_off;
@@ -249,6 +267,9 @@ static inline void wh_create_slots(void *memory, const wh_config *c)
     seg->states_off = g.states_off;
     seg->slots_off = g.slots_off;
     seg->payloads_off = g.payloads_off;
+    seg->blocks_off = g.blocks_off;
+    seg->chunks_off = g.chunks_off;
+    seg->heap_off = g.heap_off;
     wh_head_publish(&seg->head, WH_KIND_SLOTS, g.slots_bytes, c->token);
 }
 

@@ -69,6 +69,8 @@ enum wh_kind {
       "before magic")                                                                              \
     F(uint32_t, homes, "slabs at the end, one per row or none: for a worker that holds no other",  \
       "creator", "workers", "before magic")                                                        \
+    F(uint32_t, heap_chunks, "chunks of the payload heap", "creator", "all", "before magic")       \
+    F(uint32_t, max_payload, "largest payload, bytes", "creator", "workers", "before magic")       \
     F(uint64_t, ports_off, "offset of the clock's ports, one per worker", "creator", "all",        \
       "before magic")                                                                              \
     F(uint64_t, histograms_off, "offset of the histograms: of the clock, then one per worker",     \
@@ -97,6 +99,10 @@ enum wh_kind {
       "seq_cst; pairs: offered")                                                                   \
     F(wh_au32, backed, "slabs from the first on that have memory; those of `homes` have it always", \
       "clock", "workers, inspectors", "release; pairs: backed")                                    \
+    F(wh_au32, heap_backed, "chunks of the payload heap, from the first on, that have memory",     \
+      "clock", "workers, inspectors", "release; pairs: heap-backed")                               \
+    F(wh_au64, heap_answered, "the last `heap_asked` that was dealt with", "clock", "workers",     \
+      "release, after heap_backed; pairs: heap-asked")                                             \
     N(wh_au64, epoch, "incarnations of the clock", "clock", "all", "relaxed")                      \
     F(wh_ai64, heartbeat, "when the last pass began, ns", "clock", "supervisor", "relaxed")        \
     F(wh_au64, tick, "current tick of the shard that is furthest behind", "clock", "inspectors",   \
@@ -184,8 +190,18 @@ enum wh_kind {
     F(uint64_t, states_off, "offset of the state words", "creator", "all", "before magic")         \
     F(uint64_t, slots_off, "offset of the slots", "creator", "all", "before magic")                \
     F(uint64_t, payloads_off, "offset of the payloads", "creator", "all", "before magic")          \
+    F(uint64_t, blocks_off, "offset of the first blocks of payloads in the heap, one per slot",    \
+      "creator", "all", "before magic")                                                            \
+    F(uint64_t, chunks_off, "offset of the table of the heap's chunks", "creator", "all",          \
+      "before magic")                                                                              \
+    F(uint64_t, heap_off, "offset of the heap's chunks, 64 KiB each", "creator", "all",            \
+      "before magic")                                                                              \
     N(wh_au64, freed, "slabs given back so far, and deaths of workers",                            \
-      "whoever gives one back (add)", "workers", "seq_cst RMW; pairs: freed")
+      "whoever gives one back (add)", "workers", "seq_cst RMW; pairs: freed")                        \
+    N(wh_au32, heap_top, "chunks, from the first on, that were ever used", "workers by compare-and-swap",   \
+      "all", "seq_cst CAS; pairs: heap-top")                                                              \
+    F(wh_au64, heap_asked, "ASK word: how many chunks are to have memory",                         \
+      "workers by compare-and-swap", "clock", "seq_cst CAS; pairs: heap-asked")
 
 /* One word per slab. */
 #define WH_OWNER_FIELDS(N, F, A)                                                                   \
@@ -208,13 +224,18 @@ enum wh_kind {
       "owner (arm); any worker by compare-and-swap of 16 bytes", "clock",                          \
       "before arm; acq_rel CAS before that of the version; pairs: extend")                         \
     F(wh_au32, target, "TARGET word; 0: owner", "owner", "clock", "before arm")                    \
-    F(wh_au16, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
+    F(wh_au16, payload_size, "used bytes of the payload; 0xffff: it is in the heap", "owner",      \
+      "clock, target", "before arm")                                                               \
     F(wh_au16, flags, "FLAGS word",                                                                \
       "owner; MOVES: clock", "clock, target", "before arm; MOVES before the CAS of a tick")        \
     F(wh_ai64, interval, "INTERVAL word",                                                          \
       "owner (arm); any worker by compare-and-swap", "clock",                                      \
       "before arm; acq_rel CAS before that of the version; pairs: extend")                         \
     F(wh_au64, cookie, "the user's 64 bits", "owner", "clock", "before arm")
+
+/* Where a slot's payload begins in the heap: heap.h. Counts while the block names the slot. */
+#define WH_BLOCK_FIELDS(N, F, A)                                                                   \
+    F(wh_au32, block, "BLOCK word; 0: none", "owner", "all", "before the block's id, before arm")
 
 #define WH_REGISTRY_FIELDS(N, F, A)                                                                \
     N(uint64_t, rows_off, "offset of the worker table", "creator", "all", "before magic")          \
@@ -331,6 +352,9 @@ typedef struct wh_pools_seg { wh_head head; WH_DECLARE(WH_POOLS_FIELDS) } wh_poo
 typedef struct wh_pool { WH_DECLARE(WH_POOL_FIELDS) } wh_pool;
 typedef struct wh_waiters { WH_DECLARE(WH_WAITERS_FIELDS) } wh_waiters;
 typedef struct wh_ledger { WH_DECLARE(WH_LEDGER_FIELDS) } wh_ledger;
+typedef struct wh_block { WH_DECLARE(WH_BLOCK_FIELDS) } wh_block;
+typedef struct wh_chunk { WH_DECLARE(WH_CHUNK_FIELDS) } wh_chunk;
+typedef struct wh_chunk_front { WH_DECLARE(WH_CHUNK_FRONT_FIELDS) } wh_chunk_front;
 typedef struct wh_trace_seg { wh_head head; WH_DECLARE(WH_TRACE_FIELDS) } wh_trace_seg;
 typedef struct wh_traced { WH_DECLARE(WH_TRACED_FIELDS) } wh_traced;
 typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_record;
@@ -367,6 +391,9 @@ typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_r
     S(pool, wh_pool, WH_POOL_FIELDS)                                                               \
     S(waiters, wh_waiters, WH_WAITERS_FIELDS)                                                      \
     S(ledger, wh_ledger, WH_LEDGER_FIELDS)                                                         \
+    S(block, wh_block, WH_BLOCK_FIELDS)                                                            \
+    S(chunk, wh_chunk, WH_CHUNK_FIELDS)                                                            \
+    S(chunk_front, wh_chunk_front, WH_CHUNK_FRONT_FIELDS)                                          \
     S(trace, wh_trace_seg, WH_TRACE_FIELDS)                                                        \
     S(traced, wh_traced, WH_TRACED_FIELDS)                                                         \
     S(trace_record, wh_trace_record, WH_TRACE_RECORD_FIELDS)
@@ -387,6 +414,8 @@ _Static_assert(sizeof(wh_key_room) == 40, "rooms are packed");
 _Static_assert(sizeof(wh_word_set) == 384, "tags, checks and values apart");
 _Static_assert(sizeof(wh_size) == WH_LINE, "one line per purgatory");
 _Static_assert(sizeof(wh_pool) == 5 * WH_LINE && sizeof(wh_ledger) == 4 * WH_LINE, "lines apart");
+_Static_assert(sizeof(wh_block) == 4 && sizeof(wh_chunk) == 16, "arrays without gaps");
+_Static_assert(sizeof(wh_chunk_front) == 6144, "the ids, the words of the blocks");
 _Static_assert(sizeof(wh_trace_record) == 64, "a record fills a cache line");
 _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
 
@@ -403,6 +432,13 @@ _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
 #define WH_KEY_CLOSED UINT64_MAX /* the word of a timer's key that is being given up */
 #define WH_POOLS 16u
 #define WH_MAX_POOL_BYTES (1ull << (WH_USED_BYTES_BITS - 1)) /* and one request more fits */
+#define WH_CHUNK_BYTES 65536u                 /* of the payload heap */
+#define WH_CHUNK_BLOCKS 512u                  /* of the smallest class */
+#define WH_CHUNK_DATA (WH_CHUNK_BYTES - 6144u)
+#define WH_MAX_CHUNKS (1u << 22)              /* 256 GiB */
+#define WH_MAX_PAYLOAD (1u << 24)
+#define WH_IN_HEAP 0xffffu                    /* slot.payload_size */
+#define WH_HEAP_CLASSES 19u                   /* sizes of its blocks */
 #define WH_MIN_TRACE_BITS 4u  /* a record of each kind of loss fits beside the event */
 #define WH_MAX_TRACE_BITS 28u /* 16 GiB */
 #define WH_NO_ROW 0xffffu     /* in a trace record: nobody's row */

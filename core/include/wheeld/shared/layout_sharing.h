@@ -154,6 +154,24 @@
     F(uint32_t, wake_pad, "zero", "nobody", "nobody", "-")                                         \
     N(wh_au64, tenant, "incarnation of the worker in this row, 0: none", "supervisor", "worker",   \
       "release; pairs: pool-tenant")
+
+/* One chunk of the payload heap: heap.h. */
+#define WH_CHUNK_FIELDS(N, F, A)                                                                   \
+    F(wh_au32, word, "CHUNK word", "workers by compare-and-swap; clock (of the dead)", "all",      \
+      "acq_rel CAS, release; pairs: chunk")                                                        \
+    F(wh_au32, taken, "blocks taken, modulo 2**32", "the worker that holds the chunk",             \
+      "workers", "relaxed")                                                                        \
+    F(wh_au32, freed, "blocks freed, modulo 2**32", "who frees one (add)", "workers",              \
+      "seq_cst RMW; pairs: chunk-freed")                                                           \
+    F(uint32_t, chunk_pad, "zero", "nobody", "nobody", "-")
+
+/* The beginning of each chunk; its blocks follow. */
+#define WH_CHUNK_FRONT_FIELDS(N, F, A)                                                             \
+    A(wh_au64, ids, 512, "id of the timer that has the block; 0: it is free",                      \
+      "the worker that holds the chunk (0 -> id); any process by compare-and-swap (id -> 0)",      \
+      "all", "release, acq_rel CAS; pairs: block")                                                 \
+    A(wh_au32, sizes, 512, "bytes of the payload in it, or the BLOCK word of the next one",        \
+      "the worker that has taken the block", "all", "before arm")
 /* clang-format on */
 
 #endif

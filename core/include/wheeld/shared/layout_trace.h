@@ -59,7 +59,9 @@
     F(uint16_t, worker, "row of the owner; 0xffff: none", "clock", "recorder", "before rec_tail")  \
     F(uint16_t, receiver, "expired: row of who receives it; 0xffff: the owner", "clock",           \
       "recorder", "before rec_tail")                                                               \
-    F(uint16_t, payload_size, "slot.payload_size", "clock", "recorder", "before rec_tail")         \
+    F(uint16_t, payload_size,                                                                      \
+      "bytes of the payload, 65535 at most; 0 if it was freed before, as by a cancel", "clock",    \
+      "recorder", "before rec_tail")                                                               \
     F(uint8_t, kind, "1 scheduled 2 rescheduled 3 cancelled 4 expired 5 dropped 6 lost", "clock",  \
       "recorder", "before rec_tail")                                                               \
     F(uint8_t, flags,                                                                              \

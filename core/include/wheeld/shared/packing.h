@@ -56,6 +56,12 @@
     P(NOTE, SET, 0, 1, "1")                                                                        \
     P(TAG, HASH, 3, 61, "high bits of the key's hash; EMPTYING: row + 1 of who does that")         \
     P(TAG, STATE, 0, 3, "0 EMPTY, 1 LIVE, 2 COMING, 3 OVER, 4 EMPTYING, 5 TIMER")                           \
+    P(BLOCK, SET, 31, 1, "1: there is one")                                                        \
+    P(BLOCK, CHUNK, 9, 22, "the chunk it is in")                                                   \
+    P(BLOCK, INDEX, 0, 9, "which of the chunk's blocks")                                           \
+    P(CHUNK, HELD, 31, 1, "1: its worker takes a block just now")                                  \
+    P(CHUNK, WORKER, 8, 12, "row + 1 of the worker that used it last; 0: none")                    \
+    P(CHUNK, CLASS, 0, 8, "1 + the class of its blocks, by size; 0: it has none yet")              \
     P(MADE, TENANT, 16, 48, "low bits of the worker's incarnation")                                \
     P(MADE, NUMBER, 1, 15, "low bits of how many lines it had opened")                             \
     P(MADE, OPEN, 0, 1, "1: a purgatory's; all bits 0: nobody's")                                  \
@@ -331,6 +337,25 @@ static inline uint64_t wh_word_emptying(uint32_t row)
     return WH_PUT(TAG_HASH, row + 1ull) | WH_WORD_EMPTYING;
 }
 static inline uint64_t wh_word_state(uint64_t tag) { return WH_GET(TAG_STATE, tag); }
+
+/* A block of the payload heap, and a chunk. */
+static inline uint32_t wh_block_word(uint32_t chunk, uint32_t index)
+{
+    return (uint32_t)(WH_MASK(BLOCK_SET) | WH_PUT(BLOCK_CHUNK, chunk) | index);
+}
+static inline uint32_t wh_block_chunk(uint32_t word) { return (uint32_t)WH_GET(BLOCK_CHUNK, word); }
+static inline uint32_t wh_block_index(uint32_t word) { return (uint32_t)WH_GET(BLOCK_INDEX, word); }
+static inline bool wh_block_is_set(uint32_t word) { return WH_GET(BLOCK_SET, word) != 0; }
+static inline uint32_t wh_chunk_word(uint32_t kind, uint32_t worker, bool held)
+{
+    return (uint32_t)(WH_PUT(CHUNK_HELD, held) | WH_PUT(CHUNK_WORKER, worker) | kind);
+}
+static inline uint32_t wh_chunk_class(uint32_t word) { return (uint32_t)WH_GET(CHUNK_CLASS, word); }
+static inline uint32_t wh_chunk_worker(uint32_t word)
+{
+    return (uint32_t)WH_GET(CHUNK_WORKER, word);
+}
+static inline bool wh_chunk_is_held(uint32_t word) { return WH_GET(CHUNK_HELD, word) != 0; }
 
 /* size.made: odd, another number for each line that a worker opens. */
 static inline uint64_t wh_made_word(uint64_t tenant, uint64_t number)

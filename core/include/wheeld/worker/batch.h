@@ -73,7 +73,7 @@ static inline enum wh_call wh_batch_payload(const wh_client *c, const wh_batch *
     int64_t from = b->offsets[i], to = b->offsets[i + 1];
     if (from < 0 || to < from || to > b->bytes)
         return WH_CALL_BAD_OFFSETS;
-    if ((uint64_t)(to - from) > c->payload_bytes)
+    if ((uint64_t)(to - from) > wh_client_most_payload(c))
         return WH_CALL_LONG_PAYLOAD;
     r->payload = b->payloads + from;
     r->payload_size = (uint32_t)(to - from);
@@ -148,6 +148,13 @@ static inline enum wh_call wh_batch_claim(wh_client *c, uint64_t *slots, uint64_
     }
 }
 
+/* The bytes of the payload of the row that was refused. */
+static inline uint32_t wh_batch_size(const wh_batch *b)
+{
+    return (uint32_t)(b->offsets ? b->offsets[b->stopped + 1] - b->offsets[b->stopped]
+                                 : (int64_t)b->width);
+}
+
 /* Arm the rows from b->stopped to `end`, for which the ring has room, or to the first one that
  * cannot be. `now`: on the request's clock, `base` on the base clock. Values that all rows share
  * stay in registers: nothing here keeps the address of `r`. */
@@ -174,6 +181,16 @@ wh_hot enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_request r, i
             r.payload_size = one.payload_size;
         } else if (rows.payloads) {
             r.payload = rows.payloads + i * rows.width;
+            r.payload_size = (uint32_t)rows.width;
+        }
+        if (wh_client_is_heavy(c, &r)) {
+            wh_request heavy = r;
+            if (!wh_client_place_payload(c, (uint32_t)id, &heavy)) {
+                armed = WH_CALL_HEAP_FULL;
+                break;
+            }
+            r.payload = heavy.payload;
+            r.payload_size = heavy.payload_size;
         }
         r.deadline = reserved ? rows.deadlines[i] : wh_time_add(now, wh_delay_ns(rows.delays[i]));
         if (rows.cookies)
@@ -209,6 +226,11 @@ wh_hot enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r, bool w
             return armed;
         if (armed == WH_CALL_OK)
             armed = wh_batch_arm_some(c, b, r, now, base, end, reserved, &earliest);
+        if (wh_unlikely(armed == WH_CALL_HEAP_FULL)) {
+            wh_client_publish(c, earliest);
+            if ((armed = wh_client_more_heap(c, wh_batch_size(b), wait)) == WH_CALL_GONE)
+                return armed;
+        }
         if (end % WH_BATCH_PUBLISH == 0)
             wh_client_publish(c, earliest);
     }

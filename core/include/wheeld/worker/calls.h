@@ -12,7 +12,7 @@
 #ifndef WHEELD_CALLS_H
 #define WHEELD_CALLS_H
 
-#include "wheeld/worker/room.h"
+#include "wheeld/worker/payloads.h"
 
 /* A schedule needs: a slot, and room in the ring for `n` submissions. */
 static inline enum wh_call wh_client_have_slot(wh_client *c, uint64_t n, bool wait, uint32_t *slot)
@@ -38,10 +38,34 @@ static inline uint64_t wh_client_submit(wh_client *c, uint32_t slot, const wh_re
     return id;
 }
 
+/* The same with a payload in the heap. */
+static wh_seldom enum wh_call wh_call_schedule_heavy(wh_client *c, const wh_request *r, int64_t due,
+                                                     bool wait, uint64_t *id)
+{
+    if (r->payload_size > c->max_payload)
+        return WH_CALL_LONG_PAYLOAD;
+    for (;;) {
+        uint32_t slot;
+        wh_request armed = *r;
+        enum wh_call found = wh_client_have_slot(c, 1, wait, &slot);
+        if (found != WH_CALL_OK)
+            return found;
+        if (wh_likely(wh_client_place_payload(c, slot, &armed))) {
+            *id = wh_client_submit(c, slot, &armed, due);
+            return WH_CALL_OK;
+        }
+        wh_slabs_give(&c->slabs, slot);
+        if ((found = wh_client_more_heap(c, r->payload_size, wait)) != WH_CALL_OK)
+            return found;
+    }
+}
+
 static inline enum wh_call wh_call_schedule(wh_client *c, const wh_request *r, int64_t due,
                                             bool wait, uint64_t *id)
 {
     uint32_t slot;
+    if (wh_client_is_heavy(c, r))
+        return wh_call_schedule_heavy(c, r, due, wait, id);
     enum wh_call found = wh_client_have_slot(c, 1, wait, &slot);
     if (wh_likely(found == WH_CALL_OK))
         *id = wh_client_submit(c, slot, r, due);

@@ -26,6 +26,7 @@
 #include "wheeld/shared/histogram.h"
 #include "wheeld/shared/ring.h"
 #include "wheeld/worker/quota.h"
+#include "wheeld/sharing/heap.h"
 #include "wheeld/worker/waits.h"
 
 #define WH_UNHEARD_NS 2000000000ll     /* a running clock answers its bell long before this */
@@ -33,6 +34,20 @@
 #define WH_PATIENCE_NS 1000000000ll
 
 static const wh_row wh_no_row; /* of nobody */
+
+/* How a worker takes the payloads of the heap that events bring. */
+typedef struct wh_payload_sink {
+    /* memory for one of `size` bytes; NULL: there is none, and the event is left where it is */
+    char *(*room)(wh_client *c, uint64_t id, uint32_t size);
+    /* it is there now, whole, and its event comes: until then others of that timer count */
+    void (*keep)(wh_client *c, uint64_t id, uint32_t size);
+} wh_payload_sink;
+
+/* A payload in the heap that was received, and the slot to give back after it, or WH_NIL. */
+typedef struct wh_received {
+    uint64_t id;
+    uint32_t block, slot;
+} wh_received;
 
 struct wh_client {
     wh_slabs slabs;
@@ -73,6 +88,14 @@ struct wh_client {
     uint64_t short_of; /* how many slots or places the last refused call still needed */
     bool refused, unanswered; /* no slot has come since a refusal; the clock was still to answer */
     uint64_t *reserved; /* one bit per reserved slot; NULL: none was ever reserved */
+    wh_heap heap;
+    wh_au64 *heap_asked; /* shared */
+    const wh_payload_sink *sink; /* NULL: events come without payloads of the heap */
+    wh_received *received; /* payloads to be freed once the head has passed their records */
+    uint32_t received_count, received_room;
+    uint32_t held_payloads; /* of events that are held */
+    uint32_t max_payload;
+    bool stuck; /* the last receive stopped for want of memory */
 };
 
 /* Where a predecessor stood in its rings, if that can be: others can write there. A position
@@ -114,6 +137,9 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
                      .first_gen = wh_first_gen(config->token),
                      .capacity = config->capacity,
                      .payload_bytes = config->payload_bytes,
+                     .heap = wh_heap_bind(config, wheel, slots, worker + 1),
+                     .heap_asked = &((wh_slots_seg *)slots)->heap_asked,
+                     .max_payload = config->max_payload,
                      .worker = worker,
                      .row = &wh_no_row,
                      .clock_bell = wh_fd_of(clock_bell),
@@ -154,7 +180,9 @@ static inline void wh_client_free(wh_client *c)
 {
     wh_slabs_free(&c->slabs);
     free(c->reserved);
+    free(c->received);
     c->reserved = NULL;
+    c->received = NULL;
 }
 
 /* Map in the pages of slots that got memory since the last time; at first, those of owners and
@@ -169,6 +197,7 @@ static inline void wh_client_populate(wh_client *c)
         wh_populate(c->slabs.owners, (uint64_t)((char *)c->slots - (char *)c->slabs.owners));
     wh_populate(&c->slots[first], (end - first) * sizeof(wh_slot));
     wh_populate(c->payloads + first * c->payload_bytes, (end - first) * c->payload_bytes);
+    wh_populate(&c->heap.blocks[first], (end - first) * sizeof(wh_block));
     c->populated = backed;
 }
 
@@ -301,7 +330,7 @@ typedef struct wh_request {
     int64_t interval; /* ns; or, of a one-shot, as slot.interval */
     uint64_t cookie;
     const void *payload;
-    uint32_t payload_size;
+    uint32_t payload_size; /* WH_IN_HEAP without a payload: it is there already */
     uint32_t target, flags; /* flags: its clock, WH_PRIVATE */
 } wh_request;
 
@@ -334,12 +363,19 @@ static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_requ
     wh_store_relaxed(&s->interval, wh_unlikely(r->interval > 0) ? wh_interval_word(r->interval, gen)
                                                                 : r->interval);
     wh_store_relaxed(&s->cookie, r->cookie);
-    if (r->payload_size)
+    if (r->payload_size && r->payload)
         wh_payload_write(c->payloads + (uint64_t)index * c->payload_bytes, r->payload,
                          r->payload_size);
     /* pairs: arm - the clock must not see the timer before its fields */
     wh_store_release(&c->states[index], wh_state(gen, WH_ARMED));
     return wh_id(gen, index);
+}
+
+/* Free the payload of a timer that this worker has cancelled; the clock does if this one dies. */
+static wh_seldom void wh_client_free_payload(wh_client *c, uint64_t id)
+{
+    if (wh_load_relaxed(&c->slots[wh_id_slot(id)].payload_size) == WH_IN_HEAP)
+        wh_heap_end_of(&c->heap, id);
 }
 
 /* Any worker may cancel. True: it is never delivered. The caller made sure that one submission
@@ -349,6 +385,8 @@ static inline bool wh_client_cancel(wh_client *c, uint64_t id)
     uint64_t index = wh_id_given_slot(id);
     if (index >= c->capacity || !wh_slot_cancel(&c->states[index], wh_id_gen(id)))
         return false;
+    if (wh_heap_used(&c->heap))
+        wh_client_free_payload(c, id);
     wh_client_push(c, wh_id_with(id, WH_OP_CANCEL));
     return true;
 }

@@ -163,6 +163,7 @@ static inline enum wh_call wh_key_try(wh_client *c, wh_keys *k, const wh_key *ke
     uint64_t before = 0;
     uint32_t place = wh_key_place(k, key);
     if (place == WH_NIL) {
+        wh_client_drop_payload(c, slot, r);
         wh_slabs_give(&c->slabs, slot);
         return WH_CALL_KEYS_FULL;
     }
@@ -219,6 +220,8 @@ static inline enum wh_call wh_key_schedule(wh_client *c, wh_keys *k, const wh_ke
 {
     if (!wh_words_there(k, &key->word))
         return WH_CALL_KEYS_FULL;
+    if (r->payload_size > wh_client_most_payload(c))
+        return WH_CALL_LONG_PAYLOAD;
     enum wh_call call;
     do {
         uint32_t slot;
@@ -238,7 +241,16 @@ static inline enum wh_call wh_key_schedule(wh_client *c, wh_keys *k, const wh_ke
             wh_slabs_give(&c->slabs, slot);
             return WH_CALL_KEYS_FULL;
         }
-        call = wh_key_try(c, k, key, r, slot, conflict == WH_KEY_REPLACE, id);
+        wh_request armed = *r;
+        if (!wh_client_place_payload(c, slot, &armed)) {
+            wh_slabs_give(&c->slabs, slot);
+            call = wh_client_more_heap(c, r->payload_size, wait);
+            if (call != WH_CALL_OK)
+                return call;
+            call = WH_CALL_OVER;
+            continue;
+        }
+        call = wh_key_try(c, k, key, &armed, slot, conflict == WH_KEY_REPLACE, id);
         if (call == WH_CALL_OK) {
             int64_t due = wh_time_add(wh_client_now(c), rest);
             *earliest = due < *earliest ? due : *earliest;

@@ -177,6 +177,95 @@ static inline bool wh_client_copy(const wh_client *c, uint64_t position, uint64_
     return true;
 }
 
+/* -- events whose payload is in the heap (payloads.h) ------------------------------------------ */
+
+/* Have a place in `received` for one more. False: there is no memory. */
+static wh_seldom bool wh_client_may_receive(wh_client *c)
+{
+    if (c->received_count + c->held_payloads < c->received_room)
+        return true;
+    uint32_t room = c->received_room ? 2 * c->received_room : 64;
+    wh_received *more = malloc(room * sizeof *more);
+    if (more == NULL)
+        return false;
+    if (c->received_count)
+        memcpy(more, c->received, c->received_count * sizeof *more);
+    free(c->received);
+    c->received = more;
+    c->received_room = room;
+    return true;
+}
+
+/* Is the payload of the record in the heap? */
+static inline bool wh_client_is_apart(const wh_client *c, uint64_t position)
+{
+    return wh_unlikely(c->comps[position & (c->comp_size - 1)].payload_size == WH_IN_HEAP);
+}
+
+/* Copy one plausible completion. True: it is an event, now at `event`. A payload that is not there
+ * was overwritten by others: then the record is taken for one without. */
+static wh_seldom bool wh_client_copy_apart(wh_client *c, uint64_t position, uint64_t id,
+                                           char *event)
+{
+    const wh_completion *record = &c->comps[position & (c->comp_size - 1)];
+    uint32_t kind = wh_id_kind(id), slot = wh_id_slot(id), flags = record->flags;
+    uint64_t timer = wh_id(wh_id_gen(id), slot);
+    uint32_t block = wh_load_relaxed(&c->heap.blocks[slot].block);
+    uint32_t size = wh_heap_size(&c->heap, block, timer);
+    char *room = NULL;
+    if (kind == WH_EV_TICK && !wh_tick_stands(c, id, flags))
+        return false;
+    bool there = size <= c->max_payload;
+    if (!wh_client_may_receive(c) ||
+        (there && c->sink && !(room = c->sink->room(c, timer, size)))) {
+        c->stuck = true;
+        return false;
+    }
+    if (!there) {
+        wh_count(&c->seg->disbelieved, 1);
+        return wh_client_copy(c, position, id, event);
+    }
+    if (kind == WH_EV_OFFER && !wh_offer_take(&c->states[slot], wh_id_gen(id), wh_taker(c->me)))
+        return false;
+    there = room != NULL && wh_heap_read(&c->heap, block, timer, room, size);
+    (void)wh_client_head(c, record, id, event);
+    size = there ? size : 0;
+    memcpy(event + offsetof(wh_completion, payload_size), &size, sizeof size);
+    memset(event + sizeof *record, 0, c->payload_bytes);
+    if (kind == WH_EV_TICK && !wh_tick_stands(c, id, flags))
+        return false;
+    if (there)
+        c->sink->keep(c, timer, size);
+    return true;
+}
+
+/* The payload of this event, not a tick, is to be freed once the head has passed its record; and
+ * then its slot is given back. */
+static wh_seldom bool wh_client_settle_apart(wh_client *c, uint64_t id, enum wh_belief belief)
+{
+    uint32_t slot = wh_id_slot(id), block = wh_load_relaxed(&c->heap.blocks[slot].block);
+    if (wh_id_kind(id) == WH_EV_TICK)
+        return true;
+    if (wh_id_kind(id) == WH_EV_OFFER &&
+        !wh_offer_done(&c->states[slot], wh_id_gen(id), wh_taker(c->me)))
+        return false;
+    c->received[c->received_count++] =
+        (wh_received){wh_id(wh_id_gen(id), slot), block, belief == WH_GIVES_BACK ? slot : WH_NIL};
+    return true;
+}
+
+/* The head has passed these records. */
+static wh_seldom void wh_client_free_received(wh_client *c)
+{
+    for (uint32_t i = 0; i < c->received_count; i++) {
+        const wh_received *one = &c->received[i];
+        wh_heap_free(&c->heap, one->block, one->id);
+        if (one->slot != WH_NIL)
+            wh_slabs_give(&c->slabs, one->slot);
+    }
+    c->received_count = 0;
+}
+
 /* Finish an event: take back an own slot, mark an offer as done. False: it is no longer an
  * event. */
 static inline bool wh_client_settle(wh_client *c, uint64_t id, enum wh_belief belief)
@@ -196,12 +285,28 @@ static inline void wh_client_keyed(wh_client *c, uint64_t id, uint32_t flags)
         c->keyed(c, wh_id(wh_id_gen(id), wh_id_slot(id)));
 }
 
+/* The same with a payload in the heap. */
+static wh_seldom bool wh_client_take_apart(wh_client *c, uint64_t position, uint64_t id,
+                                           enum wh_belief belief, char *event, wh_look *look)
+{
+    uint32_t flags = wh_client_flags_at(c, position);
+    if (belief == WH_ABSURD || !wh_client_copy_apart(c, position, id, event))
+        return false;
+    wh_client_keyed(c, id, flags);
+    if (!wh_client_settle_apart(c, id, belief))
+        return false;
+    wh_client_note(c, event, flags, look);
+    return true;
+}
+
 /* Consume the completion at `position`, of id `id`. True: it is an event, now at `event`. */
 static inline bool wh_client_take(wh_client *c, uint64_t position, uint64_t id, char *event,
                                   wh_look *look)
 {
     enum wh_belief belief = wh_client_judge(c, id);
     uint32_t flags = wh_client_flags_at(c, position);
+    if (wh_client_is_apart(c, position))
+        return wh_client_take_apart(c, position, id, belief, event, look);
     if (wh_unlikely(belief == WH_ABSURD) || !wh_client_copy(c, position, id, event))
         return false;
     wh_client_keyed(c, id, flags);
@@ -217,6 +322,8 @@ static inline void wh_client_pass(wh_client *c)
     c->comp_acked = c->comp_head;
     /* pairs: comp-head, backlog - seq_cst: either the clock sees the room, or we see its flag */
     wh_store_seq(&c->seg->comp_head, c->comp_head);
+    if (wh_unlikely(c->received_count != 0))
+        wh_client_free_received(c);
     if (wh_unlikely(wh_client_backlogged(c)))
         wh_client_ring(c);
 }
@@ -234,9 +341,12 @@ static inline uint64_t wh_client_receive_noting(wh_client *c, char *events, uint
     uint64_t end = c->comp_head + ready, p = c->comp_head;
     uint32_t bytes = wh_event_bytes(c);
     wh_look look = {0};
+    c->stuck = false;
     for (; p != end && got < most; p++) {
         uint64_t id = wh_client_id_at(c, p, end);
         bool is_event = wh_client_take(c, p, id, events + got * bytes, &look);
+        if (wh_unlikely(c->stuck))
+            break;
         got += is_event;
         if (note && is_event && wh_id_kind(id) == WH_EV_TICK)
             note(context, wh_id(wh_id_gen(id), wh_id_slot(id)), wh_client_flags_at(c, p));
@@ -258,12 +368,20 @@ static inline uint64_t wh_client_hold(wh_client *c, char *events, uint64_t most)
     uint64_t end = c->comp_head + wh_client_ready(c), got = 0;
     uint32_t bytes = wh_event_bytes(c);
     wh_look look = {0};
+    c->stuck = false;
     for (; c->comp_head != end && got < most; c->comp_head++) {
         uint64_t id = wh_client_id_at(c, c->comp_head, end);
         char *event = events + got * bytes;
-        if (wh_client_judge(c, id) == WH_ABSURD || !wh_client_copy(c, c->comp_head, id, event))
+        bool apart = wh_client_is_apart(c, c->comp_head);
+        if (wh_client_judge(c, id) == WH_ABSURD ||
+            !(apart ? wh_client_copy_apart(c, c->comp_head, id, event)
+                    : wh_client_copy(c, c->comp_head, id, event))) {
+            if (wh_unlikely(c->stuck))
+                break;
             continue;
+        }
         wh_client_keyed(c, id, wh_client_flags_at(c, c->comp_head));
+        c->held_payloads += apart;
         wh_client_note(c, event, wh_client_flags_at(c, c->comp_head), &look);
         got++;
     }
@@ -277,9 +395,14 @@ static inline void wh_client_acknowledge(wh_client *c)
     for (uint64_t p = c->comp_acked; p != c->comp_head; p++) {
         uint64_t id = wh_client_id_at(c, p, c->comp_head);
         enum wh_belief belief = wh_client_judge(c, id);
-        if (belief != WH_ABSURD)
+        if (belief == WH_ABSURD)
+            continue;
+        if (wh_client_is_apart(c, p) && c->received_count < c->received_room)
+            wh_client_settle_apart(c, id, belief);
+        else
             wh_client_settle(c, id, belief);
     }
+    c->held_payloads = 0;
     wh_client_pass(c);
 }
 

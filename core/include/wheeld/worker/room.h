@@ -27,7 +27,8 @@ enum wh_call {
     WH_CALL_NOT_RESERVED, /* no reservation holds that id */
     WH_CALL_BAD_DELAY, /* of a batch: in row `stopped` */
     WH_CALL_BAD_OFFSETS, /* the same */
-    WH_CALL_LONG_PAYLOAD, /* the same */
+    WH_CALL_LONG_PAYLOAD, /* the same; or of one timer */
+    WH_CALL_HEAP_FULL, /* the heap has no room for a payload */
     WH_CALL_WHEEL_FULL, /* no slot is free, or not `short_of` of them */
     WH_CALL_OVER_QUOTA, /* it holds as many slots as a worker may */
     WH_CALL_RING_FULL, /* it may not wait, and the ring lacks room for `short_of` */
@@ -88,6 +89,8 @@ static inline void wh_client_take_back(wh_client *c, uint64_t id, int64_t give_u
         ;
     if (!wh_slot_cancel(&c->states[wh_id_slot(id)], wh_id_gen(id)))
         return;
+    if (wh_heap_used(&c->heap))
+        wh_client_free_payload(c, id);
     wh_count(&c->seg->cancelled, 1);
     if (wh_client_fits(c, 1))
         wh_client_push(c, wh_id_with(id, WH_OP_CANCEL));

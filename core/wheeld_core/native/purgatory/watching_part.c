@@ -266,6 +266,7 @@ static PyObject *worker_take_due(WorkerObject *w, PyObject *events)
     else if ((result = events_new(w, others, &out)) != NULL) {
         memcpy(out.buf, kept, others * bytes);
         PyBuffer_Release(&out);
+        result = events_beside_those(w, result, events);
     }
     free(kept);
     return result;

@@ -55,16 +55,19 @@ static wh_cold PyObject *native_packing(PyObject *module, PyObject *unused)
 
 static wh_cold bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
 {
-    static char *names[] = {"capacity",      "max_workers",   "tick_ns",   "wheel_bits",
-                            "payload_bytes", "virtual_clock", "origin_ns", "token",
-                            "homes",         "backed",        NULL};
+    static char *names[] = {
+        "capacity",      "max_workers", "tick_ns",     "wheel_bits", "payload_bytes",
+        "virtual_clock", "origin_ns",   "token",       "homes",      "backed",
+        "heap_chunks",   "max_payload", "heap_backed", NULL};
     unsigned int capacity = 0, max_workers = 0, wheel_bits = 0, payload_bytes = 0;
-    unsigned int virtual_clock = 0, homes = 0, backed = 0;
+    unsigned int virtual_clock = 0, homes = 0, backed = 0, heap_chunks = 0, max_payload = 0,
+                 heap_backed = 0;
     long long tick_ns = 0, origin_ns = 0; /* what must be given is out of range at 0 */
     unsigned long long token = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$IILIIILKII:config", names, &capacity,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$IILIIILKIIIII:config", names, &capacity,
                                      &max_workers, &tick_ns, &wheel_bits, &payload_bytes,
-                                     &virtual_clock, &origin_ns, &token, &homes, &backed))
+                                     &virtual_clock, &origin_ns, &token, &homes, &backed,
+                                     &heap_chunks, &max_payload, &heap_backed))
         return false;
     *c = (wh_config){.tick_ns = tick_ns,
                      .wheel_bits = wheel_bits,
@@ -75,6 +78,9 @@ static wh_cold bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
                      .origin_ns = origin_ns,
                      .homes = homes,
                      .backed = backed,
+                     .heap_chunks = heap_chunks,
+                     .max_payload = max_payload,
+                     .heap_backed = heap_backed,
                      .token = token};
     if (wh_config_fits(c))
         return true;
@@ -91,12 +97,13 @@ static wh_cold PyObject *native_geometry(PyObject *module, PyObject *args, PyObj
     wh_geometry g = wh_geometry_of(&c);
 #define G(name) #name, (unsigned long long)g.name
     return Py_BuildValue(
-        "{sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK}",
+        "{sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK}",
         G(levels), G(words), G(shards), G(lists), G(slab_count), G(sub_bits), G(comp_bits),
         G(ret_bits), G(ports_off), G(undo_off), G(histograms_off), G(counts_off), G(shards_off),
         G(summary_off), G(occupancy_off), G(links_off), G(holders_off), G(wheel_bytes),
-        G(owners_off), G(states_off), G(slots_off), G(payloads_off), G(slots_bytes), G(rows_off),
-        G(groups_off), G(registry_bytes), G(sub_off), G(comp_off), G(ret_off), G(worker_bytes));
+        G(owners_off), G(states_off), G(slots_off), G(payloads_off), G(blocks_off), G(chunks_off),
+        G(heap_off), G(slots_bytes), G(rows_off), G(groups_off), G(registry_bytes), G(sub_off),
+        G(comp_off), G(ret_off), G(worker_bytes));
 #undef G
 }
 
@@ -120,9 +127,112 @@ static wh_cold PyObject *native_spans(PyObject *module, PyObject *args, PyObject
     wh_wheel_spans(&g, first, end, wheel);
     wh_slots_spans(&g, c.payload_bytes, first, end, slots);
 #define SPAN(s) (unsigned long long)(s).offset, (unsigned long long)(s).bytes
-    return Py_BuildValue("([(KK)(KK)][(KK)(KK)])", SPAN(wheel[0]), SPAN(wheel[1]), SPAN(slots[0]),
-                         SPAN(slots[1]));
+    return Py_BuildValue("([(KK)(KK)][(KK)(KK)(KK)])", SPAN(wheel[0]), SPAN(wheel[1]),
+                         SPAN(slots[0]), SPAN(slots[1]), SPAN(slots[2]));
 #undef SPAN
+}
+
+/* The payload heap of two segments, while both are held. */
+typedef struct {
+    Mapping wheel, slots;
+    wh_config config;
+    wh_heap heap;
+} HeapOf;
+
+static void heap_drop(HeapOf *h)
+{
+    mapping_drop(&h->wheel);
+    mapping_drop(&h->slots);
+}
+
+/* False: an error is set, and nothing is held. */
+static bool heap_get(HeapOf *h, PyObject *wheel, PyObject *slots, bool writable)
+{
+    *h = (HeapOf){0};
+    if (mapping_get_wheel(&h->wheel, wheel, false, &h->config) &&
+        mapping_get(&h->slots, slots, writable, wh_geometry_of(&h->config).slots_bytes)) {
+        h->heap = wh_heap_bind(&h->config, h->wheel.view.buf, h->slots.view.buf, 0);
+        return true;
+    }
+    heap_drop(h);
+    return false;
+}
+
+/* heap_bytes(wheel, slots) -> the bytes of all payloads in the heap. */
+static PyObject *native_heap_bytes(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *wheel, *slots;
+    HeapOf h;
+    if (!PyArg_ParseTuple(args, "OO", &wheel, &slots) || !heap_get(&h, wheel, slots, false))
+        return NULL;
+    uint64_t bytes = wh_heap_bytes(&h.heap);
+    heap_drop(&h);
+    return PyLong_FromUnsignedLongLong(bytes);
+}
+
+/* heap_read(wheel, slots, id) -> the payload of a timer; None: it has none in the heap. Others may
+ * end the timer meanwhile: who reads looks at its state before and after. */
+static PyObject *native_heap_read(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *wheel, *slots, *bytes = NULL;
+    unsigned long long id;
+    HeapOf h;
+    if (!PyArg_ParseTuple(args, "OOK", &wheel, &slots, &id) || !heap_get(&h, wheel, slots, false))
+        return NULL;
+    bool there = wh_id_given_slot(id) < h.config.capacity;
+    uint32_t block = there ? wh_load_relaxed(&h.heap.blocks[wh_id_slot(id)].block) : 0;
+    uint32_t size = wh_heap_size(&h.heap, block, id);
+    if (size <= WH_MAX_PAYLOAD && (bytes = PyBytes_FromStringAndSize(NULL, size)) != NULL &&
+        !wh_heap_read(&h.heap, block, id, PyBytes_AS_STRING(bytes), size))
+        Py_CLEAR(bytes);
+    heap_drop(&h);
+    return bytes || PyErr_Occurred() ? bytes : Py_NewRef(Py_None);
+}
+
+/* heap_write(wheel, slots, id, payload) -> was there room? For segments that nobody else uses. */
+static PyObject *native_heap_write(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *wheel, *slots;
+    Py_buffer payload;
+    unsigned long long id;
+    HeapOf h;
+    if (!PyArg_ParseTuple(args, "OOKy*", &wheel, &slots, &id, &payload))
+        return NULL;
+    bool ok = heap_get(&h, wheel, slots, true), done = false;
+    if (ok && (wh_id_given_slot(id) >= h.config.capacity || payload.len < 1 ||
+               payload.len > WH_MAX_PAYLOAD)) {
+        PyErr_Format(PyExc_ValueError, "id %llu, payload of %zd bytes", id, payload.len);
+        ok = false;
+    } else if (ok) {
+        done = wh_heap_write(&h.heap, id, payload.buf, (uint32_t)payload.len);
+    }
+    heap_drop(&h);
+    PyBuffer_Release(&payload);
+    return ok ? PyBool_FromLong(done) : NULL;
+}
+
+/* open_chunks(wheel, end): the heap's chunks before `end` have memory. For who makes the
+ * segments. */
+static PyObject *native_open_chunks(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *wheel;
+    unsigned int end;
+    Mapping map = {0};
+    wh_config c;
+    if (!PyArg_ParseTuple(args, "OI", &wheel, &end) || !mapping_get_wheel(&map, wheel, true, &c))
+        return NULL;
+    wh_wheel_seg *seg = map.view.buf;
+    bool ok = end <= c.heap_chunks;
+    if (ok && end > wh_load_relaxed(&seg->heap_backed))
+        wh_store_release(&seg->heap_backed, end); /* pairs: heap-backed */
+    mapping_drop(&map);
+    if (!ok)
+        return PyErr_Format(PyExc_ValueError, "chunk %u of %u", end, c.heap_chunks);
+    Py_RETURN_NONE;
 }
 
 /* open_slabs(wheel, end): the memory of all slabs before `end` is there. For who makes the

@@ -152,11 +152,12 @@ static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *targe
 
 static bool parse_payload(WorkerObject *w, const Py_buffer *payload, wh_request *r)
 {
-    if ((uint64_t)payload->len > w->client.payload_bytes) {
+    uint32_t most = wh_client_most_payload(&w->client);
+    if ((uint64_t)payload->len > most) {
         PyErr_Format(errors.payload_too_large,
                      "payload has %zd bytes; this wheel holds %u per timer (wheeld start "
-                     "--payload-bytes)",
-                     payload->len, w->client.payload_bytes);
+                     "--max-payload, --payload-bytes)",
+                     payload->len, most);
         return false;
     }
     r->payload = payload->buf;

@@ -42,9 +42,9 @@ static wh_seldom bool batch_refuse(WorkerObject *w, const wh_batch *b, enum wh_c
     else if (call == WH_CALL_LONG_PAYLOAD)
         PyErr_Format(errors.payload_too_large,
                      "payload %llu has %lld bytes; this wheel holds %u per timer (wheeld start "
-                     "--payload-bytes); nothing in the batch was scheduled",
+                     "--max-payload, --payload-bytes); nothing in the batch was scheduled",
                      row, (long long)(b->offsets[row + 1] - b->offsets[row]),
-                     w->client.payload_bytes);
+                     wh_client_most_payload(&w->client));
     else
         worker_raise(w, call);
     return false;

@@ -54,6 +54,11 @@ typedef struct {
     uint32_t forks; /* how often it was bound again in a forked child */
     struct Watching *watching; /* once it has a purgatory; else NULL */
     PyObject *ended; /* why the daemon does not take it back, a str; or NULL */
+    /* what the events of a poll have beside them: by its name a dict by id; NULL: nothing */
+    PyObject *beside;
+    struct {
+        PyObject *id, *payload;
+    } arriving; /* the payload that is being copied */
     PyObject *handles; /* id -> handle: the callbacks that wait for their timers; a dict, or NULL */
 } WorkerObject;
 

@@ -37,6 +37,70 @@ static void note_tick(void *ticks, uint64_t id, uint32_t flags)
     Py_XDECREF(mark);
 }
 
+/* Things that belong to events and have no place in their records go beside the array: for each
+ * name, which says what they are, a dict by the event's id. That dict, borrowed. NULL: there is no
+ * memory, and no error is set. */
+static PyObject *beside_dict(PyObject **beside, const char *name)
+{
+    if (*beside == NULL)
+        *beside = PyDict_New();
+    PyObject *things = *beside ? PyDict_GetItemString(*beside, name) : NULL;
+    if (things == NULL && *beside && (things = PyDict_New()) != NULL) {
+        int failed = PyDict_SetItemString(*beside, name, things);
+        Py_DECREF(things); /* the other dict has it */
+        if (failed)
+            things = NULL;
+    }
+    if (things == NULL)
+        PyErr_Clear();
+    return things;
+}
+
+/* Room for a payload: a bytes object, which is beside the events once it is whole; its place there
+ * is made now. */
+static char *worker_payload_room(wh_client *c, uint64_t id, uint32_t size)
+{
+    WorkerObject *w = (WorkerObject *)((char *)c - offsetof(WorkerObject, client));
+    PyObject *things = beside_dict(&w->beside, "payload");
+    Py_XSETREF(w->arriving.payload, PyBytes_FromStringAndSize(NULL, size));
+    Py_XSETREF(w->arriving.id, PyLong_FromUnsignedLongLong(id));
+    if (things && w->arriving.payload && w->arriving.id &&
+        PyDict_SetDefault(things, w->arriving.id, Py_None) != NULL)
+        return PyBytes_AS_STRING(w->arriving.payload);
+    PyErr_Clear();
+    return NULL;
+}
+
+static void worker_payload_keep(wh_client *c, uint64_t id, uint32_t size)
+{
+    WorkerObject *w = (WorkerObject *)((char *)c - offsetof(WorkerObject, client));
+    (void)id, (void)size;
+    if (PyDict_SetItem(beside_dict(&w->beside, "payload"), w->arriving.id, w->arriving.payload) < 0)
+        PyErr_Clear(); /* not for want of memory: its place is there */
+}
+
+static const wh_payload_sink worker_sink = {worker_payload_room, worker_payload_keep};
+
+/* The events of a poll, with what belongs beside them. Takes both. */
+static PyObject *events_with(WorkerObject *w, PyObject *events, PyObject *beside)
+{
+    PyObject *joined = NULL;
+    if (events)
+        joined = PyObject_CallMethod((PyObject *)w, "_with_beside", "OO", events, beside);
+    Py_XDECREF(events);
+    Py_DECREF(beside);
+    return joined;
+}
+
+/* The same for events that were taken out of others. Takes `events`. */
+static PyObject *events_beside_those(WorkerObject *w, PyObject *events, PyObject *others)
+{
+    if (wh_likely(Py_TYPE(others) == Py_TYPE(w->empty_events)))
+        return events;
+    PyObject *beside = PyObject_GetAttrString(others, "beside");
+    return beside ? events_with(w, events, beside) : (Py_DECREF(events), NULL);
+}
+
 /* The request of a receiving call. */
 typedef struct {
     uint64_t most;
@@ -58,7 +122,7 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
         return NULL;
     w->heard.unread = false;
     uint64_t n = wh_poll_begin(c, rung, w->bell.number), got = 0;
-    PyObject *events = NULL;
+    PyObject *events = NULL, *beside = NULL;
     n = n < most ? n : most;
     if (n) {
         Py_buffer view;
@@ -80,18 +144,28 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
         else
             got = wh_client_receive(c, view.buf, n);
         PyBuffer_Release(&view);
+        beside = w->beside;
+        w->beside = NULL;
+        Py_CLEAR(w->arriving.payload);
+        Py_CLEAR(w->arriving.id);
+        if (wh_unlikely(c->stuck) && got == 0) {
+            Py_XDECREF(beside);
+            Py_DECREF(events);
+            return PyErr_NoMemory();
+        }
     }
     if (!wh_poll_end(c, got, w->notify_always || w->sleepers))
         worker_ring(w);
-    if (got == n && got != 0)
-        return events;
     if (got == 0) { /* nothing, or only ticks of cancelled timers */
         Py_XDECREF(events);
+        Py_XDECREF(beside);
         return empty_events(w);
     }
-    PyObject *part = PySequence_GetSlice(events, 0, (Py_ssize_t)got);
-    Py_DECREF(events);
-    return part;
+    if (got != n) {
+        PyObject *part = PySequence_GetSlice(events, 0, (Py_ssize_t)got);
+        Py_SETREF(events, part);
+    }
+    return wh_likely(beside == NULL) ? events : events_with(w, events, beside);
 }
 
 /* Have the policies of timers sift events, whose reference it takes. */
@@ -328,6 +402,15 @@ static PyObject *worker_counters(WorkerObject *w, PyObject *unused)
                          COUNTER(rescheduled), COUNTER(received), COUNTER(bells), COUNTER(fulls),
                          COUNTER(disbelieved));
 #undef COUNTER
+}
+
+/* _heap_bytes(): bytes of the payloads of all workers in the heap. */
+static PyObject *worker_heap_bytes(WorkerObject *w, PyObject *unused)
+{
+    (void)unused;
+    if (!worker_usable(w))
+        return NULL;
+    return PyLong_FromUnsignedLongLong(wh_heap_bytes(&w->client.heap));
 }
 
 /* _histograms(): a copy of ours, as bytes. */

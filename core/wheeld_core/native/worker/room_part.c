@@ -86,6 +86,26 @@ static void worker_raise_full(const WorkerObject *w)
                         : "start wheeld with a larger --capacity");
 }
 
+/* There is no block for a payload. */
+static void worker_raise_heap(const wh_client *c)
+{
+    uint32_t backed = wh_client_heap_backed(c);
+    if (backed < c->heap.count && c->unanswered)
+        PyErr_SetString(errors.payload_heap_full,
+                        "the payload heap has no room: this worker has asked the clock for more "
+                        "memory, which has not answered yet; try again in a moment (`wheeld "
+                        "status` says whether the clock is running)");
+    else
+        PyErr_Format(errors.payload_heap_full,
+                     "the payload heap is full: %llu bytes of payloads of all workers in %u KiB; "
+                     "cancel or poll, or %s",
+                     (unsigned long long)wh_heap_bytes(&c->heap), backed * (WH_CHUNK_BYTES / 1024),
+                     backed < c->heap.count
+                         ? "enlarge /dev/shm, which is too small for the rest of the heap (mount "
+                           "-o remount,size=...; in a container --shm-size)"
+                         : "start wheeld with a larger --payload-heap");
+}
+
 static void worker_raise_quota(const wh_client *c)
 {
     PyErr_Format(
@@ -117,6 +137,8 @@ static wh_seldom void worker_raise(WorkerObject *w, enum wh_call call)
     wh_client *c = &w->client;
     if (call == WH_CALL_WHEEL_FULL)
         worker_raise_full(w);
+    else if (call == WH_CALL_HEAP_FULL)
+        worker_raise_heap(c);
     else if (call == WH_CALL_OVER_QUOTA)
         worker_raise_quota(c);
     else if (call == WH_CALL_RING_FULL || call == WH_CALL_RING_TOO_SMALL)

@@ -19,6 +19,7 @@ static int worker_traverse(WorkerObject *w, visitproc visit, void *arg)
     Py_VISIT(w->sieve);
     Py_VISIT(w->numpy_empty);
     Py_VISIT(w->ended);
+    Py_VISIT(w->beside);
     Py_VISIT(w->handles);
     Py_VISIT(Py_TYPE(w));
     return watching_traverse(w->watching, visit, arg);
@@ -96,6 +97,7 @@ static PyObject *worker_unbind(WorkerObject *w, enum life then)
     Py_CLEAR(w->numpy_empty);
     Py_CLEAR(w->empty_events);
     Py_CLEAR(w->sieve);
+    Py_CLEAR(w->beside);
     Py_CLEAR(w->ended);
     return NULL;
 }
@@ -185,6 +187,7 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     w->client.control = w->daemon;
     w->client.waits = &worker_waits;
     w->client.keyed = keep_key;
+    w->client.sink = &worker_sink;
     w->refork = refork;
     worker_become(w, OPEN);
     Py_RETURN_NONE;
@@ -286,7 +289,7 @@ static PyMethodDef worker_methods[] = {
      "Parameters\n----------\n"
      "delay : float or timedelta\n    Seconds from now, finite and not negative.\n"
      "cookie : int\n    64 bits of your own, returned with the expiration.\n"
-     "payload : bytes-like\n    At most the wheel's payload_bytes, also returned.\n"
+     "payload : bytes-like\n    At most the daemon's max_payload, returned with the expiration: payload_of().\n"
      "interval : float or timedelta, optional\n    Seconds; the timer fires again and again until cancelled.\n"
      "to : str, optional\n    Name of the worker that receives it, or 'group:NAME' for one of a\n"
      "    group's members; default: this one.\n"
@@ -298,7 +301,8 @@ static PyMethodDef worker_methods[] = {
      "    `wheeld_core.timer_options.PolicyOptions`. Not with `to`.\n\n"
      "Returns\n-------\nint\n    The timer's id; never 0, never reused.\n\n"
      "Raises\n------\nInvalidDelay, PayloadTooLarge, ValueError\n    Nothing was scheduled.\n"
-     "WheelFull\n    No slot is free; the call works again as soon as one is.\n"
+     "WheelFull\n    No slot is free; the call works again as soon as one is. PayloadHeapFull, which is one\n"
+     "    of these: the payloads of all workers leave no room for this one.\n"
      "RingFull\n    With block=False: the clock has not drained enough of what was submitted before.\n"
      "    Nothing was scheduled; try again in a moment.\n"
      "DaemonNotRunning\n    Also: the ring stayed full for 5 s.\n"
@@ -399,6 +403,7 @@ static PyMethodDef worker_methods[] = {
     {"now_ns", (PyCFunction)LOCKED(worker_now_ns), METH_NOARGS,
      "now_ns()\n--\n\nThe wheel's base clock, ns: CLOCK_MONOTONIC, or the virtual clock."},
     {"_counters", (PyCFunction)LOCKED(worker_counters), METH_NOARGS, NULL},
+    {"_heap_bytes", (PyCFunction)LOCKED(worker_heap_bytes), METH_NOARGS, NULL},
     {"_histograms", (PyCFunction)LOCKED(worker_histograms), METH_NOARGS, NULL},
     {"_holders", (PyCFunction)LOCKED(worker_holders), METH_O, NULL},
     {"_set_quota", (PyCFunction)LOCKED(worker_set_quota), METH_O, NULL},
