@@ -329,6 +329,36 @@ def key_with_two_words(w: FullWheel) -> None:
     w.words.keys.sets["values"][0, :2] = [4, 5]
 
 
+def name_in(w: FullWheel, place: int, id: int) -> None:
+    """A key whose word, in one of the first set's places, is `id`."""
+    for field, value in (("tags", 8 | _native.WORD_TIMER), ("checks", 1), ("values", id)):
+        w.words.keys.sets[field][0, place] = value
+
+
+def has_key(w: FullWheel, name: str, place: int) -> int:
+    """The timer of this name says that it is the key's of that place. Returns its id."""
+    slot = w.slot[name]
+    w.slots.slots["flags"][slot] |= packing.FLAGS_KEYED.mask
+    w.words.keys.rooms["place"][slot] = place
+    return packing.timer_id(packing.STATE_GEN.of(int(w.slots.states[slot])), slot)
+
+
+@case("words", "word places 3 (1): each names a timer that has another key")
+def key_of_a_timer_without_one(w: FullWheel) -> None:
+    slot = w.slot["near"]
+    name_in(w, 3, packing.timer_id(packing.STATE_GEN.of(int(w.slots.states[slot])), slot))
+
+
+@case("words", "is armed, but its key names another timer, or none")
+def timer_that_its_key_does_not_name(w: FullWheel) -> None:
+    name_in(w, 3, has_key(w, "near", 3) + packing.ID_GEN.put(1))
+
+
+@case("words", "is armed, but its key names another timer, or none")
+def timer_whose_key_is_nowhere(w: FullWheel) -> None:
+    has_key(w, "far", 2**32 - 1)
+
+
 # -- pools -----------------------------------------------------------------------------------------
 
 

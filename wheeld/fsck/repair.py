@@ -45,10 +45,11 @@ def repair(daemon: DaemonMemory) -> None:
             if (trace := segment.of_dead(daemon.trace_name(), wheel)) is not None:
                 clock.trace(trace)
             rows = RegistryView(memories.registry).rows
+            if alone := not daemon.workers_live():
+                fsck_shared.mend_keys(daemon.prefix + "keys", maps["keys"], wheel, slots)
             for row, name in daemon.worker_names().items():
                 _attach(clock, daemon, stack, row, rows[row], name)
             clock.recover()
-            alone = not daemon.workers_live()
             fsck_shared.repair(maps, daemon.prefix + "keys", rows, alone)
 
 

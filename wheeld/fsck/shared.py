@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from wheeld.fsck.image import Array, Damage, WheelImage, of_texts
+from wheeld.resources.remains import geometry_of
 from wheeld.tables import sharing
 from wheeld.tables.registry import RowState
 from wheeld_core import _native, segments
@@ -29,6 +30,8 @@ from wheeld_core.packing import (
     TAG_STATE,
     USED_CHANGE,
     USED_ROW,
+    state,
+    timer_id,
     used_word,
 )
 from wheeld_core.views import DirectoryView, PoolsView, WatchView, record, records
@@ -82,23 +85,49 @@ def words(s: WheelImage) -> list[Damage]:
     _, counts = np.unique(names, axis=0, return_counts=True)
     if (twice := int((counts > 1).sum())) > 0:
         texts.append(f"{twice:,} keys have two words")
-    texts += _keyed(s, states, values)
-    return [of_texts(texts)]
+    strays = _strays(s.states, s.slots["flags"], s.keys)
+    texts += _places(np.ones(len(strays), bool), "names a timer that has another key", strays)
+    slots = _unnamed(s.states, s.slots["flags"], s.keys)
+    slots = slots[s.owned[slots] & ~np.isin(_places_of(s.keys, slots), _touched(s))]
+    mask = np.zeros(s.capacity, bool)
+    mask[slots] = True
+    says = "is armed, but its key names another timer, or none"
+    return [of_texts(texts), s.slot_damage(mask, 0, lambda slot: says)]
 
 
-def _keyed(s: WheelImage, states: Array, values: Array) -> list[str]:
-    """Each armed timer that the word of a key names says that it is that key's."""
-    places = np.flatnonzero((states == _native.WORD_TIMER).ravel())
-    ids = values.ravel()[places]
+def _strays(states: Array, flags: Array, view: DirectoryView) -> Array:
+    """The places of words that name an armed timer which does not say that it is that key's."""
+    places = np.flatnonzero(TAG_STATE.of(view.sets["tags"]).ravel() == _native.WORD_TIMER)
+    ids = view.sets["values"].ravel()[places]
     slots = ID_SLOT.of(ids)
-    known = (slots < s.capacity) & (ids != np.uint64(2**64 - 1))
+    known = (slots < len(states)) & (ids != np.uint64(2**64 - 1))
     places, ids, slots = places[known], ids[known], slots[known]
-    words = s.states[slots]
-    armed = (STATE_GEN.of(words) == ID_GEN.of(ids)) & (STATE_PHASE.of(words) == _native.ARMED)
-    stray = armed & (
-        (s.keys.rooms["place"][slots] != places) | (FLAGS_KEYED.of(s.slots["flags"][slots]) == 0)
+    armed = (STATE_GEN.of(states[slots]) == ID_GEN.of(ids)) & (
+        STATE_PHASE.of(states[slots]) == _native.ARMED
     )
-    return _places(stray, "names a timer that has another key", places)
+    other = (view.rooms["place"][slots] != places) | (FLAGS_KEYED.of(flags[slots]) == 0)
+    found: Array = places[armed & other]
+    return found
+
+
+def _places_of(view: DirectoryView, slots: Array) -> Array:
+    places: Array = view.rooms["place"][slots] % np.uint32(view.sets["tags"].size)
+    return places
+
+
+def _unnamed(states: Array, flags: Array, view: DirectoryView) -> Array:
+    """The slots of armed timers with a key whose word does not name them."""
+    slots = np.flatnonzero(STATE_PHASE.of(states) == _native.ARMED)
+    slots = slots[FLAGS_KEYED.of(flags[slots]) != 0]
+    words = view.sets["values"].ravel()[_places_of(view, slots)]
+    found: Array = slots[words != timer_id(STATE_GEN.of(states[slots]), slots)]
+    return found
+
+
+def _touched(s: WheelImage) -> Array:
+    """Places at which a worker is: it may be about to name a timer there, or to end one."""
+    touched: Array = s.keys.rows["touching"][~np.isin(s.rows["state"], _GONE)] - np.uint64(1)
+    return touched
 
 
 def _set_shift(view: DirectoryView) -> np.uint64:
@@ -210,6 +239,27 @@ def _wrong_tenants(s: WheelImage, tenants: Array, where: str) -> list[str]:
 # -- repair ----------------------------------------------------------------------------------------
 
 
+def mend_keys(name: str, keys: mmap.mmap, wheel: mmap.mmap, slots: mmap.mmap) -> None:
+    """Cancel the timers with a key that does not name them, and let no key name a timer of another
+    one, when no worker lives. The clock that recovers takes the slots back."""
+    view, g = DirectoryView(segments.data(name, os.getuid())), geometry_of(record(wheel, "wheel"))
+    capacity = len(view.rooms)
+    states = np.frombuffer(slots, "u8", capacity, g["states_off"])
+    flags = records(slots, "slot", g["slots_off"], capacity)["flags"]
+    for slot in _unnamed(states, flags, view).tolist():
+        states[slot] = state(STATE_GEN.of(int(states[slot])), _native.CANCELLED)
+    strays = _strays(states, flags, view)
+    values = _word_sets(keys, view)["values"]
+    for place in strays.tolist():
+        values[divmod(place, _native.WORD_PLACES)] = 0
+
+
+def _word_sets(keys: mmap.mmap, view: DirectoryView) -> Array:
+    """The sets of places in the segment itself: only what has memory is to be touched."""
+    header = view.header
+    return records(keys, "word_set", int(header["sets_off"]), 1 << int(header["set_bits"]))
+
+
 def repair(memories: sharing.Memories, name: str, rows: Array, alone: bool) -> None:
     """Repair the writable segments, whose headers are intact, as the next supervisor would; if
     `alone`, no worker lives: repair the rest, too."""
@@ -263,8 +313,7 @@ def _repair_words(name: str, keys: mmap.mmap) -> None:
     order = np.lexsort((~values, checks, tags))
     same = (tags[order][1:] == tags[order][:-1]) & (checks[order][1:] == checks[order][:-1])
     good[order[1:][same]] = False
-    count = 1 << int(view.header["set_bits"])
-    shared = records(keys, "word_set", int(view.header["sets_off"]), count)
+    shared = _word_sets(keys, view)
     wrong = ~good & ((tags != 0) | (checks != 0) | (values != 0))
     for i in np.flatnonzero(wrong).tolist():  # only what has memory is written
         for field in ("tags", "checks", "values"):
