@@ -36,6 +36,7 @@ def test_threads_are_seen() -> None:
         "duel",
         "handoffs",
         "hostile",
+        "keys",
         "payloads",
         "rings",
         "sharing",
