@@ -20,7 +20,7 @@ from wheeld.tables.sharing import Sharing
 from wheeld_core import _native, histograms, segments
 from wheeld_core.histograms import Histogram
 from wheeld_core.runtime import worker_segment
-from wheeld_core.views import DirectoryView, dtype_of, record, records
+from wheeld_core.views import dtype_of, record, records
 from wheeld_core.views.wheel import Census
 
 
@@ -76,7 +76,7 @@ def collect(
         "workers": _workers(resources, workers, counts),
         "purgatories": _purgatories(resources.sharing, workers),
         "pools": _pools(resources.sharing),
-        **_directory(resources.names["keys"]),
+        **_directory(resources.sharing),
         "pool_bytes_returned": resources.sharing.returned,
         "trace": trace,
         "metrics": metrics,
@@ -84,13 +84,14 @@ def collect(
     }
 
 
-def _directory(name: str) -> dict[str, dict[str, int]]:
-    """How full the directory of keys is: of shared words, and of timers whose key was used last."""
-    view = DirectoryView(segments.data(name, os.getuid()))
-    states, possible = view.states(), int(view.sets["tags"].size)
+def _directory(sharing: Sharing) -> dict[str, dict[str, int]]:
+    """How full the directory of keys is: of shared words, and of timers, ended ones included whose
+    places are not needed yet. A worker that is killed while it makes a place may not have counted
+    it."""
+    used, possible = sharing.places()
     return {
-        "words": {"used": int(states[_native.WORD_LIVE]), "possible": possible},
-        "keys": {"places": int(states[_native.WORD_TIMER]), "possible": possible},
+        "words": {"used": used[0], "possible": possible},
+        "keys": {"used": used[1], "possible": possible},
     }
 
 

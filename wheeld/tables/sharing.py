@@ -50,6 +50,8 @@ class Sharing:
         self._watch, self._keys, self._pools = watch, keys, pools
         self._capacity, self._ready, self._ring = capacity, ready, ring
         self._seated: set[int] = set()
+        sets = 1 << int(record(keys, "keys")["set_bits"])  # as it was just checked
+        self._possible = sets * _native.WORD_PLACES
         self.watch = WatchView(watch)
         self.pools = PoolsView(pools)
         self.sizes = SizesView(watch)
@@ -91,6 +93,14 @@ class Sharing:
     def _seat_watcher(self, row: int, incarnation: int) -> list[int]:
         _native.leave_keys(self._keys, len(self.watch.rows), self._capacity, row)
         return _native.seat_watcher(self._watch, row, incarnation)
+
+    def places(self) -> tuple[list[int], int]:
+        """Places in the directory that are a key's, of words and of timers; and all places."""
+        rows = key_rows(self._keys, len(self.watch.rows))
+        made, given_up = (
+            rows[field].astype(np.int64).sum(axis=0) for field in ("made", "given_up")
+        )
+        return np.maximum(made - given_up, 0).tolist(), self._possible
 
     def _ring_for(self, rows: list[int]) -> None:
         for row in rows:

@@ -243,6 +243,12 @@ static inline uint32_t wh_words_find(wh_keys *k, const wh_word_key *key)
     return WH_NIL;
 }
 
+/* Count a place of the kind that its tag says, whose state this worker has decided. */
+static inline void wh_words_count(wh_au64 counts[2], uint64_t tag)
+{
+    wh_count(&counts[wh_word_state(tag) == WH_WORD_TIMER], 1);
+}
+
 /* -- emptying ---------------------------------------------------------------------------------- */
 
 /* Empty a place that was forgotten, or whose maker is gone. False: not yet. */
@@ -291,8 +297,8 @@ static inline bool wh_keys_retire(wh_keys *k, uint32_t place)
                  /* pairs: word-value - else a claim could name a timer here that nobody finds */
                  (id == WH_KEY_CLOSED || wh_cas_seq(value, &id, WH_KEY_CLOSED));
     wh_step();
-    if (given) /* pairs: word-tag */
-        given = wh_cas_seq(tag, &found, WH_WORD_OVER);
+    if (given && (given = wh_cas_seq(tag, &found, WH_WORD_OVER))) /* pairs: word-tag */
+        wh_words_count(k->mine->given_up, found);
     wh_words_let_go(k);
     return given;
 }
@@ -385,8 +391,10 @@ static wh_seldom __attribute__((unused)) uint32_t wh_words_make(wh_keys *k, cons
         uint32_t place = wh_words_contest(k, key, mine);
         uint64_t coming = wh_word_tag(key->hash, WH_WORD_COMING), still = coming;
         /* pairs: word-tag - release: the check is there. If it fails another one has decided */
-        if (place != WH_NIL && wh_cas_seq(wh_words_tag(k, place), &coming, live))
+        if (place != WH_NIL && wh_cas_seq(wh_words_tag(k, place), &coming, live)) {
+            wh_words_count(k->mine->made, live);
             return place;
+        }
         wh_cas_seq(wh_words_tag(k, mine), &still, WH_WORD_OVER); /* pairs: word-tag */
         if ((place = wh_words_find(k, key)) != WH_NIL)
             return place;

@@ -54,6 +54,8 @@ static inline bool wh_words_forget(wh_keys *k, const wh_word_key *key, uint64_t 
     }
     uint64_t live = key->live;
     bool ours = wh_cas_seq(wh_words_tag(k, place), &live, WH_WORD_OVER); /* pairs: word-tag */
+    if (ours)
+        wh_words_count(k->mine->given_up, key->live);
     wh_words_let_go(k);
     wh_words_empty(k, place); /* else whoever needs the place does */
     return ours;
