@@ -263,6 +263,12 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "gather": lambda b: _native.gather(b"8 bytes.", 8, np.zeros(1, np.int64), bytearray(8)),
     "geometry": lambda b: _native.geometry(**b.config),
     "spans": lambda b: _native.spans(0, 1, **b.config),
+    "heap_bytes": lambda b: _native.heap_bytes(b.wheel.wheel_memory, b.wheel.slots_memory),
+    "heap_read": lambda b: _native.heap_read(b.wheel.wheel_memory, b.wheel.slots_memory, 1 << 32),
+    "heap_write": lambda b: _native.heap_write(
+        b.wheel.wheel_memory, b.wheel.slots_memory, 1 << 32, b"no heap"
+    ),
+    "open_chunks": lambda b: _native.open_chunks(b.wheel.wheel_memory, 0),
     "back": lambda b: b.wheel.clock.back(1),
     "open_slabs": lambda b: _native.open_slabs(b.wheel.wheel_memory, 1),
     "attach_status": lambda b: _native.attach_status(b.wheel.wheel_memory, 1),
@@ -270,6 +276,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "read_clock": lambda b: _native.read_clock(1, 2, 3),
     "_reschedule_batch": lambda b: b.timers.reschedule_many([b.armed], [3000.0]),
     "_histograms": lambda b: b.timers._histograms(),
+    "_heap_bytes": lambda b: b.timers._heap_bytes(),
     "shm_make": make_segment,
     **leak_callbacks.GOOD,
     **leak_pools.GOOD,

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "wheeld/shared/layout.h"
-#include "wheeld/shared/heap_class.h"
 #include "wheeld/shared/key_hash.h"
 #include "wheeld/shared/ring.h"
 #include "wheeld/shared/slot.h"

@@ -432,13 +432,9 @@ _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
 #define WH_KEY_CLOSED UINT64_MAX /* the word of a timer's key that is being given up */
 #define WH_POOLS 16u
 #define WH_MAX_POOL_BYTES (1ull << (WH_USED_BYTES_BITS - 1)) /* and one request more fits */
-#define WH_CHUNK_BYTES 65536u                 /* of the payload heap */
-#define WH_CHUNK_BLOCKS 512u                  /* of the smallest class */
-#define WH_CHUNK_DATA (WH_CHUNK_BYTES - 6144u)
 #define WH_MAX_CHUNKS (1u << 22)              /* 256 GiB */
 #define WH_MAX_PAYLOAD (1u << 24)
 #define WH_IN_HEAP 0xffffu                    /* slot.payload_size */
-#define WH_HEAP_CLASSES 19u                   /* sizes of its blocks */
 #define WH_MIN_TRACE_BITS 4u  /* a record of each kind of loss fits beside the event */
 #define WH_MAX_TRACE_BITS 28u /* 16 GiB */
 #define WH_NO_ROW 0xffffu     /* in a trace record: nobody's row */

@@ -9,6 +9,10 @@
 #define WH_MARK_WORDS (WH_BUCKETS / 16)   /* of a watch row: 16 buckets share one */
 #define WH_NOTES 14u                      /* of a watch row */
 #define WH_LONG_KEY 1024u                 /* bytes of the longest key, encoded */
+#define WH_CHUNK_BYTES 65536u                 /* of the payload heap */
+#define WH_CHUNK_BLOCKS 512u                  /* of the smallest class */
+#define WH_CHUNK_DATA (WH_CHUNK_BYTES - 6144u)
+#define WH_HEAP_CLASSES 19u                   /* sizes of its blocks */
 #define WH_SIZES 16u                      /* purgatories of a worker whose sizes are published */
 
 /* The watchers of keys, by hash: watch.h. */
@@ -177,5 +181,25 @@
     A(wh_au32, sizes, 512, "bytes of the payload in it, or the BLOCK word of the next one",        \
       "the worker that has taken the block", "all", "before arm")
 /* clang-format on */
+
+/* How many blocks a chunk has, by class; from one class to the next a block grows by a half at
+ * most. */
+static const uint16_t wh_heap_counts[WH_HEAP_CLASSES] = {
+    WH_CHUNK_BLOCKS, 464, 309, 232, 154, 116, 77, 58, 38, 29, 19, 14, 10, 7, 5, 4, 3, 2, 1};
+
+/* The bytes of a block of that class, whole words. */
+static inline uint32_t wh_heap_room(uint32_t kind)
+{
+    return WH_CHUNK_DATA / wh_heap_counts[kind] & ~7u;
+}
+
+/* The smallest class of block that holds `size` bytes, a chunk's data at most. */
+static inline uint32_t wh_heap_class(uint32_t size)
+{
+    uint32_t kind = 0;
+    while (kind < WH_HEAP_CLASSES - 1 && wh_heap_room(kind) < size)
+        kind++;
+    return kind;
+}
 
 #endif
