@@ -119,6 +119,21 @@ def test_a_periodic_timer_keeps_its_key(wheel: LocalWheel, workers: list[LocalTi
     assert b.schedule(1.0, key=("job", 1))
 
 
+def test_a_periodic_timer_is_compared_by_its_next_tick(
+    wheel: LocalWheel, workers: list[LocalTimers]
+) -> None:
+    a, b, _ = workers
+    id = a.schedule(1.0, key="k", interval=4.0)
+    wheel.advance(SECOND)
+    assert len(a.poll(0.0)) == 1
+    assert b.schedule(2.0, key="k", on_conflict="later") == id
+    wheel.advance(3 * SECOND)
+    assert len(a.poll(0.0)) == 0, "it stays at 5 s"
+    assert b.schedule(0.5, key="k", on_conflict="earlier") == id
+    wheel.advance(500 * MS)
+    assert len(a.poll(0.0)) == 1, "it is at 4.5 s"
+
+
 def test_any_worker_moves_and_cancels(wheel: LocalWheel, workers: list[LocalTimers]) -> None:
     a, b, _ = workers
     a.schedule(1.0, key="k")

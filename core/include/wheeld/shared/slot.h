@@ -129,21 +129,30 @@ static inline bool wh_slot_change(wh_au64 *word, wh_slot *slot, uint64_t *state,
     return wh_cas_both(slot, &fields->deadline, &fields->rest, to, fields->rest);
 }
 
-/* Move an armed timer. True: it is due at `deadline` from now on; *tell: the clock may have linked
- * it for later. */
+/* When it is due, at `now` of its clock: if it is periodic and has ticked, at the next time of its
+ * grid. */
+static inline int64_t wh_fields_due(const wh_fields *fields, int64_t now)
+{
+    int64_t deadline = (int64_t)fields->deadline, interval = wh_interval_ns(fields->interval);
+    return interval ? wh_periodic_due(deadline, interval, now) : deadline;
+}
+
+/* Move an armed timer; `now`: of its clock, for a direction. True: it is due at `deadline`, or need
+ * not be moved; *tell: the clock may have linked it for later. */
 wh_hot bool wh_slot_move_if(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t deadline,
-                            enum wh_direction direction, bool *tell)
+                            enum wh_direction direction, int64_t now, bool *tell)
 {
     wh_fields fields;
     uint64_t state = wh_load_acquire(word); /* pairs: arm, fire */
     *tell = false;
     while (wh_state_gen(state) == gen && wh_state_phase(state) == WH_ARMED) {
-        if (!wh_slot_look(word, slot, &state, false, &fields))
+        if (!wh_slot_look(word, slot, &state, direction != WH_MOVE_ANYWHERE, &fields))
             continue;
-        int64_t before = (int64_t)fields.deadline;
-        if (direction != WH_MOVE_ANYWHERE &&
-            (direction == WH_MOVE_LATER ? deadline <= before : deadline >= before))
-            return true;
+        if (direction != WH_MOVE_ANYWHERE) {
+            int64_t due = wh_fields_due(&fields, now);
+            if (direction == WH_MOVE_LATER ? deadline <= due : deadline >= due)
+                return true;
+        }
         if (!wh_slot_change(word, slot, &state, &fields, deadline))
             continue;
         *tell = wh_state_is_early(state);
@@ -158,7 +167,7 @@ wh_hot bool wh_slot_move_if(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t 
 static wh_apart bool wh_slot_move(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t deadline,
                                   bool *tell)
 {
-    return wh_slot_move_if(word, slot, gen, deadline, WH_MOVE_ANYWHERE, tell);
+    return wh_slot_move_if(word, slot, gen, deadline, WH_MOVE_ANYWHERE, 0, tell);
 }
 
 /* The same, and let its period be `interval`, ns. */

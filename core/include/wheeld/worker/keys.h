@@ -199,7 +199,7 @@ static inline enum wh_call wh_key_move(wh_client *c, uint64_t id, const wh_reque
                            ? r->deadline
                            : wh_time_add(wh_client_now_of(c, kind), rest);
     if (!wh_slot_move_if(&c->states[slot], &c->slots[slot], wh_id_gen(id), deadline, direction,
-                         &tell))
+                         wh_time_sub(deadline, rest), &tell))
         return WH_CALL_OVER;
     tell |= wh_load_relaxed(&c->slots[slot].interval) > 0; /* a new grid */
     wh_count(&c->seg->rescheduled, 1);
