@@ -18,6 +18,8 @@ from wheeld_core.errors import (
     DaemonNotRunning,
     ForkedClient,
     InvalidDelay,
+    KeyInUse,
+    KeysFull,
     LayoutMismatch,
     NameInUse,
     PayloadHeapFull,
@@ -27,6 +29,7 @@ from wheeld_core.errors import (
     WheelFull,
     WordsFull,
 )
+from wheeld_core.timer_record import TimerRecord
 
 if TYPE_CHECKING:
     from wheeld_client.aio.handle import AsyncTimerHandle
@@ -54,6 +57,8 @@ __all__ = [
     "ForkedClient",
     "Intake",
     "InvalidDelay",
+    "KeyInUse",
+    "KeysFull",
     "LayoutMismatch",
     "MemoryPool",
     "NameInUse",
@@ -68,6 +73,7 @@ __all__ = [
     "Request",
     "RingFull",
     "TimerHandle",
+    "TimerRecord",
     "Timers",
     "Watermarks",
     "WheelError",

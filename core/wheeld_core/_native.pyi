@@ -3,7 +3,14 @@ from collections.abc import Buffer, Callable
 from typing import Any, TypeVar, Unpack
 
 from wheeld_core.arguments import Seconds
-from wheeld_core.timer_options import Key, PolicyOptions, SharedOptions, TimerOptions
+from wheeld_core.timer_options import (
+    Conflict,
+    Key,
+    PolicyOptions,
+    SharedOptions,
+    TimerOptions,
+)
+from wheeld_core.timer_record import TimerRecord
 
 _Handle = TypeVar("_Handle", bound=Handle)
 _Waiter = TypeVar("_Waiter")
@@ -261,6 +268,21 @@ class Worker:
     def resume(
         self, id: int | None = None, *, key: Key | None = None, block: bool = True
     ) -> bool: ...
+    def find(self, key: Key) -> TimerRecord | None: ...
+    def remaining(self, key: Key) -> float | None: ...
+    def _find_many(self, keys: tuple[Key, ...], /) -> list[TimerRecord | None]: ...
+    def _schedule_keys(
+        self,
+        delays: Buffer,
+        keys: tuple[Key, ...],
+        conflict: Conflict,
+        cookies: Buffer | int,
+        ids: Buffer,
+        payloads: Buffer | None,
+        places: Buffer | int,
+        **options: Unpack[SharedOptions],
+    ) -> None: ...
+    def _cancel_keys(self, keys: tuple[Key, ...], won: Buffer, block: bool, /) -> None: ...
     def _find(self, key: Key, /) -> int: ...
     def _key_of(self, id: int, /) -> Any: ...
     def poll(

@@ -72,9 +72,16 @@ def by_key(b: Bench) -> None:
         id = b.timers.schedule(2.0, key=key)
         assert b.other.schedule(1.0, key=key, on_conflict="keep") == id == b.timers._find(key)
         assert b.other._key_of(id) == key
+        assert b.other.find(key).key == key
+        assert b.other.remaining(key) == 2.0
         b.other.reschedule(key=key, delay=3.0)
         b.timers.cancel(b.other.schedule(1.0, key=key, on_conflict="replace"))
         assert not b.timers.cancel(key=key)
+        assert b.timers.find(key) is None
+    many = ("many", 1, b"x" * 100)
+    b.timers._schedule_keys(b.ones, many, "replace", 7, b.ids, None, 0)
+    assert len(b.other._find_many((*many, "none"))) == 4
+    b.timers._cancel_keys(many, b.won, True)
     b.wheel.clock.advance(b.wheel.now)
 
 
@@ -235,6 +242,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     ),
     "reschedule": lambda b: b.timers.reschedule(b.armed, 2000.0),
     "_find": by_key,
+    "find": by_key,
     "poll": lambda b: (b.timers.poll(), b.timers.poll(1e-6), b.timers.poll(0.0, 5)),
     "fileno": lambda b: b.other.fileno(),
     "now_ns": lambda b: b.timers.now_ns(),
@@ -288,6 +296,10 @@ ALONGSIDE = {
     "_cancel_batch",
     "_count_known",
     "_key_of",
+    "remaining",
+    "_find_many",
+    "_schedule_keys",
+    "_cancel_keys",
     "_clock_ns",
     "_renewing",
     "_patience_ns",
@@ -383,6 +395,21 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "key in use": lambda b: b.timers.schedule(1.0, key="in use"),
     "find": lambda b: b.timers._find(1.5),
     "key of": lambda b: b.timers._key_of("x"),
+    "find record": lambda b: b.timers.find(1.5),
+    "find no key": lambda b: b.timers.find(),
+    "remaining": lambda b: b.timers.remaining(1.5),
+    "find many": lambda b: b.timers._find_many(("good", 1.5)),
+    "find many of a list": lambda b: b.timers._find_many(["good"]),
+    "cancel keys": lambda b: b.timers._cancel_keys(("good",), b.won, True),
+    "schedule keys": lambda b: b.timers._schedule_keys(
+        b.ones, ("free", "in use", "free"), "raise", 0, b.ids, None, 0
+    ),
+    "schedule keys twice": lambda b: b.timers._schedule_keys(
+        b.ones, ("free", "free", "free"), "raise", 0, b.ids, None, 0
+    ),
+    "schedule few keys": lambda b: b.timers._schedule_keys(
+        b.ones, ("free",), "raise", 0, b.ids, None, 0
+    ),
     "group": lambda b: _native.name_group(b.wheel.registry_memory, 99, "x"),
     "group name": lambda b: _native.name_group(b.wheel.registry_memory, 1, "x" * 60),
     "daemon state": lambda b: _native.set_daemon_state(b"x", 1),

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from wheeld_core.arguments import float_of, shown
 from wheeld_core.errors import InvalidDelay, PayloadTooLarge
+from wheeld_core.timer_options import Key
 
 
 def delays_array(delays: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -23,6 +24,13 @@ def delays_array(delays: npt.ArrayLike) -> npt.NDArray[np.float64]:
         with suppress(TypeError):
             array = np.array([float_of(delay) for delay in array], np.float64)
     return _one_dimension("delays", array, "iuf", "float64 seconds", np.float64)
+
+
+def keys_tuple(keys: Iterable[Key]) -> tuple[Key, ...]:
+    """`keys` as a tuple, whose members are checked later, or TypeError."""
+    if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
+        raise TypeError(f"keys: got {shown(keys)}, expected a sequence of keys")
+    return tuple(keys.tolist() if isinstance(keys, np.ndarray) else keys)
 
 
 def ids_array(ids: npt.ArrayLike) -> npt.NDArray[np.uint64]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
 import numpy as np
@@ -25,7 +25,8 @@ from wheeld_client.timers.policies import NAMES, Policies
 from wheeld_client.timers.reserved import NEVER_NS, deadline_of
 from wheeld_core import _native, histograms
 from wheeld_core.arguments import Seconds, When, shown
-from wheeld_core.timer_options import PolicyOptions, SharedOptions
+from wheeld_core.timer_options import Conflict, Key, PolicyOptions, SharedOptions
+from wheeld_core.timer_record import TimerRecord
 from wheeld_core.views import beside_of
 
 
@@ -259,6 +260,8 @@ class Timers(CallingWorker):
         cookies: npt.ArrayLike | None = None,
         *,
         payloads: npt.ArrayLike | None = None,
+        keys: Iterable[Key] | None = None,
+        on_conflict: Conflict = "raise",
         jitter: Seconds = 0.0,
         **options: Unpack[SharedOptions],
     ) -> npt.NDArray[np.uint64]:
@@ -273,6 +276,10 @@ class Timers(CallingWorker):
         payloads : sequence of bytes-like, or array of dtype S or V, shape (n,), optional
             One each. Bytes come back as they are, each with its own length. An array's rows are all
             as wide as its dtype: shorter ones are padded with NULs, which come back, too.
+        keys : sequence of keys, shape (n,), optional
+            One each; if a key comes twice, the second one finds the first one's timer.
+        on_conflict : {'raise', 'keep', 'replace', 'later', 'earlier'}
+            As in `schedule`, for all.
         jitter : float or timedelta
             As in `schedule`; each has its own.
         **options
@@ -281,7 +288,7 @@ class Timers(CallingWorker):
         Returns
         -------
         numpy.ndarray of uint64, shape (n,)
-            The ids, in the order of `delays`.
+            The ids, in the order of `delays`; with keys, of the timers that have them afterwards.
 
         Raises
         ------
@@ -290,7 +297,16 @@ class Timers(CallingWorker):
             than this worker's ring (an eighth of the capacity, 1,024 to 131,072); use smaller ones.
         RingFull
             With `block=False`: the ring has no room for all of it; try again in a moment.
-        InvalidDelay, PayloadTooLarge, WheelFull, DaemonNotRunning
+        KeyInUse
+            With `on_conflict="raise"`: one of the keys has a pending timer.
+        InvalidDelay, PayloadTooLarge, WheelFull, KeysFull, DaemonNotRunning
+
+        Notes
+        -----
+        With keys, all of them are looked up, and slots are taken for all, before a timer is armed;
+        the free keys come first. So only what happens in the middle of the call can prevent the
+        rest: the clock stops, another worker fills the directory or claims a key. Then the timers
+        under keys that were free are cancelled; those that had replaced or moved others stay.
         """
         checked = batches.delays_array(delays)
         count = len(checked)
@@ -299,19 +315,68 @@ class Timers(CallingWorker):
         ids = np.empty(count, np.uint64)
         texts, places = batches.payloads_array(payloads, count, self._payload_room)
         shared = batches.cookies_array(cookies, count)
-        self._schedule_batch(checked, shared, ids, texts, places, **options)
+        if keys is None:
+            if on_conflict != "raise":
+                raise ValueError("on_conflict= is about the keys: give keys=, too")
+            self._schedule_batch(checked, shared, ids, texts, places, **options)
+            return ids
+        named = batches.keys_tuple(keys)
+        if len(named) != count:
+            raise ValueError(
+                f"keys: got {len(named)}, expected {count}, one for each of delays; nothing of the "
+                "batch was scheduled"
+            )
+        self._schedule_keys(checked, named, on_conflict, shared, ids, texts, places, **options)
         return ids
 
-    def cancel_many(self, ids: npt.ArrayLike, *, block: bool = True) -> npt.NDArray[np.bool_]:
-        """Cancel timers; returns for each what `cancel` would, shape (n,).
+    def find_many(self, keys: Iterable[Key]) -> list[TimerRecord | None]:
+        """For each key what `find` returns, in one call. Raises as that does."""
+        return self._find_many(batches.keys_tuple(keys))
+
+    def key_of(self, event: np.void) -> Any:
+        """The key of the timer of an expiration that this worker received; None: it has none.
+
+        The keys of the last 65,536 events with keys are known, and those of pending timers.
 
         Raises
         ------
+        TypeError
+            It is not one expiration, as `poll` returns them in an array.
+        """
+        given: Any = event
+        fields = given.dtype.names if isinstance(given, np.void) else None
+        if fields is None or "timer_id" not in fields:
+            raise TypeError(f"key_of() takes one expiration: got {shown(event)}")
+        return self._key_of(int(event["timer_id"]))
+
+    def cancel_many(
+        self,
+        ids: npt.ArrayLike | None = None,
+        *,
+        keys: Iterable[Key] | None = None,
+        block: bool = True,
+    ) -> npt.NDArray[np.bool_]:
+        """Cancel timers by their ids or keys; returns for each what `cancel` would, shape (n,).
+
+        Raises
+        ------
+        TypeError
+            Both ids and keys are given, or neither.
+        KeysFull
+            As `find`; none was cancelled.
         ValueError, RingFull
             As in `schedule_many`; with `block=False` none was cancelled.
         DaemonNotRunning
             The ring stayed full for 5 s, with `block=True`: some may be cancelled.
         """
+        if (ids is None) == (keys is None):
+            raise TypeError("cancel_many() needs ids or keys, and not both")
+        if keys is not None:
+            named = batches.keys_tuple(keys)
+            won = np.zeros(len(named), np.bool_)
+            self._cancel_keys(named, won, block)
+            return won
+        assert ids is not None
         checked = batches.ids_array(ids)
         won = np.empty(len(checked), np.bool_)
         self._cancel_batch(checked, won, block)

@@ -22,6 +22,7 @@
 #include "worker/keys_part.c"
 #include "worker/worker_part.c"
 #include "worker/batch_part.c"
+#include "worker/records_part.c"
 #include "worker/reserve_part.c"
 #include "worker/quota_part.c"
 #include "worker/receive_part.c"
@@ -158,7 +159,11 @@ static wh_cold int find_errors(void)
     errors.shown = PyObject_GetAttrString(module, "shown");
     errors.float_of = PyObject_GetAttrString(module, "float_of");
     Py_DECREF(module);
-    return errors.shown && errors.float_of ? 0 : -1;
+    if ((module = PyImport_ImportModule("wheeld_core.timer_record")) == NULL)
+        return -1;
+    errors.timer_record = (PyTypeObject *)PyObject_GetAttrString(module, "TimerRecord");
+    Py_DECREF(module);
+    return errors.shown && errors.float_of && errors.timer_record ? 0 : -1;
 }
 
 /* Make a type of this module; `where` stores it for type checks, or is NULL. */

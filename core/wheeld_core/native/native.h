@@ -21,8 +21,8 @@
 
 #include "wheeld/shared/key_hash.h"
 #include "wheeld/sharing/pool.h"
-#include "wheeld/worker/batch_change.h"
-#include "wheeld/worker/keys.h"
+#include "wheeld/worker/batch_keys.h"
+#include "wheeld/worker/records.h"
 #include "wheeld/loop/recover.h"
 #include "wheeld/sharing/rows.h"
 #include "wheeld/clock/trace.h"
@@ -42,6 +42,7 @@ static struct {
         *invalid_delay;
     PyObject *shown; /* wheeld_core.arguments.shown */
     PyObject *float_of; /* wheeld_core.arguments.float_of */
+    PyTypeObject *timer_record; /* wheeld_core.timer_record.TimerRecord, a NamedTuple */
 } errors;
 
 /* PyErr_Format(), in whose message the first "{}" stands for what a caller gave. That may be an

@@ -252,7 +252,9 @@ static inline enum wh_call wh_key_schedule(wh_client *c, wh_keys *k, const wh_ke
         }
         call = wh_key_try(c, k, key, &armed, slot, conflict == WH_KEY_REPLACE, id);
         if (call == WH_CALL_OK) {
-            int64_t due = wh_time_add(wh_client_now(c), rest);
+            int64_t due = wh_flags_clock(r->flags) == WH_CLOCK_BASE
+                              ? r->deadline
+                              : wh_time_add(wh_client_now(c), rest);
             *earliest = due < *earliest ? due : *earliest;
         } else if (call == WH_CALL_TAKEN) {
             call = WH_CALL_OVER; /* by whom is seen in the next turn */

@@ -347,6 +347,24 @@ static PyMethodDef worker_methods[] = {
      "Notes\n-----\nMoving to later needs no message and no system call. Any thread. A periodic timer\n"
      "begins a new grid at the new time, and no tick of before is received any more. A paused\n"
      "timer goes on."},
+    {"find", FAST(LOCKED(worker_find_record)), METH_FASTCALL | METH_KEYWORDS,
+     "find(key)\n--\n\n"
+     "The pending timer of a key, of any worker.\n\n"
+     "Returns\n-------\nTimerRecord or None\n"
+     "    What the timer was at one moment of this call. None: the key is free.\n\n"
+     "Raises\n------\nTypeError, ValueError\n    It is not a key: see `schedule`.\n"
+     "KeysFull\n    /dev/shm has no room for the part of the directory where the key would be.\n"
+     "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
+     "Notes\n-----\nIt only reads: no system call, and nobody is woken. Any thread."},
+    {"remaining", FAST(LOCKED(worker_remaining)), METH_FASTCALL | METH_KEYWORDS,
+     "remaining(key)\n--\n\n"
+     "Seconds until the pending timer of a key is due, of any worker.\n\n"
+     "Returns\n-------\nfloat or None\n"
+     "    0.0: it is due, and has not fired yet. None: the key is free.\n\n"
+     "Raises\n------\nas find()"},
+    {"_find_many", (PyCFunction)LOCKED(worker_find_records), METH_O, NULL},
+    {"_schedule_keys", FAST(LOCKED(worker_schedule_keys)), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_cancel_keys", (PyCFunction)LOCKED(worker_cancel_keys), METH_VARARGS, NULL},
     {"_find", (PyCFunction)LOCKED(worker_find), METH_O, NULL},
     {"_key_of", (PyCFunction)LOCKED(worker_key_of), METH_O, NULL},
     {"pause", FAST(LOCKED(worker_pause_timer)), METH_FASTCALL | METH_KEYWORDS,

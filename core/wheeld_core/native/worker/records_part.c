@@ -1,0 +1,322 @@
+/* Records of pending timers, and calls for many keys: from lists to the calls of batch_keys.h. */
+
+/* -- records ----------------------------------------------------------------------------------- */
+
+static PyObject *name_or_none(bool there, const char *name, size_t most)
+{
+    return there ? PyUnicode_DecodeUTF8(name, (Py_ssize_t)strnlen(name, most), "replace")
+                 : Py_NewRef(Py_None);
+}
+
+static PyObject *record_worker(const WorkerObject *w, const wh_timer_record *r)
+{
+    char name[WH_ROW_NAME];
+    uint64_t tenant = r->row < w->row_count ? wh_row_tenant(&w->rows[r->row], name) : 0;
+    bool same = tenant && (r->owner == WH_SPLIT || wh_owner_word(r->row, tenant) == r->owner);
+    return name_or_none(same, name, sizeof name);
+}
+
+static PyObject *record_to(const WorkerObject *w, const wh_timer_record *r)
+{
+    char name[WH_TARGET_NAME];
+    bool there = r->target && wh_target_name(w->rows, w->row_count, w->groups, r->target, name);
+    return name_or_none(there, name, sizeof name);
+}
+
+/* When it is due next, and how long that is from now; if it is paused, as if it went on now. */
+static int64_t record_due(const WorkerObject *w, const wh_timer_record *r, double *remaining)
+{
+    int64_t now = wh_client_now_of(&w->client, r->clock), due = r->deadline;
+    if (wh_is_paused(r->state, due))
+        due = wh_resumed_due(due, r->interval, now);
+    else if (r->interval)
+        due = wh_periodic_due(due, r->interval, now);
+    int64_t rest = wh_time_sub(due, now);
+    *remaining = rest > 0 ? (double)rest / 1e9 : 0.0;
+    return due;
+}
+
+static PyObject *seconds_or_none(int64_t interval)
+{
+    return interval ? PyFloat_FromDouble((double)interval / 1e9) : Py_NewRef(Py_None);
+}
+
+/* Read the timer `id`. False, with *payload NULL: it has ended, or an error is set. */
+static bool record_read(WorkerObject *w, uint64_t id, wh_timer_record *r, PyObject **payload)
+{
+    *payload = NULL;
+    do {
+        Py_CLEAR(*payload);
+        if (!wh_record_read(&w->client, &w->keys, id, r))
+            return false;
+        *payload = PyBytes_FromStringAndSize(NULL, r->payload_size);
+        if (*payload == NULL)
+            return false;
+        /* a payload that is gone, of a timer that stands, was overwritten by others */
+        if (!wh_record_payload(&w->client, r, PyBytes_AS_STRING(*payload)))
+            Py_SETREF(*payload, PyBytes_FromStringAndSize(NULL, 0));
+    } while (!wh_record_stands(&w->client, r));
+    return *payload != NULL;
+}
+
+/* A TimerRecord. NULL: the timer has ended, or an error is set. All is read before the first object
+ * is made that the garbage collector knows: that may run code of the user. */
+static PyObject *record_of(WorkerObject *w, uint64_t id)
+{
+    wh_timer_record r;
+    PyObject *payload;
+    double remaining;
+    if (!record_read(w, id, &r, &payload))
+        return NULL;
+    int64_t due = record_due(w, &r, &remaining);
+    PyObject *worker = record_worker(w, &r), *to = record_to(w, &r);
+    PyObject *fields[] = {PyLong_FromUnsignedLongLong(r.id),
+                          r.key_size ? key_decode(r.key, r.key_size) : Py_NewRef(Py_None),
+                          PyLong_FromLongLong(due),
+                          PyFloat_FromDouble(remaining),
+                          worker,
+                          to,
+                          seconds_or_none(r.interval),
+                          PyLong_FromUnsignedLongLong(r.cookie),
+                          payload};
+    Py_ssize_t count = sizeof fields / sizeof *fields;
+    bool whole = true;
+    for (Py_ssize_t i = 0; i < count; i++)
+        whole &= fields[i] != NULL;
+    /* as tuple.__new__() makes an object of a subclass */
+    PyObject *record = whole ? errors.timer_record->tp_alloc(errors.timer_record, count) : NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (record)
+            PyTuple_SET_ITEM(record, i, fields[i]);
+        else
+            Py_XDECREF(fields[i]);
+    }
+    return record;
+}
+
+/* The TimerRecord of a key's pending timer; None: it has none. NULL: an error is set. */
+static PyObject *record_of_key(WorkerObject *w, const wh_key *key)
+{
+    uint64_t id;
+    while ((id = wh_key_pending(&w->keys, key)) != 0) {
+        PyObject *record = record_of(w, id);
+        if (record || PyErr_Occurred())
+            return record;
+    }
+    Py_RETURN_NONE;
+}
+
+/* The one argument of a call, `key`. False: an error is set. */
+static bool take_key(const char *function, WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                     PyObject *kwnames, EncodedKey *e)
+{
+    static const char *const names[] = {"key", NULL};
+    PyObject *key = NULL;
+    return parse_keywords(function, names, 1, args, n, kwnames, &key) &&
+           parse_needed(function, names, 1, &key) && worker_take_key(w, key, e, false);
+}
+
+static PyObject *worker_find_record(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                    PyObject *kwnames)
+{
+    EncodedKey e;
+    return take_key("find", w, args, n, kwnames, &e) ? record_of_key(w, &e.key) : NULL;
+}
+
+static PyObject *worker_remaining(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                  PyObject *kwnames)
+{
+    EncodedKey e;
+    uint64_t id;
+    if (!take_key("remaining", w, args, n, kwnames, &e))
+        return NULL;
+    while ((id = wh_key_pending(&w->keys, &e.key)) != 0) {
+        wh_timer_record r;
+        double remaining;
+        if (!wh_record_read(&w->client, &w->keys, id, &r))
+            continue;
+        record_due(w, &r, &remaining);
+        if (wh_record_stands(&w->client, &r))
+            return PyFloat_FromDouble(remaining);
+    }
+    Py_RETURN_NONE;
+}
+
+/* -- many keys --------------------------------------------------------------------------------- */
+
+/* The encoded keys of a tuple. */
+typedef struct {
+    wh_key_rows rows;
+    char *bytes;
+    size_t used, room;
+    PyObject *objects; /* borrowed */
+} KeyRows;
+
+static void key_rows_drop(KeyRows *keys)
+{
+    PyMem_Free(keys->rows.keys);
+    PyMem_Free(keys->rows.states);
+    PyMem_Free(keys->bytes);
+}
+
+static bool key_rows_append(KeyRows *keys, const EncodedKey *e, uint64_t i)
+{
+    if (keys->room - keys->used < e->size) {
+        size_t room = 2 * keys->room + e->size;
+        char *bytes = PyMem_Realloc(keys->bytes, room);
+        if (bytes == NULL) {
+            PyErr_NoMemory();
+            return false;
+        }
+        keys->bytes = bytes;
+        keys->room = room;
+    }
+    memcpy(keys->bytes + keys->used, e->bytes, e->size);
+    keys->rows.keys[i].size = e->size;
+    keys->used += e->size;
+    return true;
+}
+
+/* Encode the keys of a tuple. False: an error is set; key_rows_drop() in any case. */
+static bool key_rows_get(KeyRows *keys, PyObject *tuple)
+{
+    if (!PyTuple_Check(tuple)) {
+        PyErr_SetString(PyExc_TypeError, "keys must be a tuple");
+        return false;
+    }
+    Py_ssize_t n = PyTuple_GET_SIZE(tuple);
+    keys->objects = tuple;
+    keys->room = 32 * (size_t)n + 1;
+    keys->rows.keys = PyMem_Calloc((size_t)n + 1, sizeof(wh_key));
+    keys->rows.states = PyMem_Calloc((size_t)n + 1, 1);
+    keys->bytes = PyMem_Malloc(keys->room);
+    if (keys->rows.keys == NULL || keys->rows.states == NULL || keys->bytes == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    for (keys->rows.n = 0; keys->rows.n < (uint64_t)n; keys->rows.n++) {
+        EncodedKey e;
+        if (!key_encode(PyTuple_GET_ITEM(tuple, (Py_ssize_t)keys->rows.n), &e) ||
+            !key_rows_append(keys, &e, keys->rows.n))
+            return false;
+    }
+    const char *at = keys->bytes;
+    for (uint64_t i = 0; i < keys->rows.n; at += keys->rows.keys[i].size, i++)
+        keys->rows.keys[i].bytes = at;
+    return true;
+}
+
+static PyObject *key_rows_object(const KeyRows *keys, uint64_t row)
+{
+    return PyTuple_GET_ITEM(keys->objects, (Py_ssize_t)row);
+}
+
+/* _find_many(keys) -> a list of TimerRecord or None; keys: a tuple */
+static PyObject *worker_find_records(WorkerObject *w, PyObject *tuple)
+{
+    KeyRows keys = {0};
+    PyObject *found = NULL;
+    if (key_rows_get(&keys, tuple) && worker_may_begin(w, false) &&
+        (found = PyList_New((Py_ssize_t)keys.rows.n)) != NULL)
+        wh_keys_hash(&w->client, &keys.rows);
+    for (uint64_t i = 0; found && i < keys.rows.n; i++) {
+        const wh_key *key = &keys.rows.keys[i];
+        wh_keys_ahead(&w->keys, &keys.rows, i);
+        PyObject *record = NULL;
+        if (worker_still_usable(w) &&
+            (wh_words_there(&w->keys, &key->word) || keys_refuse(w, key_rows_object(&keys, i))))
+            record = record_of_key(w, key);
+        if (record)
+            PyList_SET_ITEM(found, (Py_ssize_t)i, record);
+        else
+            Py_CLEAR(found);
+    }
+    key_rows_drop(&keys);
+    return found;
+}
+
+/* _cancel_keys(keys, won, block): keys: a tuple; won: n bools, written */
+static PyObject *worker_cancel_keys(WorkerObject *w, PyObject *args)
+{
+    PyObject *tuple, *won_object;
+    int wait;
+    KeyRows keys = {0};
+    Array won = {0};
+    uint64_t stopped = 0, *ids = NULL;
+    if (!PyArg_ParseTuple(args, "OOp", &tuple, &won_object, &wait))
+        return NULL;
+    bool ok =
+        key_rows_get(&keys, tuple) && array_get(&won, won_object, 1, (Py_ssize_t)keys.rows.n, true);
+    if (ok && (ids = PyMem_Calloc(keys.rows.n + 1, sizeof *ids)) == NULL) {
+        PyErr_NoMemory();
+        ok = false;
+    }
+    ok = ok && worker_may_begin(w, wait);
+    if (ok)
+        memset(won.view.buf, 0, (size_t)won.view.len);
+    enum wh_call call = ok ? wh_call_cancel_keys(&w->client, &w->keys, &keys.rows, ids,
+                                                 won.view.buf, wait, &stopped)
+                           : WH_CALL_OK;
+    PyObject *handles = ok && call != WH_CALL_GONE ? worker_handles(w) : NULL;
+    for (uint64_t i = 0; handles && i < keys.rows.n; i++)
+        if (((const bool *)won.view.buf)[i])
+            handle_drop(handles, ids[i], true);
+    Py_XDECREF(handles);
+    if (call == WH_CALL_KEYS_FULL)
+        keys_refuse(w, key_rows_object(&keys, stopped));
+    else if (call != WH_CALL_OK)
+        worker_raise(w, call);
+    PyMem_Free(ids);
+    PyBuffer_Release(&won.view);
+    key_rows_drop(&keys);
+    if (!ok || call != WH_CALL_OK)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Set the error that says which row was refused. */
+static wh_seldom bool keys_batch_refuse(WorkerObject *w, const KeyRows *keys, const wh_batch *b,
+                                        uint64_t id, enum wh_call call)
+{
+    if (call == WH_CALL_TAKEN)
+        raise_key_in_use(key_rows_object(keys, b->stopped), id);
+    else if (call == WH_CALL_KEYS_FULL)
+        keys_refuse(w, key_rows_object(keys, b->stopped));
+    else
+        batch_refuse(w, b, call);
+    return false;
+}
+
+/* _schedule_keys(delays, keys, conflict, cookies, ids, payloads, places, *, interval, to, block)
+ * As _schedule_batch(), each under its key; keys: a tuple of n, conflict: as on_conflict. */
+static PyObject *worker_schedule_keys(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                      PyObject *kwnames)
+{
+    static const char *const names[] = {"delays", "keys", "conflict", ROWS_NAMES};
+    PyObject *values[3 + ROWS_VALUES] = {0};
+    Order o = {0};
+    Rows rows = {0};
+    KeyRows keys = {0};
+    wh_batch b = {0};
+    uint64_t id = 0;
+    if (!parse_keywords("schedule_many", names, 3 + ROWS_OPTIONS, args, n, kwnames, values) ||
+        !parse_needed("schedule_many", names, 3 + ROWS_OPTIONS, values))
+        return NULL;
+    bool done = parse_conflict(values[2], &keys.rows.conflict) && key_rows_get(&keys, values[1]) &&
+                rows_get(&rows, values[0], values + 3, &b, &o);
+    if (done && b.n != keys.rows.n) {
+        PyErr_SetString(PyExc_ValueError, "keys and delays differ in length");
+        done = false;
+    }
+    done = done && worker_may_begin(w, o.wait) && order_place(&o, w);
+    if (done) {
+        enum wh_call call =
+            wh_call_schedule_keys(&w->client, &w->keys, &b, &keys.rows, &o.request, o.wait, &id);
+        done = call == WH_CALL_OK || keys_batch_refuse(w, &keys, &b, id, call);
+    }
+    rows_drop(&rows);
+    key_rows_drop(&keys);
+    if (!done)
+        return NULL;
+    Py_RETURN_NONE;
+}
