@@ -15,7 +15,7 @@ from wheeld.embedding import advance_ns
 from wheeld_client import Timers, connect
 from wheeld_core import segments
 from wheeld_core.control import Connection
-from wheeld_core.errors import WheelError
+from wheeld_core.errors import KeyInUse, WheelError
 
 LONG = 30.0
 
@@ -95,6 +95,29 @@ def test_timers_outlive_a_stop(host: Host) -> None:
         assert second.cancel_many(ids).all()
         assert second.pending == 1
         assert not second.cancel(soon)
+
+
+def test_keys_outlive_a_stop(host: Host) -> None:
+    """An unread event has its key, which is free, and is nothing that fsck would mend."""
+    with host.daemon("--virtual-clock"):
+        first = host.connect()
+        ids = {key: first.schedule(100.0, key=key) for key in ("k", ("job", 1), "x" * 900)}
+        first.schedule(1.0, 555, key="due")
+        advance_ns(str(host.directory), 10**9)
+    with host.daemon("--virtual-clock"), host.connect() as second:
+        assert {key: second._find(key) for key in ids} == ids
+        for key in ids:
+            with pytest.raises(KeyInUse):
+                second.schedule(1.0, key=key)
+        assert second._find("due") == 0
+        (event,) = second.poll(LONG)
+        assert second._key_of(int(event["timer_id"])) == "due"
+        assert second.schedule(1.0, key="k", on_conflict="replace") != ids["k"]
+        assert second.cancel(key="x" * 900)
+        advance_ns(str(host.directory), 10**9)
+        (event,) = second.poll(LONG)
+        assert second._key_of(int(event["timer_id"])) == "k"
+        assert second.pending == 1
 
 
 def test_a_crash_that_took_the_memory(host: Host) -> None:

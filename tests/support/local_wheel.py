@@ -102,6 +102,7 @@ class LocalWheel:
         backed: int = 0,
         heap_chunks: int = 0,
         max_payload: int = 65536,
+        token: int = 0,
     ) -> None:
         capacity += homes * max_workers * _native.SLAB_SLOTS
         config = {
@@ -134,13 +135,14 @@ class LocalWheel:
             **config,
             origin_ns=start_ns,
             backed=backed,
+            token=token,
         )
         self.view = WheelView(self.wheel_memory)
         self.slots = SlotsView(self.slots_memory, capacity, payload_bytes)
         self.clock = _native.Clock(self.wheel_memory, self.slots_memory, *self.growing)
         self.clock.groups(self.registry_memory)
         self.keys_memory = mmap.mmap(-1, _native.keys_bytes(max_workers, capacity)[0])
-        _native.create_keys(self.keys_memory, max_workers, capacity, 0)
+        _native.create_keys(self.keys_memory, max_workers, capacity, token)
         self.clock.keys(self.keys_memory)
         self.clock.set_state(1)
         self.dtype = expiration_dtype(payload_bytes)

@@ -7,6 +7,7 @@ import numpy as np
 from local_wheel import LocalTimers, LocalWheel
 from wheeld.snapshot.collect import collect, comp_head
 from wheeld.snapshot.contents import TIMER, Clocks, Snapshot
+from wheeld.snapshot.keys import Directory
 from wheeld.snapshot.restore import Restoration, apply, plan_restore
 from wheeld_core import _native
 from wheeld_core.views import RegistryView
@@ -16,6 +17,10 @@ def named(wheel: LocalWheel, row: int, name: str) -> LocalTimers:
     timers = wheel.worker(row, name)
     wheel.row(row)["named"] = 1
     return timers
+
+
+def directory_of(wheel: LocalWheel) -> Directory:
+    return Directory.of(wheel.keys_memory, wheel.wheel_memory)
 
 
 def take(wheel: LocalWheel, with_heads: bool = True) -> Snapshot:
@@ -28,6 +33,7 @@ def take(wheel: LocalWheel, with_heads: bool = True) -> Snapshot:
         Clocks.of_virtual(wheel.now),
         name="test",
         heads=heads if with_heads else None,
+        keys=directory_of(wheel),
     )
     snapshot.check()
     return snapshot
@@ -41,7 +47,11 @@ class Restored(LocalWheel):
         payload_bytes = choices.pop("payload_bytes", snapshot.payload_bytes)
         chunks = choices.pop("heap_chunks", 0)
         super().__init__(
-            capacity, payload_bytes=payload_bytes, start_ns=start_ns, heap_chunks=chunks
+            capacity,
+            payload_bytes=payload_bytes,
+            start_ns=start_ns,
+            heap_chunks=chunks,
+            token=choices.pop("token", 0),
         )
         now = Clocks.of_virtual(start_ns)
         self.plan: Restoration = plan_restore(
@@ -52,7 +62,7 @@ class Restored(LocalWheel):
         for name, index in groups.items():
             _native.name_group(self.registry_memory, index, name)
         rows = {name: (row, row + 1) for row, name in enumerate(names)}
-        apply(self.plan, self.slots, self.view, rows, groups)
+        apply(self.plan, self.slots, self.view, rows, groups, keys=directory_of(self))
         self.workers = {name: named(self, row, name) for row, name in enumerate(names)}
         self.clock.recover()
         self.settle()

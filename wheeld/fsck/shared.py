@@ -116,9 +116,10 @@ def _places_of(view: DirectoryView, slots: Array) -> Array:
 
 
 def _unnamed(states: Array, flags: Array, view: DirectoryView) -> Array:
-    """The slots of armed timers with a key whose word does not name them."""
+    """The slots of armed timers with a key whose word must name them, and does not."""
     slots = np.flatnonzero(STATE_PHASE.of(states) == _native.ARMED)
     slots = slots[FLAGS_KEYED.of(flags[slots]) != 0]
+    slots = slots[view.rooms["place"][slots] != _native.NIL]
     words = view.sets["values"].ravel()[_places_of(view, slots)]
     found: Array = slots[words != timer_id(STATE_GEN.of(states[slots]), slots)]
     return found

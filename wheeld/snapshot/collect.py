@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from wheeld.snapshot import keys as snapshot_keys
 from wheeld.snapshot.contents import (
     FIELDS,
     I64,
@@ -29,6 +30,7 @@ from wheeld.snapshot.contents import (
     clock_of,
     next_on_grid,
 )
+from wheeld.snapshot.keys import Directory, Keys
 from wheeld.tables.registry import RowState
 from wheeld_core import _native
 from wheeld_core.packing import (
@@ -81,6 +83,7 @@ def collect(
     *,
     name: str = "",
     heads: Mapping[int, Any] | None = None,
+    keys: Directory | None = None,
 ) -> Snapshot:
     """The pending timers of named workers: armed, or fired and not yet received.
 
@@ -96,8 +99,10 @@ def collect(
         Row -> `comp_head` of the worker there, preferably the live word itself: with a copy, timers
         that were received meanwhile count as unread. The mapping may be changed while it is used.
         In a row that it lacks, everything published counts as received.
+    keys : Directory, optional
+        Without it the timers have no keys.
     """
-    return _Collection(wheel, slots, registry, heads or {}).run(now, name)
+    return _Collection(wheel, slots, registry, heads or {}, keys).run(now, name)
 
 
 @dataclass
@@ -113,6 +118,7 @@ class _Records:
     payloads: npt.NDArray[np.uint8]
     heavy: npt.NDArray[np.object_]
     """The payloads that are in the heap; None for the others."""
+    keys: Keys
 
     def only(self, mask: npt.NDArray[np.bool_]) -> _Records:
         return self if mask.all() else self.taken(np.flatnonzero(mask))
@@ -134,9 +140,10 @@ class _Collection:
         slots: SlotsView,
         registry: RegistryView,
         heads: Mapping[int, Any],
+        keys: Directory | None,
     ) -> None:
         self.wheel, self.slots, self.registry = wheel, slots, registry
-        self.heads = heads
+        self.heads, self.keys = heads, keys
         self.names: dict[str, int] = {}
         self.uids: list[int] = []
         self.groups: dict[str, int] = {}
@@ -144,6 +151,7 @@ class _Collection:
 
     def run(self, now: Clocks, name: str) -> Snapshot:
         timers, payloads, slabs, generations, heavy = [], [], [], [], []
+        keys = []
         for first, end in self._blocks():
             states = gathered(self.slots.states, np.arange(first, end))
             used = STATE_GEN.of(states).astype(np.uint32).reshape(-1, _native.SLAB_SLOTS)
@@ -154,6 +162,7 @@ class _Collection:
             timers.append(block.timers)
             payloads.append(_used_bytes(block))
             heavy += [len(found) for found in block.heavy if found is not None]
+            keys.append(snapshot_keys.joined(block.keys))
         return Snapshot(
             name=name,
             clocks=now,
@@ -170,6 +179,8 @@ class _Collection:
             left_out=self.left_out,
             unsettled=self.unsettled,
             heavy=np.array(heavy, np.uint32),
+            key_sizes=np.concatenate([sizes for sizes, _ in keys]),
+            keys=np.concatenate([together for _, together in keys]),
         )
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
@@ -223,6 +234,7 @@ class _Collection:
         payloads = np.empty((len(index), 0), np.uint8)
         if self.slots.payloads is not None:
             payloads = gathered(self.slots.payloads, index)
+        keys, named = self._keys(index, before, fields["flags"])
         # After the fields: a record that is unread even now has not given its slot back before.
         heads = self._heads()
         changed = before ^ gathered(self.slots.states, index)
@@ -230,6 +242,8 @@ class _Collection:
             changed[STATE_PHASE.of(before) == Phase.ARMED] &= ~np.uint64(STATE_TAKER.mask)
         steady = changed == 0
         pending, timers = _pending_timers(index, before, fields, links, heads)
+        pending &= named | (STATE_PHASE.of(before) != Phase.ARMED)
+        timers["flags"][keys == None] &= ~snapshot_keys.KEYED  # noqa: E711
         heavy = self._heavy(pending & steady, before, fields, index)
         lost = pending & (fields["payload_size"] == _native.IN_HEAP) & (heavy == None)  # noqa: E711
         timers["payload_size"] = np.where(
@@ -237,7 +251,7 @@ class _Collection:
             _native.IN_HEAP,
             np.minimum(fields["payload_size"], payloads.shape[1]),
         )
-        found = _Records(index, owners, pending, fields["target"], timers, payloads, heavy)
+        found = _Records(index, owners, pending, fields["target"], timers, payloads, heavy, keys)
         if lost.any():  # received meanwhile; or the timer was overwritten: then it has none
             steady = steady & (~lost if patient else True)
         return found, steady
@@ -254,6 +268,18 @@ class _Collection:
             if STATE_GEN.of(again) == STATE_GEN.of(states[i]):
                 heavy[i] = payload
         return heavy
+
+    def _keys(
+        self, index: npt.NDArray[np.intp], states: U64, flags: npt.NDArray[np.uint16]
+    ) -> tuple[Keys, npt.NDArray[np.bool_]]:
+        """The keys of these slots, and which timers can fire: those without a key, and those that
+        their key names."""
+        keys, named = np.full(len(index), None, object), np.ones(len(index), bool)
+        keyed = np.flatnonzero(flags & snapshot_keys.KEYED)
+        if self.keys is not None and len(keyed):
+            ids = timer_id(STATE_GEN.of(states[keyed]), index[keyed].astype(np.uint64))
+            keys[keyed], named[keyed] = self.keys.read(ids)
+        return keys, named
 
     def _heads(self) -> U64:
         """How far each worker has read its completions, by row."""

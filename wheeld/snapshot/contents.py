@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from wheeld.snapshot.keys import is_keyed
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
 from wheeld_core.packing import FLAGS_CLOCK, FLAGS_PRIVATE
@@ -119,6 +120,10 @@ class Snapshot:
     heavy: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
     """The sizes of the payloads that were in the heap, in order: those whose `payload_size` is
     IN_HEAP."""
+    key_sizes: npt.NDArray[np.uint16] = field(default_factory=lambda: np.empty(0, "<u2"))
+    """Bytes of the key of each timer that has one (`is_keyed`)."""
+    keys: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, "u1"))
+    """These keys, encoded, end to end."""
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """How many bytes of payload each timer has."""
@@ -149,11 +154,15 @@ class Snapshot:
             "a size for each payload in the heap": in_heap.sum() == len(self.heavy),
             "payloads of the heap with 1 byte to 16 MiB": (self.heavy > 0)
             & (self.heavy <= _native.MAX_PAYLOAD),
+            "a size for each key": is_keyed(timers).sum() == len(self.key_sizes),
+            "keys that fit": self.key_sizes <= _native.LONG_KEY,
         }.items():
             if not np.all(holds):
                 raise ValueError(f"expected {what}")
         if self.sizes().sum() != len(self.payloads):
             raise ValueError("expected as many bytes of payload as the timers have")
+        if self.key_sizes.sum(dtype="i8") != len(self.keys):
+            raise ValueError("expected as many bytes of keys as their sizes say")
 
 
 def next_on_grid(first: I64, interval: I64, last: I64) -> I64:

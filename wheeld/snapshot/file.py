@@ -2,7 +2,8 @@
 
     prefix   magic, format version, length of the header, length of the body
     header   JSON: when and where it was made, sizes, names, counts
-    body     records of the timers, their payloads end to end, slab numbers, generations
+    body     records of the timers, their payloads end to end, slab numbers, generations, sizes of
+             the keys, the keys end to end
     digest   SHA-256 of all before it
 
 A new file is written beside the old one, made durable, and takes its name by a rename: whatever
@@ -29,6 +30,7 @@ import numpy.typing as npt
 
 from wheeld.snapshot import durable
 from wheeld.snapshot.contents import FOREVER, TIMER, Clocks, Snapshot, SnapshotError
+from wheeld.snapshot.keys import KEYED
 from wheeld.tables.registry import ANY_UID, Registry
 from wheeld_core import _native, runtime, trust
 from wheeld_core.errors import WheelError
@@ -94,8 +96,9 @@ def _write_fresh(fresh: Path, snapshot: Snapshot) -> int:
 
 def _parts(snapshot: Snapshot) -> Iterator[memoryview]:
     header = json.dumps(_header(snapshot)).encode()
-    arrays = (
-        snapshot.timers, snapshot.payloads, snapshot.slabs, snapshot.generations, snapshot.heavy
+    slots = (snapshot.timers, snapshot.payloads, snapshot.slabs, snapshot.generations)
+    arrays: tuple[npt.NDArray[Any], ...] = (
+        *slots, snapshot.heavy, snapshot.key_sizes, snapshot.keys
     )  # fmt: skip
     body = [memoryview(np.ascontiguousarray(part)).cast("B") for part in arrays if part.size]
     size = sum(len(part) for part in body)
@@ -135,6 +138,8 @@ def _header(snapshot: Snapshot) -> dict[str, Any]:
             "payloads": len(snapshot.payloads),
             "slabs": len(snapshot.slabs),
             "heavy": len(snapshot.heavy),
+            "key_sizes": len(snapshot.key_sizes),
+            "keys": len(snapshot.keys),
         },
         "left_out": snapshot.left_out,
         "unsettled": snapshot.unsettled,
@@ -246,9 +251,9 @@ def _parse(header: Any, body: memoryview) -> Snapshot:
         raise ValueError("its header is not a table, or lacks the table clocks or counts")
     if [tuple(field) for field in header["dtype"]] != TIMER.descr:
         raise ValueError(f"its records are {header['dtype']}, expected {TIMER.descr}")
-    parts = ("timers", "payloads", "slabs")
-    counts = {part: _number(header["counts"], part, len(body)) for part in parts}
-    heavy_count = _number({"heavy": 0, **header["counts"]}, "heavy", len(body))  # new in 0.9
+    parts = ("timers", "payloads", "slabs", "heavy", "key_sizes", "keys")
+    without = {"heavy": 0, "key_sizes": 0, "keys": 0}  # in files of versions before 0.9
+    counts = {part: _number({**without, **header["counts"]}, part, len(body)) for part in parts}
     slots = counts["slabs"] * _native.SLAB_SLOTS
     arrays: list[npt.NDArray[Any]] = []
     begin = 0
@@ -257,14 +262,19 @@ def _parse(header: Any, body: memoryview) -> Snapshot:
         (np.dtype("u1"), counts["payloads"]),
         (np.dtype("<u4"), counts["slabs"]),
         (np.dtype("<u4"), slots),
-        (np.dtype("<u4"), heavy_count),
+        (np.dtype("<u4"), counts["heavy"]),
+        (np.dtype("<u2"), counts["key_sizes"]),
+        (np.dtype("u1"), counts["keys"]),
     ):
         end = begin + dtype.itemsize * count
         arrays.append(np.frombuffer(body[begin:end], dtype) if count else np.empty(0, dtype))
         begin = end
     if begin != len(body):
         raise ValueError(f"its body has {len(body)} bytes, its counts say {begin}")
-    timers, payloads, slabs, generations, heavy = arrays
+    timers, payloads, slabs, generations, heavy, key_sizes, keys = arrays
+    if "key_sizes" not in header["counts"]:  # then the bit had another meaning
+        timers = timers.copy()
+        timers["flags"] &= ~KEYED
     snapshot = Snapshot(
         name=runtime.check_name(header["name"]),
         clocks=_clocks(header),
@@ -281,6 +291,8 @@ def _parse(header: Any, body: memoryview) -> Snapshot:
         left_out=_number(header, "left_out", FOREVER),
         unsettled=_number(header, "unsettled", FOREVER),
         heavy=heavy,
+        key_sizes=key_sizes,
+        keys=keys,
     )
     snapshot.check()
     return snapshot

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from wheeld.snapshot import keys as snapshot_keys
 from wheeld.snapshot.contents import (
     FIELDS,
     FOREVER,
@@ -24,6 +25,7 @@ from wheeld.snapshot.contents import (
     next_on_grid,
     paused,
 )
+from wheeld.snapshot.keys import Directory, Keys
 from wheeld.tables.registry import ANY_UID
 from wheeld_core import _native, packing
 from wheeld_core.errors import WheelError
@@ -49,6 +51,13 @@ class Restoration:
     """Periodic timers that fell due meanwhile and continue with their next tick."""
     sizes: npt.NDArray[np.int64]
     """Bytes of payload of each timer to arm."""
+    keys: Keys
+    """Of the timers to arm."""
+    claims: npt.NDArray[np.bool_]
+    """Which of them take their key. The others have fired before, so that it is free, or have
+    none."""
+    doubled: int
+    """Timers that are dropped because a later one has their key."""
 
     @property
     def workers(self) -> list[str]:
@@ -110,8 +119,23 @@ def plan_restore(
         keep = ~missed | periodic
         skipped, moved_on = int((~keep).sum()), int(on.sum())
     sizes = snapshot.sizes()
+    keys = snapshot_keys.separated(timers, snapshot.key_sizes, snapshot.keys)
+    claims = keep & snapshot_keys.is_keyed(timers) & (periodic | ~owed)
+    double = snapshot_keys.doubled(keys, claims)
+    keep &= ~double
     payloads = snapshot.payloads[np.repeat(keep, sizes)]
-    return Restoration(snapshot, timers[keep], payloads, late, skipped, moved_on, sizes[keep])
+    return Restoration(
+        snapshot,
+        timers[keep],
+        payloads,
+        late,
+        skipped,
+        moved_on,
+        sizes[keep],
+        keys[keep],
+        claims[keep],
+        int(double.sum()),
+    )
 
 
 def _check_fit(snapshot: Snapshot, now: Clocks, capacity: int, payload_bytes: int) -> None:
@@ -174,17 +198,18 @@ def apply(
     rows: Mapping[str, tuple[int, int]],
     groups: Mapping[str, int] | None = None,
     grow: Callable[[], bool] | None = None,
+    keys: Directory | None = None,
 ) -> None:
     """Write the timers of a plan into fresh segments, before any clock runs over it. `rows` is name
     -> (row, incarnation) for all of `plan.workers`, `groups` name -> index; a target that is not
     there is gone, so the owner gets its expiration. `grow` takes more memory for the payload heap;
-    False: there is none.
+    False: there is none. `keys`: the fresh directory of keys; without it the timers lose theirs.
 
     Slots of the claimed slabs that hold no timer are written as cancelled ones, so that the first
     clock gives them to their owner. All other generations continue, too, so that ids stay unique.
 
     `WheelError`: the segment is in use, or an owner has no row, and nothing is written; or the
-    payload heap has no room.
+    payload heap or the keys have no room, and no timer is armed.
     """
     names, timers = plan.snapshot.names, plan.timers
     if slots.states.any() or slots.owners.any():
@@ -206,6 +231,11 @@ def apply(
     slots.slots["target"][index] = _target_words(plan, rows, groups or {})
     room = 0 if slots.payloads is None else slots.payloads.shape[1]
     slots.slots["payload_size"][index] = np.where(plan.sizes > room, _native.IN_HEAP, plan.sizes)
+    if keys is None:
+        slots.slots["flags"][index] &= ~snapshot_keys.KEYED
+    else:
+        ids = packing.timer_id(timers["generation"].astype(np.uint64), index.astype(np.uint64))
+        keys.restore(ids, plan.keys, plan.claims)
     if slots.payloads is not None:
         _write_payloads(plan, slots.payloads)
     _write_heap(plan, room, slots, wheel, grow)

@@ -18,6 +18,7 @@ from wheeld.resources.owned import Resources
 from wheeld.snapshot import file as snapshot_file
 from wheeld.snapshot.collect import collect, comp_head
 from wheeld.snapshot.contents import Clocks, Snapshot, SnapshotError
+from wheeld.snapshot.keys import Directory
 from wheeld.snapshot.restore import Restoration, apply, plan_restore
 from wheeld.supervisor.workers import Workers
 from wheeld.tables.registry import OnDeath, RowState
@@ -88,6 +89,12 @@ class Snapshots:
             plan.late,
             plan.skipped,
         )
+        if plan.doubled:
+            log.warning(
+                "%d timers were dropped: for each the snapshot has another one with the same key, "
+                "which was armed later",
+                plan.doubled,
+            )
 
     def _arm(self, plan: Restoration) -> None:
         registry, slots = self._workers.registry, self._resources.slots
@@ -102,7 +109,8 @@ class Snapshots:
         groups = {name: registry.group_bit(name).bit_length() - 1 for name in plan.groups}
         used = plan.snapshot.slabs[plan.snapshot.slabs < self._config.shared_slabs]
         self._resources.back(int(used.max()) + 1 if len(used) else 0)
-        apply(plan, slots, self._resources.wheel, rows, groups, self._resources.grow_heap)
+        grow, wheel = self._resources.grow_heap, self._resources.wheel
+        apply(plan, slots, wheel, rows, groups, grow, self._keys())
         # Slots of slabs without an owner are not being returned to any worker: record that.
         nobodys = (slots.owner_words(self._resources.wheel) == 0) & (slots.states != 0)
         links = self._resources.wheel.links[: len(slots.states)]
@@ -152,9 +160,14 @@ class Snapshots:
             self._clocks(restoring=False),
             name=self._config.name,
             heads=self._heads(),
+            keys=self._keys(),
         )
         snapshot_file.write(self._path, snapshot)
         return snapshot
+
+    def _keys(self) -> Directory:
+        memories = self._resources.memories
+        return Directory.of(memories["keys"], memories["wheel"])
 
     def _heads(self) -> dict[int, Any]:
         heads = {}

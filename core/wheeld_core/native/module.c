@@ -86,6 +86,10 @@ static PyMethodDef functions[] = {
     {"create_keys", native_create_keys, METH_VARARGS, NULL},
     /* leave_keys(segment, max_workers, capacity, row): its worker is gone */
     {"leave_keys", native_leave_keys, METH_VARARGS, NULL},
+    /* read_keys(segment, max_workers, capacity, ids) -> [(key, named), ...] of these timers */
+    {"read_keys", native_read_keys, METH_VARARGS, NULL},
+    /* restore_keys(segment, max_workers, capacity, token, [(id, key, claims)]) -> is there room? */
+    {"restore_keys", native_restore_keys, METH_VARARGS, NULL},
     /* seat_watcher(watch, row, incarnation) -> rows to ring for: mark what the row's last worker
      * was changing, clear it for a worker that comes; 0: for nobody */
     {"seat_watcher", native_seat_watcher, METH_VARARGS, NULL},

@@ -81,15 +81,7 @@ static inline void wh_drop(wh_clock *c, uint32_t slot)
 /* Does the word of its key name this timer? */
 static wh_seldom bool wh_is_named(wh_clock *c, uint32_t slot, uint32_t gen)
 {
-    const wh_key_room *room = &c->keys.rooms[slot];
-    if (c->keys.memory == NULL)
-        return true;
-    if (!wh_keys_there(&c->keys, room, sizeof *room))
-        return false;
-    uint32_t place = wh_load_relaxed((wh_au32 *)&room->place);
-    wh_au64 *word = wh_words_value(&c->keys, place);
-    return wh_keys_there(&c->keys, word, sizeof *word) &&
-           wh_load_seq(word) == wh_id(gen, slot); /* pairs: replace, word-value */
+    return c->keys.memory == NULL || wh_keys_name(&c->keys, wh_id(gen, slot));
 }
 
 /* Link a timer that is due, but not named, for a moment later. */

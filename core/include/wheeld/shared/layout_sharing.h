@@ -77,7 +77,7 @@
     A(uint64_t, row_pad, 11, "zero", "nobody", "nobody", "-")
 
 #define WH_KEY_ROOM_FIELDS(N, F, A)                                                                \
-    F(wh_au32, place, "of its key's word", "owner", "all", "before arm")               \
+    F(wh_au32, place, "of its key's word; WH_NIL: it needs none", "owner", "all", "before arm")               \
     F(wh_au16, size, "bytes of the key; more than fit here: they are in the long room",            \
       "owner", "all", "before arm")                                                    \
     A(char, key, 34, "the key, encoded", "owner", "all", "before arm")

@@ -281,6 +281,18 @@ static inline bool wh_keys_pending(const wh_keys *k, uint64_t id)
     return slot < k->capacity && wh_slot_stands(&k->states[slot], id);
 }
 
+/* Does the word of its key name the timer `id`, or has it fired before (WH_NIL)? */
+static wh_seldom __attribute__((unused)) bool wh_keys_name(wh_keys *k, uint64_t id)
+{
+    const wh_key_room *room = &k->rooms[wh_id_slot(id)];
+    if (!wh_keys_there(k, room, sizeof *room))
+        return false;
+    uint32_t place = wh_load_relaxed((wh_au32 *)&room->place);
+    wh_au64 *word = wh_words_value(k, place);
+    return place == WH_NIL || (wh_keys_there(k, word, sizeof *word) &&
+                               wh_load_seq(word) == id); /* pairs: replace, word-value */
+}
+
 /* Give up the place of a timer's key if that timer has ended. A worker that dies in between leaves
  * it CLOSED, and whoever looks for the key goes on. */
 static inline bool wh_keys_retire(wh_keys *k, uint32_t place)

@@ -142,6 +142,87 @@ static wh_cold PyObject *native_leave_keys(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* Bind the directory of a wheel of this size for row 0. False: an error is set. */
+static wh_cold bool keys_open(wh_keys *k, Mapping *m, PyObject *segment, uint32_t rows,
+                              uint32_t capacity)
+{
+    if (!mapping_get(m, segment, true, wh_keys_parts_of(rows, capacity).bytes))
+        return false;
+    if (rows > 0 && wh_keys_bind(k, m->view.buf, rows, capacity, NULL, 0))
+        return true;
+    mapping_drop(m);
+    PyErr_NoMemory();
+    return false;
+}
+
+/* (key, whether its word names the timer) of an id; (None, False): there is no key. */
+static PyObject *keys_read_one(wh_keys *k, uint64_t id)
+{
+    uint32_t size, slot = wh_id_slot(id);
+    if (slot >= k->capacity || !wh_keys_there(k, &k->rooms[slot], sizeof(wh_key_room)))
+        return Py_BuildValue("OO", Py_None, Py_False);
+    const char *bytes = wh_key_in(k, slot, &size);
+    if (!wh_keys_there(k, bytes, size ? size : 1))
+        return Py_BuildValue("OO", Py_None, Py_False);
+    return Py_BuildValue("y#O", bytes, (Py_ssize_t)size, wh_keys_name(k, id) ? Py_True : Py_False);
+}
+
+/* read_keys(segment, max_workers, capacity, ids) -> the encoded key of each timer that has one, and
+ * whether the key's word names it */
+static PyObject *native_read_keys(PyObject *module, PyObject *args)
+{
+    PyObject *segment, *numbers, *found = NULL;
+    unsigned int rows, capacity;
+    Mapping map = {0}, ids = {0};
+    wh_keys k;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OIIO", &segment, &rows, &capacity, &numbers) ||
+        !mapping_get(&ids, numbers, false, 0))
+        return NULL;
+    if (keys_open(&k, &map, segment, rows, capacity)) {
+        found = PyList_New(0);
+        for (Py_ssize_t i = 0; found && i < ids.view.len / 8; i++) {
+            PyObject *one = keys_read_one(&k, ((const uint64_t *)ids.view.buf)[i]);
+            if (one == NULL || PyList_Append(found, one) < 0)
+                Py_CLEAR(found);
+            Py_XDECREF(one);
+        }
+        wh_keys_free(&k);
+        mapping_drop(&map);
+    }
+    mapping_drop(&ids);
+    return found;
+}
+
+/* restore_keys(segment, max_workers, capacity, token, [(id, key, claims)]): give timers that are
+ * armed later their keys. False: there is no room. */
+static PyObject *native_restore_keys(PyObject *module, PyObject *args)
+{
+    PyObject *segment, *timers;
+    unsigned int rows, capacity;
+    unsigned long long token, id;
+    Mapping map = {0};
+    wh_keys k;
+    bool room = true;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OIIKO!", &segment, &rows, &capacity, &token, &PyList_Type,
+                          &timers) ||
+        !keys_open(&k, &map, segment, rows, capacity))
+        return NULL;
+    for (Py_ssize_t i = 0; room && i < PyList_GET_SIZE(timers); i++) {
+        const char *bytes;
+        Py_ssize_t size;
+        int claims;
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(timers, i), "Ky#p", &id, &bytes, &size, &claims))
+            break;
+        wh_key key = wh_key_of(bytes, (uint32_t)size, token);
+        room = size <= WH_LONG_KEY && wh_key_restore(&k, &key, id, claims);
+    }
+    wh_keys_free(&k);
+    mapping_drop(&map);
+    return PyErr_Occurred() ? NULL : PyBool_FromLong(room);
+}
+
 /* pools_bytes(max_workers, pools) -> size of the pools segment, bytes */
 static wh_cold PyObject *native_pools_bytes(PyObject *module, PyObject *args)
 {
