@@ -56,6 +56,29 @@ def test_cancel_and_reschedule(daemon: Any) -> None:
             assert "is not pending" in badly(*command, "--name", str(daemon))
 
 
+def test_timers_by_key(daemon: Any) -> None:
+    where = ("--name", str(daemon))
+    with connect(daemon, worker="c") as timers:
+        made = shell(daemon, "schedule", "10s", "--to", "c", "--key", "job")
+        assert made["key"] == "job"
+        assert "has a pending timer" in badly("schedule", "1s", "--to", "c", "--key", "job", *where)
+        kept = ("--key", "job", "--on-conflict", "keep")
+        assert shell(daemon, "schedule", "1s", "--to", "c", *kept)["timer_id"] == made["timer_id"]
+        assert shell(daemon, "reschedule", "20s", "--key", "job") == {"key": "job", "delay_s": 20}
+        record = timers.find("job")
+        assert record is not None
+        assert (record.id, record.to, record.remaining) == (made["timer_id"], "c", 20.0)
+        assert shell(daemon, "cancel", "--key", "job") == {"key": "job", "cancelled": True}
+        assert timers.find("job") is None
+        for command in (("cancel",), ("reschedule", "1s")):
+            assert "no pending timer has the key 'job'" in badly(*command, "--key", "job", *where)
+            assert "either the ID" in badly(*command, *where, code=2)
+        assert "ID 'x'" in badly("reschedule", "x", "1s", *where, code=2)
+        assert "--on-conflict" in badly(
+            "schedule", "1s", "--to", "c", "--on-conflict", "keep", *where, code=2
+        )
+
+
 def test_what_would_be_lost_is_refused(daemon: Any) -> None:
     where = ("--name", str(daemon))
     with connect(daemon, worker="r") as timers:

@@ -15,16 +15,18 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, get_args
 
 import typer
 
 from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit, show
 from wheeld_client import Timers, connect
 from wheeld_core.errors import UsageError, WheelError
+from wheeld_core.timer_options import Conflict
 from wheeld_core.units import duration_text
 
 MOST: Final = 2**64 - 1
+CONFLICTS: Final = get_args(Conflict)
 TURN_SECONDS: Final = 60
 """How long a command waits for those before it."""
 SPARE_NS: Final = 10**9
@@ -32,9 +34,12 @@ SPARE_NS: Final = 10**9
 INTERRUPTED: Final = 130
 
 Delay = Annotated[str, typer.Argument(help="Such as 250ms, 1.5s or 2h; a number is seconds.")]
-TimerId = Annotated[
-    int,
-    typer.Argument(metavar="ID", min=0, max=MOST, help="The id that `wheeld schedule` printed."),
+OptionalId = Annotated[
+    int | None,
+    typer.Argument(metavar="[ID]", min=0, max=MOST, help="The id that `wheeld schedule` printed."),
+]
+KeyOption = Annotated[
+    str | None, typer.Option(help="The timer's key: text, one of each in the daemon.")
 ]
 
 
@@ -105,6 +110,13 @@ def schedule(
     to: Annotated[str, typer.Option(help="The receiver: group:NAME, or the name of a worker.")],
     cookie: Annotated[int, typer.Option(min=0, max=MOST, help="A number for the receiver.")] = 0,
     payload: Annotated[str, typer.Option(help="Text for the receiver, as UTF-8.")] = "",
+    key: KeyOption = None,
+    on_conflict: Annotated[
+        str,
+        typer.Option(
+            help="If a pending timer has the key: raise, keep, replace, later or earlier."
+        ),
+    ] = "raise",
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
@@ -120,61 +132,103 @@ def schedule(
     """
     with errors_to_exit():
         found = duration_ns(delay, "delay")
+        if key is None and on_conflict != "raise":
+            raise UsageError("--on-conflict is about the key: give --key, too")
+        if on_conflict not in CONFLICTS:
+            raise UsageError(f"--on-conflict {on_conflict}: expected one of {', '.join(CONFLICTS)}")
         if to == _worker():
             raise UsageError(
                 f"--to {to}: these commands do not receive; expected group:NAME or another worker"
             )
     with _shell(name, runtime_dir) as timers:
         seconds = _seconds(delay, found, timers)
-        timer = timers.schedule(seconds, cookie, payload=payload.encode(), to=to)
-    show({"timer_id": timer, "to": to, "delay_s": seconds, "cookie": cookie}, as_json, str(timer))
+        options: dict[str, Any] = {} if key is None else {"key": key, "on_conflict": on_conflict}
+        timer = timers.schedule(seconds, cookie, payload=payload.encode(), to=to, **options)
+    made = {"timer_id": timer, "to": to, "delay_s": seconds, "cookie": cookie}
+    show(made if key is None else made | {"key": key}, as_json, str(timer))
 
 
-def _gone(timer: int) -> WheelError:
+def _gone(timer: int | None) -> WheelError:
     return WheelError(
         f"timer {timer} is not pending: it has expired, was cancelled, or was not made by `wheeld "
         "schedule` of this user; `wheeld inspect` lists pending timers"
     )
 
 
+def _id(text: str) -> int:
+    if not text.isdecimal() or int(text) > MOST:
+        raise UsageError(f"ID {text!r}: expected a number from 0 to {MOST}")
+    return int(text)
+
+
+def _unknown(key: str) -> WheelError:
+    return WheelError(
+        f"no pending timer has the key {key!r}; `wheeld inspect` lists pending timers"
+    )
+
+
+def _check_either(timer: int | None, key: str | None) -> None:
+    if (timer is None) == (key is None):
+        raise UsageError("expected either the ID of a timer or --key")
+
+
 def cancel(
-    timer: TimerId,
+    timer: OptionalId = None,
+    key: KeyOption = None,
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
 ) -> None:
-    """Cancel a timer made by `wheeld schedule`.
+    """Cancel a timer made by `wheeld schedule`, or the pending timer of a key.
 
     Exit code 0: it will never be delivered. 1: it is not pending.
 
     Example: wheeld cancel "$(wheeld schedule 30s --to group:mailers)"
     """
+    with errors_to_exit():
+        _check_either(timer, key)
     with _shell(name, runtime_dir) as timers:
-        if not timers.cancel(timer):
-            raise _gone(timer)
-    show({"timer_id": timer, "cancelled": True}, as_json, f"cancelled {timer}")
+        by: dict[str, Any] = {"id": timer} if key is None else {"key": key}
+        if not timers.cancel(**by):
+            raise _unknown(key) if timer is None and key is not None else _gone(timer)
+    named: dict[str, Any] = {"timer_id": timer} if key is None else {"key": key}
+    show(named | {"cancelled": True}, as_json, f"cancelled {timer if key is None else key}")
 
 
 def reschedule(
-    timer: TimerId,
-    delay: Delay,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[ID] DELAY",
+            help="The id that `wheeld schedule` printed, without --key; and a delay, such as 1.5s.",
+        ),
+    ],
+    key: KeyOption = None,
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
 ) -> None:
-    """Change when a timer made by `wheeld schedule` expires: DELAY from now.
+    """Change when a timer made by `wheeld schedule`, or the one of a key, expires: DELAY from now.
 
     Exit code 0: done. 1: it is not pending, or DELAY is too long, as for `wheeld schedule`.
 
     Example: wheeld reschedule "$timer" 45s
     """
     with errors_to_exit():
+        if len(words) > 2:
+            raise UsageError(f"expected an ID and a delay: got {' '.join(words)}")
+        timer = _id(words[0]) if len(words) == 2 else None
+        delay = words[-1]
+        _check_either(timer, key)
         found = duration_ns(delay, "delay")
     with _shell(name, runtime_dir) as timers:
         seconds = _seconds(delay, found, timers)
-        if not timers.reschedule(timer, seconds):
-            raise _gone(timer)
-    show({"timer_id": timer, "delay_s": seconds}, as_json, f"{timer} expires in {delay}")
+        by: dict[str, Any] = {"id": timer} if key is None else {"key": key}
+        if not timers.reschedule(delay=seconds, **by):
+            raise _unknown(key) if timer is None and key is not None else _gone(timer)
+    named: dict[str, Any] = {"timer_id": timer} if key is None else {"key": key}
+    text = f"{timer if key is None else key} expires in {delay}"
+    show(named | {"delay_s": seconds}, as_json, text)
 
 
 def wait(

@@ -33,6 +33,8 @@ from wheeld_core.errors import (
     WheelError,
     WheelFull,
 )
+from wheeld_core.timer_options import Key
+from wheeld_core.timer_record import TimerRecord
 
 T = TypeVar("T")
 
@@ -305,13 +307,25 @@ class AsyncTimers(Waits):
         `async for`."""
         return self.timers.schedule(delay, cookie, block=block, **options)
 
-    def cancel(self, id: int, *, block: bool = False) -> bool:
-        """As `Timers.cancel`, but it does not wait for the clock."""
-        return self.timers.cancel(id, block=block)
+    def cancel(self, *id: int, block: bool = False, **by: Any) -> bool:
+        """As `Timers.cancel`, by id or `key=`, but it does not wait for the clock."""
+        return self.timers.cancel(*id, block=block, **by)
 
-    def reschedule(self, id: int, delay: Seconds, *, block: bool = False) -> bool:
-        """As `Timers.reschedule`, but it does not wait for the clock."""
-        return self.timers.reschedule(id, delay, block=block)
+    def reschedule(self, *id_and_delay: Any, block: bool = False, **by: Any) -> bool:
+        """As `Timers.reschedule`, by id or `key=`, but it does not wait for the clock."""
+        return self.timers.reschedule(*id_and_delay, block=block, **by)
+
+    def find(self, key: Key) -> TimerRecord | None:
+        """As `Timers.find`, which never waits."""
+        return self.timers.find(key)
+
+    def remaining(self, key: Key) -> float | None:
+        """As `Timers.remaining`, which never waits."""
+        return self.timers.remaining(key)
+
+    def key_of(self, event: np.void) -> Any:
+        """As `Timers.key_of`."""
+        return self.timers.key_of(event)
 
     def call_later(
         self,
