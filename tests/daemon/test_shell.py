@@ -15,7 +15,7 @@ from commands import LONG, badly, well, wheeld_command
 from common_fixtures import embedded
 from daemons import status_of, until
 from wheeld.cli.app import app
-from wheeld_client import Timers, connect, payload_of
+from wheeld_client import Timers, connect, payload_of, pending_timers
 
 daemon = embedded("function", virtual_clock=True, capacity=1024, payload_bytes=16, keep_for="1h")
 
@@ -77,6 +77,19 @@ def test_timers_by_key(daemon: Any) -> None:
         assert "--on-conflict" in badly(
             "schedule", "1s", "--to", "c", "--on-conflict", "keep", *where, code=2
         )
+
+
+def test_pending_timers_have_their_keys(daemon: Any) -> None:
+    keys = ["job:1", "job:" + "x" * 500, ("job", 1, b"z"), 5, -(2**80), b"job"]
+    with connect(daemon) as timers:
+        ids = [timers.schedule(10.0, key=key) for key in keys]
+        timers.schedule(10.0)
+        found = pending_timers(daemon)
+        assert found.keys == dict(zip(ids, keys, strict=True))
+        assert len(found.timers) == len(keys) + 1
+        for prefix, some in (("job:", ids[:2]), (("job",), ids[2:3]), (5, ids[3:4]), ("no", [])):
+            found = pending_timers(daemon, prefix=prefix)
+            assert sorted(found.timers["timer_id"].tolist()) == sorted(some)
 
 
 def test_what_would_be_lost_is_refused(daemon: Any) -> None:

@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import time
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,7 +14,9 @@ import numpy.typing as npt
 
 from wheeld_core import _native, packing, runtime, segments
 from wheeld_core.errors import DaemonNotRunning
-from wheeld_core.views import RegistryView, SlotsView, WheelView, record, with_beside
+from wheeld_core.keys import begins, decoded
+from wheeld_core.timer_options import Key
+from wheeld_core.views import RegistryView, SlotsView, WheelView, record, records, with_beside
 
 _READ_AT_ONCE: Final = 1 << 20
 """Slots that are read in one step, so that the copies stay small."""
@@ -34,6 +37,8 @@ class PendingTimers(NamedTuple):
     """As `to=` would name the receiver; without one, the owner."""
     now: dict[int, int]
     """The time of each clock when it was read, ns."""
+    keys: dict[int, Key]
+    """Id -> key of those that have one."""
 
 
 class Observer:
@@ -143,9 +148,14 @@ class Observer:
         return None
 
     def pending(
-        self, begin: int = 0, end: int | None = None, payloads: bool = True
+        self,
+        begin: int = 0,
+        end: int | None = None,
+        payloads: bool = True,
+        prefix: Key | None = None,
     ) -> PendingTimers:
-        """The armed timers of the slots from `begin` to `end`, with their payloads or without.
+        """The armed timers of the slots from `begin` to `end`, with their payloads or without; of a
+        `prefix` only those whose keys begin with it.
 
         Others keep writing: a timer that is armed, moved or fired at this moment may appear as it
         was just before.
@@ -157,6 +167,10 @@ class Observer:
             for first in range(begin, end, _READ_AT_ONCE)
         ]
         found = np.concatenate(parts) if parts else np.empty(0, self._dtype(payloads))
+        keys = self._keys_of(found["timer_id"])
+        if prefix is not None:
+            keys = {id: key for id, key in keys.items() if begins(key, prefix)}
+            found = found[np.isin(found["timer_id"], np.array([*keys], np.uint64))]
         workers = self._registry.names()
         targets = {
             packing.target_word(row, int(self._registry.rows["incarnation"][row])): name
@@ -164,7 +178,7 @@ class Observer:
         }
         groups = self._registry.group_targets().items()
         targets |= {target: f"group:{name}" for target, name in groups}
-        return PendingTimers(found, workers, targets, dict(enumerate(now.tolist())))
+        return PendingTimers(found, workers, targets, dict(enumerate(now.tolist())), keys)
 
     def _dtype(self, payloads: bool) -> np.dtype[np.void]:
         fields: list[tuple[str, str]] = [
@@ -180,6 +194,30 @@ class Observer:
             ("paused", "?"),
         ]
         return np.dtype(fields + [("payload", f"V{self._room}")] * bool(payloads and self._room))
+
+    def _keys_of(self, ids: npt.NDArray[np.uint64]) -> dict[int, Key]:
+        """The keys of those of these timers that have one, and are still armed. Only rooms in use
+        are touched: the others are holes."""
+        slots = (ids & np.uint64(0xFFFFFFFF)).astype(np.int64) % self.capacity
+        keyed = packing.FLAGS_KEYED.of(self._slots.slots["flags"][slots]) != 0
+        found: dict[int, Key] = {}
+        if not keyed.any():
+            return found
+        memory = self._attach("keys", "keys")
+        head = record(memory, "keys")
+        rooms = records(memory, "key_room", int(head["rooms_off"]), self.capacity)
+        for id, slot in zip(ids[keyed].tolist(), slots[keyed].tolist(), strict=True):
+            size = min(int(rooms["size"][slot]), _native.LONG_KEY)
+            room = rooms["key"][slot : slot + 1].tobytes()  # with its trailing zeros
+            if size > len(room):
+                begin = int(head["long_off"]) + slot * _native.LONG_KEY
+                room = memory[begin : begin + size]
+            state = self._slots.states[slot]
+            phase, generation = packing.STATE_PHASE.of(state), packing.STATE_GEN.of(state)
+            if phase == packing.Phase.ARMED and packing.timer_id(generation, slot) == id:
+                with suppress(ValueError):
+                    found[id] = decoded(room[:size])
+        return found
 
     def _clocks(self) -> npt.NDArray[np.int64]:
         if self._wheel.header["virtual_clock"]:
@@ -236,7 +274,10 @@ class Observer:
 
 
 def pending_timers(
-    name: str = "default", runtime_dir: str | os.PathLike[str] | None = None
+    name: str = "default",
+    runtime_dir: str | os.PathLike[str] | None = None,
+    *,
+    prefix: Key | None = None,
 ) -> PendingTimers:
     """The timers that are pending in a daemon, of all workers.
 
@@ -244,6 +285,8 @@ def pending_timers(
     ----------
     name, runtime_dir
         As in `connect`.
+    prefix : key, optional
+        Only timers whose keys begin with it: with these characters, bytes, or pieces of a tuple.
 
     Raises
     ------
@@ -251,4 +294,4 @@ def pending_timers(
         As `connect`.
     """
     with Observer(name, runtime_dir) as observer:
-        return observer.pending()
+        return observer.pending(prefix=prefix)

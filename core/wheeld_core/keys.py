@@ -1,0 +1,47 @@
+"""Encoded keys of timers, as they stand in the directory: back into objects."""
+
+from __future__ import annotations
+
+from wheeld_core.timer_options import Key, Piece
+
+
+def decoded(encoded: bytes) -> Key:
+    """The key that the native calls have encoded.
+
+    Raises
+    ------
+    ValueError
+        It is none: its room has another key by now, or was overwritten.
+    """
+    if encoded[:1] != b"t":
+        return _piece(encoded)
+    pieces, at = [], 1
+    while at < len(encoded):
+        end = at + 2 + int.from_bytes(encoded[at : at + 2], "little")
+        pieces.append(_piece(encoded[at + 2 : end]))
+        at = end
+    return tuple(pieces)
+
+
+def _piece(encoded: bytes) -> Piece:
+    kind, content = encoded[:1], encoded[1:]
+    if kind == b"s":
+        return content.decode()
+    if kind == b"b":
+        return content
+    if kind == b"i":
+        return int.from_bytes(content, "little", signed=True)
+    if kind == b"I":
+        return int(content, 16)
+    raise ValueError("not an encoded key")
+
+
+def begins(key: Key, prefix: Key) -> bool:
+    """Does a key begin with another one of its type? An int only with itself."""
+    if isinstance(key, str) and isinstance(prefix, str):
+        return key.startswith(prefix)
+    if isinstance(key, bytes) and isinstance(prefix, bytes):
+        return key.startswith(prefix)
+    if isinstance(key, tuple) and isinstance(prefix, tuple):
+        return key[: len(prefix)] == prefix
+    return type(key) is type(prefix) and key == prefix
