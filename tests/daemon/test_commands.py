@@ -97,7 +97,7 @@ def test_inspect_lists_pending_timers(daemon: Daemon) -> None:
         assert [timer["id"] for timer in timers] == [soon, late]
         assert timers[0] == {
             "id": soon, "worker": "b", "due_in_s": 1.0, "clock": "realtime", "interval_s": 0.5,
-            "paused": False, "cookie": 8, "to": None,
+            "paused": False, "cookie": 8, "to": None, "key": None,
         }  # fmt: skip
         assert (timers[1]["to"], timers[1]["due_in_s"]) == ("b", 30.0)
         rows = list(csv.DictReader(io.StringIO(well("inspect", "--format", "csv", *daemon.where))))

@@ -87,6 +87,10 @@ def test_pending_timers_have_their_keys(daemon: Any) -> None:
         found = pending_timers(daemon)
         assert found.keys == dict(zip(ids, keys, strict=True))
         assert len(found.timers) == len(keys) + 1
+        listed = shell(daemon, "inspect", "--prefix", "job:")
+        assert [timer["key"] for timer in listed] == keys[:2]
+        assert [timer["id"] for timer in shell(daemon, "inspect", "--key", "job:1")] == ids[:1]
+        assert {timer["key"] for timer in shell(daemon, "inspect")} >= {"('job', 1, b'z')", None}
         for prefix, some in (("job:", ids[:2]), (("job",), ids[2:3]), (5, ids[3:4]), ("no", [])):
             found = pending_timers(daemon, prefix=prefix)
             assert sorted(found.timers["timer_id"].tolist()) == sorted(some)

@@ -85,6 +85,12 @@ def inspect(
         list[int] | None,
         typer.Option(help="Show only timers with this cookie; may be given several times.", min=0),
     ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Show only the timer of this key, a text.")
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option(help="Show only timers whose keys, texts, begin so.")
+    ] = None,
     due_before: Annotated[
         str | None, typer.Option(help="Show only what is due within this time, such as 10s.")
     ] = None,
@@ -111,7 +117,9 @@ def inspect(
             cookie or (),
             None if due_before is None else duration_ns(due_before, "--due-before"),
             None if due_after is None else duration_ns(due_after, "--due-after"),
-            limit,
+            limit=limit,
+            key=key,
+            prefix=prefix,
         )
         if any(each >= 1 << 64 for each in wanted.cookies):
             raise UsageError(f"--cookie {max(wanted.cookies)}: expected at most {2**64 - 1}")

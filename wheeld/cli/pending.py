@@ -16,10 +16,21 @@ from rich.console import Console
 from rich.table import Table
 
 from wheeld_client import Observer, PendingTimers, payload_of
+from wheeld_core.timer_options import Key
 from wheeld_core.views import CLOCKS
 
 FORMATS: Final = ("table", "json", "csv")
-COLUMNS: Final = ("id", "worker", "due_in_s", "clock", "interval_s", "paused", "cookie", "to")
+COLUMNS: Final = (
+    "id",
+    "worker",
+    "due_in_s",
+    "clock",
+    "interval_s",
+    "paused",
+    "cookie",
+    "to",
+    "key",
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,9 @@ class TimerFilter:
     due_before_ns: int | None = None
     due_after_ns: int | None = None
     """Bounds of the time that is left; the first one is exclusive."""
+    key: str | None = None
+    prefix: str | None = None
+    """The key, a text, or how it begins."""
     limit: int = 0
     """At most so many, soonest first; 0: all."""
 
@@ -52,12 +66,22 @@ class TimerFilter:
             wanted &= timers["due"] < self.due_before_ns
         if self.due_after_ns is not None:
             wanted &= timers["due"] >= self.due_after_ns
+        if self.key is not None or self.prefix is not None:
+            named = [id for id, key in found.keys.items() if self._is_named(key)]
+            wanted &= np.isin(timers["timer_id"], np.array(named, np.uint64))
         chosen = timers[wanted]
         if 0 < self.limit < len(chosen):  # sort these only, not millions
             last = np.partition(chosen["due"], self.limit - 1)[self.limit - 1]
             chosen = chosen[chosen["due"] <= last]
         order = np.argsort(chosen["due"], kind="stable")
         return chosen[order[: self.limit] if self.limit else order]
+
+    def _is_named(self, key: Key) -> bool:
+        return (
+            isinstance(key, str)
+            and self.key in (None, key)
+            and (self.prefix is None or key.startswith(self.prefix))
+        )
 
 
 def _keys(names: dict[int, str], name: str, what: str) -> list[int]:
@@ -92,11 +116,16 @@ def _describe(timer: np.void, found: PendingTimers, payloads: bool) -> dict[str,
         "paused": bool(timer["paused"]),
         "cookie": int(timer["cookie"]),
         "to": found.targets.get(target, "gone") if target else None,
+        "key": None if (key := found.keys.get(int(timer["timer_id"]))) is None else _shown(key),
     }
     if payloads:
         content = payload_of(timer)
         described |= {"payload": _text(content), "payload_hex": content.hex()}
     return described
+
+
+def _shown(key: Key) -> str:
+    return key if isinstance(key, str) and key.isprintable() else repr(key)
 
 
 def _text(content: bytes) -> str | None:
