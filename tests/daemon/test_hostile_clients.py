@@ -357,4 +357,4 @@ def test_many_at_once(daemon: Daemon) -> None:
     assert errors == []
     until(lambda: daemon.workers() == {}, "gone")
     assert daemon.status()["pending"] == 0
-    assert len(daemon.segments()) == 5
+    assert len(daemon.segments()) == 6

@@ -141,7 +141,7 @@ def test_departed_worker_leaves_nothing(daemon: str, how: str) -> None:
         until(lambda: worker_names(daemon) == [], "departed")
         assert (status_of(daemon)["pending"], status_of(daemon)["counters"]["linked"]) == (0, 0)
         ours = [segment for segment in os.listdir("/dev/shm") if Path(daemon).name in segment]
-        assert len(ours) == 5
+        assert len(ours) == 6
         assert set(os.listdir(daemon)) == files
         with connect(daemon, worker="victim") as successor:
             assert len(successor.schedule_many(np.full(1024, 500.0))) == 1024

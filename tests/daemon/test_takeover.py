@@ -277,6 +277,6 @@ def test_a_start_that_dies_anywhere(fresh: Daemon) -> None:
         for wait in waits:
             wait()
     fresh.start()
-    assert len(fresh.segments()) == 5
+    assert len(fresh.segments()) == 6
     fresh.stop()
     assert fresh.nothing_left()

@@ -218,7 +218,7 @@ static bool worker_armed(entry *e, uint32_t to, uint64_t id)
 /* False: there was no slot. */
 static bool worker_schedule(worker *w, plan p, uint32_t *cookie)
 {
-    static char payload[CHAIN_BYTES];
+    char payload[CHAIN_BYTES]; /* not static: others schedule while this call waits */
     wh_request r = worker_request(w, p, payload);
     uint64_t id = 0;
     step_begin();
