@@ -40,7 +40,8 @@ def values(rng: np.random.Generator, count: int) -> WORDS:
 
 
 def own_words(slots: mmap.mmap, timers: Timers, row: int) -> list[WORDS]:
-    view = SlotsView(slots, timers._wheel.capacity, timers._payload_room)
+    room = int(timers._wheel.header["payload_bytes"])
+    view = SlotsView(slots, timers._wheel.capacity, room)
     found: list[WORDS] = []
     for slab in np.flatnonzero(owner_row(view.owners) == row):
         begin, end = slab * _native.SLAB_SLOTS, (slab + 1) * _native.SLAB_SLOTS

@@ -127,7 +127,8 @@ class Calls:
     def _assert_punctual(self) -> None:
         for _ in range(100):
             self.wheel.settle()
-            if not self._read():
+            # a ring full of ticks of former grids gives nothing to read, and room for others
+            if not self._read() and not self.wheel.view.ports["backlog"].any():
                 break
         else:
             raise AssertionError(f"never quiet; {self.label}")
