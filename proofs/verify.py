@@ -31,7 +31,7 @@ MODELS = ROOT / "proofs" / "models"
 NAMES = tuple(sorted(path.stem for path in MODELS.glob("*.pml")))
 TIMEOUT_SECONDS = 600
 SEARCH = ["-m1000000", "-w22"]
-LIMITS = "-DMEMLIM=4096"
+LIMITS = "-DMEMLIM=6144"
 INCOMPLETE = re.compile(r"max search depth too small|out of memory|reached -DMEMLIM", re.I)
 
 
