@@ -140,7 +140,7 @@ def test_any_worker_moves_and_cancels(wheel: LocalWheel, workers: list[LocalTime
     assert b.reschedule(delay=5.0, key="k")
     wheel.advance(2 * SECOND)
     assert len(a.poll(0.0)) == 0
-    assert b.cancel(key="k")
+    assert b.cancel(None, key="k")
     wheel.advance(9 * SECOND)
     assert len(a.poll(0.0)) == 0
     assert not b.reschedule(delay=1.0, key="k")

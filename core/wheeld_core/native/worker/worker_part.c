@@ -212,7 +212,7 @@ static bool parse_by_key(const char *function, Py_ssize_t wanted, PyObject *cons
     PyObject *found[5] = {0};
     if (!parse_keywords(function, wanted == 2 ? both : one, wanted, args, n, kwnames, found))
         return false;
-    values[0] = found[0];
+    values[0] = found[0] == Py_None ? NULL : found[0];
     values[1] = wanted == 2 ? found[1] : NULL;
     values[2] = found[wanted] == Py_None ? NULL : found[wanted];
     values[3] = found[wanted + 1];
