@@ -83,7 +83,7 @@ def test_client_of_another_layout(daemon: str, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("field", "value", "error", "words"),
     [
-        ("layout_version", 9, LayoutMismatch, "version 9"),
+        ("layout_version", 99, LayoutMismatch, "version 99"),
         ("fingerprint", 5, LayoutMismatch, f"{5:016x}"),
         ("magic", 0, WheelError, "not ready"),
         ("magic", 0x1234, WheelError, "not a wheel segment"),

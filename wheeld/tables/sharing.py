@@ -50,9 +50,8 @@ class Sharing:
         self._watch, self._keys, self._pools = watch, keys, pools
         self._capacity, self._ready, self._ring = capacity, ready, ring
         self._seated: set[int] = set()
-        sets = 1 << int(record(keys, "keys")["set_bits"])  # as it was just checked
-        self._possible = sets * _native.WORD_PLACES
         self.watch = WatchView(watch)
+        self._possible = _places(len(self.watch.rows), capacity)
         self.pools = PoolsView(pools)
         self.sizes = SizesView(watch)
         self.returned = 0
@@ -208,7 +207,16 @@ def copies(
 
 def key_rows(keys: mmap.mmap, workers: int) -> npt.NDArray[np.void]:
     """The workers' rows in the directory of keys, shape (workers,)."""
-    return records(keys, "key_row", int(record(keys, "keys")["rows_off"]), workers)
+    return records(keys, "key_row", dtype_of("keys").itemsize, workers)
+
+
+def _places(workers: int, capacity: int) -> int:
+    """Places in a directory of that size, whatever its head says."""
+    size, begin = _native.keys_bytes(workers, capacity)
+    page = mmap.PAGESIZE
+    rooms = -(-dtype_of("key_room").itemsize * capacity // page) * page
+    behind = rooms + -(-_native.LONG_KEY * capacity // page) * page
+    return (size - begin - behind) // dtype_of("word_set").itemsize * _native.WORD_PLACES
 
 
 def left_pools(memory: mmap.mmap) -> list[Pool]:

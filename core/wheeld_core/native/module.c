@@ -23,7 +23,6 @@
 #include "worker/worker_part.c"
 #include "worker/batch_part.c"
 #include "worker/records_part.c"
-#include "worker/reserve_part.c"
 #include "worker/quota_part.c"
 #include "worker/receive_part.c"
 #include "purgatory/errors_part.c"
