@@ -78,7 +78,7 @@ BEGUN = {
 async def _served(
     app: Any, wheel: Wheel, kind: str = "http", layers: int = 1, daemon: str | None = None
 ) -> tuple[Any, Any]:
-    """What is sent until an hour has passed, and how it ends."""
+    """The parts that are sent until an hour has passed, and how the response ends."""
     sent: list[Any] = []
     wrapped = [app]
     for _ in range(layers):

@@ -4,7 +4,7 @@
 
 #define CHUNKS 24u
 
-/* What a hand has received: the last payload of each timer. */
+/* The last payload of each timer that a hand has received. */
 typedef struct arrival {
     uint64_t id;
     uint32_t size;
@@ -297,7 +297,7 @@ static void die(hand *h)
         passes(1);
 }
 
-/* What a worker had armed, had in hand, or had received is gone with it. */
+/* A worker takes with it all that it had armed, had in hand, or had received. */
 static void play_death(void)
 {
     begin(2, 100, 0);

@@ -47,13 +47,23 @@ static inline wh_key wh_key_of(const char *bytes, uint32_t size, uint64_t token)
     return (wh_key){wh_words_key(hash, other, WH_WORD_TIMER), bytes, size};
 }
 
-/* The key of a slot's timer. Its bytes may change once the slot has another tenant. */
-static inline const char *wh_key_in(const wh_keys *k, uint32_t slot, uint32_t *size)
+/* The key of a slot's timer; NULL: there is no such slot, or no memory for its key. The bytes may
+ * change once the slot has another tenant. */
+static inline const char *wh_key_in(wh_keys *k, uint32_t slot, uint32_t *size)
 {
+    *size = 0;
+    if (slot >= k->capacity || !wh_keys_there(k, &k->rooms[slot], sizeof(wh_key_room)))
+        return NULL;
     const wh_key_room *room = &k->rooms[slot];
     uint32_t found = wh_load_relaxed((wh_au16 *)&room->size);
     *size = found < WH_LONG_KEY ? found : WH_LONG_KEY;
-    return *size <= sizeof room->key ? room->key : k->long_rooms + (uint64_t)slot * WH_LONG_KEY;
+    if (*size <= sizeof room->key)
+        return room->key;
+    const char *bytes = k->long_rooms + (uint64_t)slot * WH_LONG_KEY;
+    if (wh_keys_there(k, bytes, *size))
+        return bytes;
+    *size = 0;
+    return NULL;
 }
 
 /* -- finding ----------------------------------------------------------------------------------- */

@@ -31,15 +31,9 @@ static inline void wh_record_owner(const wh_client *c, wh_timer_record *r, uint3
 
 static inline void wh_record_key(wh_keys *k, wh_timer_record *r, uint32_t slot)
 {
-    uint32_t size = 0;
-    r->key_size = 0;
-    if (!wh_keys_there(k, &k->rooms[slot], sizeof(wh_key_room)))
-        return;
-    const char *bytes = wh_key_in(k, slot, &size);
-    if (size == 0 || !wh_keys_there(k, bytes, size))
-        return;
-    memcpy(r->key, bytes, size);
-    r->key_size = size;
+    const char *bytes = wh_key_in(k, slot, &r->key_size);
+    if (bytes)
+        memcpy(r->key, bytes, r->key_size);
 }
 
 /* Read all but the payload. False: the timer has ended. */

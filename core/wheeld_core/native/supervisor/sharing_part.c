@@ -158,11 +158,9 @@ static wh_cold bool keys_open(wh_keys *k, Mapping *m, PyObject *segment, uint32_
 /* (key, whether its word names the timer) of an id; (None, False): there is no key. */
 static PyObject *keys_read_one(wh_keys *k, uint64_t id)
 {
-    uint32_t size, slot = wh_id_slot(id);
-    if (slot >= k->capacity || !wh_keys_there(k, &k->rooms[slot], sizeof(wh_key_room)))
-        return Py_BuildValue("OO", Py_None, Py_False);
-    const char *bytes = wh_key_in(k, slot, &size);
-    if (!wh_keys_there(k, bytes, size ? size : 1))
+    uint32_t size;
+    const char *bytes = wh_key_in(k, wh_id_slot(id), &size);
+    if (bytes == NULL)
         return Py_BuildValue("OO", Py_None, Py_False);
     return Py_BuildValue("y#O", bytes, (Py_ssize_t)size, wh_keys_name(k, id) ? Py_True : Py_False);
 }

@@ -175,11 +175,9 @@ static bool keys_refuse(WorkerObject *w, PyObject *key)
 static void keep_key(wh_client *c, uint64_t id)
 {
     WorkerObject *w = (WorkerObject *)((char *)c - offsetof(WorkerObject, client));
-    uint32_t size, slot = wh_id_slot(id);
-    if (slot >= w->keys.capacity || !wh_keys_there(&w->keys, &w->keys.rooms[slot], 40))
-        return;
-    const char *bytes = wh_key_in(&w->keys, slot, &size);
-    if (!wh_keys_there(&w->keys, bytes, size ? size : 1))
+    uint32_t size;
+    const char *bytes = wh_key_in(&w->keys, wh_id_slot(id), &size);
+    if (bytes == NULL)
         return;
     if (w->keys_read[0] == NULL || PyDict_GET_SIZE(w->keys_read[0]) >= KEYS_READ) {
         Py_XSETREF(w->keys_read[1], w->keys_read[0]);
@@ -208,14 +206,13 @@ static PyObject *worker_key_of(WorkerObject *w, PyObject *number)
         return key_decode(PyBytes_AS_STRING(found), (size_t)PyBytes_GET_SIZE(found));
     if (exact == NULL || !worker_may_begin(w, false))
         return NULL;
-    uint32_t size = 0, slot = wh_id_slot(id);
+    uint32_t size, slot = wh_id_slot(id);
     char copy[WH_LONG_KEY];
     if (!wh_client_is_armed(&w->client, id) ||
-        !(wh_load_relaxed(&w->client.slots[slot].flags) & WH_KEYED) ||
-        !wh_keys_there(&w->keys, &w->keys.rooms[slot], sizeof(wh_key_room)))
+        !(wh_load_relaxed(&w->client.slots[slot].flags) & WH_KEYED))
         Py_RETURN_NONE;
     const char *bytes = wh_key_in(&w->keys, slot, &size);
-    if (!wh_keys_there(&w->keys, bytes, size ? size : 1))
+    if (bytes == NULL)
         Py_RETURN_NONE;
     memcpy(copy, bytes, size);
     if (!wh_client_is_armed(&w->client, id)) /* else it may be of the slot's next tenant */
