@@ -20,7 +20,7 @@ from kombu.serialization import registry
 
 import wheeld
 from daemons import LONG, until
-from wheeld_client import Observer
+from wheeld_client import Observer, pending_timers
 from wheeld_client.integrations import celery as integration
 
 pytestmark = pytest.mark.filterwarnings("ignore::celery.exceptions.CDeprecationWarning")
@@ -235,6 +235,48 @@ def test_a_retry(daemon: Any, said: Any) -> None:
         shop.tasks["again"].delay()
         until(lambda: len(observer.pending().timers) == before + 1, "the retry on the wheel")
     assert not said()
+    shop.app.wheeld[0].close()
+
+
+def keys_of(daemon: Any) -> list[str]:
+    return [str(key) for key in pending_timers(daemon, prefix="celery:").keys.values()]
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_delayed_task_is_found_and_revoked_by_its_id(daemon: Any, said: Any, used: bool) -> None:
+    shop = Shop(daemon, task_default_queue="revoked")
+    if used:
+        shop.app.control.broadcast("ping")
+    for options in (
+        {"countdown": FAR},
+        {"eta": datetime.now(UTC) + timedelta(seconds=FAR)},
+        {"eta": (datetime.now(UTC) + timedelta(seconds=FAR)).isoformat()},
+        {"countdown": FAR, "expires": 2 * FAR},
+    ):
+        result = shop.tasks["plain"].apply_async(task_id="the one", **options)
+        assert keys_of(daemon) == ["celery:the one"]
+        result.revoke()
+        assert keys_of(daemon) == []
+    ids = [shop.tasks["plain"].apply_async(countdown=FAR).id for _ in range(3)]
+    shop.app.control.revoke(ids[0], destination=["another worker"])
+    assert sorted(keys_of(daemon)) == sorted(f"celery:{id}" for id in ids)
+    shop.app.control.revoke(ids)
+    assert keys_of(daemon) == []
+    assert not said()
+    shop.app.wheeld[0].close()
+
+
+def test_a_second_call_with_the_same_id_is_sent_too(daemon: Any, said: Any) -> None:
+    shop = Shop(daemon, task_default_queue="twice")
+    for _ in range(2):
+        shop.tasks["plain"].apply_async(task_id="the one", countdown=FAR)
+    assert keys_of(daemon) == ["celery:the one"]
+    (line,) = said()
+    assert "has a pending timer" in line
+    with shop.app.connection_for_read() as connection:
+        message = connection.SimpleQueue(shop.app.amqp.queues["twice"]).get(timeout=LONG)
+        assert (message.headers["id"], bool(message.headers["eta"])) == ("the one", True)
+        message.ack()
     shop.app.wheeld[0].close()
 
 

@@ -9,7 +9,7 @@ visibility timeout (an hour), so that it runs twice. Here it is a timer: the bro
 time has come, and no worker holds it until then.
 
 The timer carries the message as Celery has made it: serialized, compressed and routed. Nothing is
-made again from its parts when it is sent.
+made again from its parts when it is sent. Its key is `celery:` and the task's id.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import logging
 import threading
 import zlib
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -32,7 +33,7 @@ from kombu.utils.imports import symbol_by_name
 
 from wheeld_client.integrations.process import ProcessTimers, connect_as
 from wheeld_client.timers.timers import Timers, payload_of
-from wheeld_core.errors import DaemonNotRunning, RingFull, WheelError, WheelFull
+from wheeld_core.errors import DaemonNotRunning, KeyInUse, RingFull, WheelError, WheelFull
 
 log = logging.getLogger("wheeld")
 
@@ -63,12 +64,16 @@ def install(app: Celery, daemon: str = "default", group: str = "celery", **optio
     sends each task. A daemon takes messages up to its `max_payload`, and with
     a state directory delayed tasks outlive the host.
 
+    A delayed task is the timer of the key `celery:` and its id: `AsyncResult.revoke` cancels it,
+    and `pending_timers(prefix="celery:")` lists it.
+
     The signals `before_task_publish` and `after_task_publish`, and the event `task-sent`, belong to
     the call, as without a daemon. Celery itself delays each message that the wheel cannot carry
     unchanged; each reason is logged once for each task: there is no daemon or no room, the message
     is larger than its payloads, `task_protocol` is 1, the broker delays by itself (quorum queues),
     the caller has a producer of its own, a queue that is not one of the application's, or headers
-    that JSON does not hold.
+    that JSON does not hold. So it does with a second call of an id while the first one's timer is
+    pending, since Celery sends both.
 
     Parameters
     ----------
@@ -84,12 +89,19 @@ def install(app: Celery, daemon: str = "default", group: str = "celery", **optio
     process = ProcessTimers(daemon, dispatch=False, on_death="reroute", group=group, **options)
     app.wheeld = (process, group, daemon, options)
     app.steps["worker"].add(Sender)
-    made = vars(app).get("amqp")
-    kind = type(made) if made is not None else symbol_by_name(app.amqp_cls)
+    _extend(app, "amqp", _sending_by_the_wheel)
+    _extend(app, "control", _revoking_on_the_wheel)
+
+
+def _extend(app: Celery, part: str, extended: Callable[[Any], Any]) -> None:
+    """Let a part of an application, which it may have made already, know the wheel."""
+    made = vars(app).get(part)
+    kind = type(made) if made is not None else symbol_by_name(getattr(app, f"{part}_cls"))
     if not hasattr(kind, "on_the_wheel"):
-        app.amqp_cls = _sending_by_the_wheel(kind)
+        kind = extended(kind)
+        setattr(app, f"{part}_cls", kind)
         if made is not None:
-            made.__class__ = app.amqp_cls
+            made.__class__ = kind
 
 
 def _sending_by_the_wheel(kind: Any) -> Any:
@@ -101,6 +113,33 @@ def _sending_by_the_wheel(kind: Any) -> Any:
             return partial(_send, self.app, super().send_task_message)
 
     return WheelAMQP
+
+
+def _revoking_on_the_wheel(kind: Any) -> Any:
+    class WheelControl(kind):
+        on_the_wheel = True
+
+        def revoke(self, task_id: Any, destination: Any = None, *args: Any, **options: Any) -> Any:
+            if destination is None:  # else other workers may still run it
+                _cancel(self.app, [task_id] if isinstance(task_id, str) else task_id)
+            return super().revoke(task_id, destination, *args, **options)
+
+    return WheelControl
+
+
+def _key(task_id: object) -> str:
+    return f"celery:{task_id}"
+
+
+def _cancel(app: Any, task_ids: Iterable[str]) -> None:
+    """Cancel delayed tasks. One that is no timer any more is Celery's to revoke."""
+    timers = app.wheeld[0].find()
+    if timers is None:  # which it has logged
+        return
+    try:
+        timers.cancel_many(keys=[_key(task_id) for task_id in task_ids])
+    except (WheelError, ValueError) as error:
+        log.warning("revoked in Celery's workers only, not on the wheel: %s", error)
 
 
 class WheelTask(Task):
@@ -194,7 +233,8 @@ class _Keeper:
             return self._producer.publish(body, **options)
         try:
             payload = _packed(self._app, self._delay, body, **options)
-            self._timers.schedule(self._delay, payload=payload, to=f"group:{self._app.wheeld[1]}")
+            key, to = _key(options["headers"]["id"]), f"group:{self._app.wheeld[1]}"
+            self._timers.schedule(self._delay, payload=payload, to=to, key=key)
         except _NotTaken:
             raise
         except Exception as error:  # not as it is: Celery tries again after errors of connections
@@ -320,14 +360,18 @@ class Sender(bootsteps.StartStopStep):
                     **properties,
                 )
         except Exception as error:  # such as a broker that does not answer, after its retries
-            self._send_later(headers.get("task"), payload, error)
+            self._send_later(headers, payload, error)
 
-    def _send_later(self, name: str | None, payload: bytes, error: Exception) -> None:
+    def _send_later(self, headers: dict[str, Any], payload: bytes, error: Exception) -> None:
         """Schedule it again, for whichever worker of the group is connected then."""
         assert self._timers is not None
         _, group, *_ = self._app.wheeld
-        log.warning("%s will be sent again in %g s: %s", name, AGAIN_SECONDS, error)
+        log.warning("%s will be sent again in %g s: %s", headers.get("task"), AGAIN_SECONDS, error)
+        again = partial(self._timers.schedule, AGAIN_SECONDS, payload=payload, to=f"group:{group}")
         try:
-            self._timers.schedule(AGAIN_SECONDS, payload=payload, to=f"group:{group}")
+            try:
+                again(key=_key(headers.get("id")))
+            except KeyInUse:  # by a later call with the same id
+                again()
         except WheelError:
             log.exception("a delayed task is lost: %r", payload)
