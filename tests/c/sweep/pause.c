@@ -68,7 +68,6 @@ int main(int argc, char **argv)
     rounds_add(clock_paths, CLOCK_PATHS);
     rounds_add(waiting_paths, WAITING_PATHS);
     rounds_add(foreign_paths, 1);
-    /* not heavy-hold, its last: a slot of another worker is lost there for one seed in twenty */
-    rounds_add(heavy_paths, HEAVY_PATHS - 1);
+    rounds_add(heavy_paths, HEAVY_PATHS);
     return rounds_run((step_plan){.mode = STEP_PAUSE, .survive = survive});
 }

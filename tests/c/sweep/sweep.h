@@ -89,12 +89,13 @@ static void *shared_pages(size_t bytes)
     return pages;
 }
 
-/* Zeroed, and on lines of its own. */
+/* Zeroed, and on lines of its own. Taken in one instruction: who is stopped in the middle must not
+ * share it with those who go on, as no two processes share what malloc() gave them. */
 static void *arena_take(size_t bytes)
 {
-    size_t at = (memory->used + 127) & ~(size_t)127;
-    CHECK(sizeof(arena) + at + bytes <= ARENA_BYTES, "the arena is full");
-    memory->used = at + bytes;
+    size_t taken = (bytes + 127) & ~(size_t)127;
+    size_t at = __atomic_fetch_add(&memory->used, taken, __ATOMIC_RELAXED);
+    CHECK(sizeof(arena) + at + taken <= ARENA_BYTES, "the arena is full");
     return memset(memory->bytes + at, 0, bytes);
 }
 
