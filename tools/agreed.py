@@ -118,6 +118,13 @@ OWN = {
     "WH_GREW_NOT": "an answer within one process",
     "WH_GREW_NO_ROOM": "an answer within one process",
     "WH_WORD_CHOICES": "follows from WH_WORD_PLACES",
+    "WH_LIMIT_TAKEN": "an answer within one process",
+    "WH_LIMIT_REFUSED": "an answer within one process",
+    "WH_LIMIT_NO_ROOM": "an answer within one process",
+    "WH_LIMIT_MOST": "follows from the packing",
+    "WH_LIMIT_LATEST": "follows from the packing",
+    "WH_LOG_MOST": "follows from the packing",
+    "WH_LOG_PLACE": "follows from the packing",
 }
 """Constants that no other process needs to know, and why."""
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from wheeld_client.intake.connection import Connection
     from wheeld_client.intake.request import Request
     from wheeld_client.intake.server import Intake
+    from wheeld_client.limits.rate_limit import AsyncRateLimit, RateLimit
     from wheeld_client.pool.memory_pool import MemoryPool, PoolBuffer
     from wheeld_client.purgatory.aio import AsyncPurgatory, OperationCancelled
     from wheeld_client.purgatory.deadlines import Deadlines
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncPurgatory",
+    "AsyncRateLimit",
     "AsyncTimerHandle",
     "AsyncTimers",
     "AsyncWatermarks",
@@ -69,6 +71,7 @@ __all__ = [
     "PendingTimers",
     "PoolBuffer",
     "Purgatory",
+    "RateLimit",
     "Reconnection",
     "Request",
     "RingFull",
@@ -90,6 +93,8 @@ _HOMES = {
     "Connection": "intake.connection",
     "Request": "intake.request",
     "Intake": "intake.server",
+    "AsyncRateLimit": "limits.rate_limit",
+    "RateLimit": "limits.rate_limit",
     "MemoryPool": "pool.memory_pool",
     "PoolBuffer": "pool.memory_pool",
     "AsyncPurgatory": "purgatory.aio",

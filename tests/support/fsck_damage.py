@@ -313,7 +313,7 @@ def payload_without_a_slot(w: FullWheel) -> None:
 
 @case("words", "word places 16, 17 (2): each is in no valid state")
 def places_in_no_state(w: FullWheel) -> None:
-    w.words.keys.sets["tags"][1, :2] = 6 | 1 << 52
+    w.words.keys.sets["tags"][1, :2] = 7 | 1 << 52
 
 
 @case("words", "word places 0 (1): each belongs to a key whose word must be in another set")

@@ -38,6 +38,7 @@ from wheeld_core.views import DirectoryView, PoolsView, WatchView, record, recor
 
 EXAMPLES = 3
 _GONE = (RowState.FREE, RowState.KEPT)
+_LIVE = (_native.WORD_LIVE, _native.WORD_TIMER, _native.WORD_LIMIT)
 
 
 def watch(s: WheelImage) -> list[Damage]:
@@ -75,9 +76,9 @@ def words(s: WheelImage) -> list[Damage]:
     states, here = TAG_STATE.of(tags), np.arange(len(sets), dtype=np.uint64)[:, np.newaxis]
     dirty = (tags == 0) & ((checks != 0) | (values != 0))
     texts = _places(dirty, "is empty, but has a check or a value")
-    texts += _places(states > _native.WORD_TIMER, "is in no valid state")
+    texts += _places(states > _native.WORD_LIMIT, "is in no valid state")
     texts += _places((states == 0) & (tags != 0), "has no state, but a name")
-    live = (states == _native.WORD_LIVE) | (states == _native.WORD_TIMER)
+    live = np.isin(states, _LIVE)
     texts += _places(live & (checks == 0), "belongs to a key, but its name is half written")
     elsewhere = live & (tags >> shift != here) & (checks >> shift != here)
     texts += _places(elsewhere, "belongs to a key whose word must be in another set")
@@ -309,7 +310,7 @@ def _repair_words(name: str, keys: mmap.mmap) -> None:
     sets, shift = view.sets, _set_shift(view)
     tags, checks, values = (sets[field].ravel() for field in ("tags", "checks", "values"))
     here = (np.arange(len(tags)) // _native.WORD_PLACES).astype(np.uint64)
-    good = np.isin(TAG_STATE.of(tags), (_native.WORD_LIVE, _native.WORD_TIMER)) & (checks != 0)
+    good = np.isin(TAG_STATE.of(tags), _LIVE) & (checks != 0)
     good &= (tags >> shift == here) | (checks >> shift == here)
     order = np.lexsort((~values, checks, tags))
     same = (tags[order][1:] == tags[order][:-1]) & (checks[order][1:] == checks[order][:-1])

@@ -94,7 +94,7 @@ class Sharing:
         return _native.seat_watcher(self._watch, row, incarnation)
 
     def places(self) -> tuple[list[int], int]:
-        """Places in the directory that are a key's, of words and of timers; and all places."""
+        """Places in the directory that are a key's: of words, timers, leases, limits; and all."""
         rows = key_rows(self._keys, len(self.watch.rows))
         made, given_up = (
             rows[field].astype(np.int64).sum(axis=0) for field in ("made", "given_up")

@@ -33,6 +33,7 @@
 #include "purgatory/purgatory_part.c"
 #include "worker/renew_part.c"
 #include "worker/worker_type.c"
+#include "limit/limit_type.c"
 #include "pool/pool_part.c"
 #include "pool/locked_part.c"
 #include "pool/pool_buffer_part.c"
@@ -194,6 +195,7 @@ static wh_cold int add_types(PyObject *module)
                  {&handle_spec, &handle_type},
                  {&operation_spec, &operation_type},
                  {&purgatory_spec, NULL},
+                 {&limit_spec, NULL},
                  {&pool_spec, NULL},
                  {&pool_buffer_spec, &pool_buffer_type}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)

@@ -25,7 +25,7 @@
 #include "wheeld/shared/layout_trace.h"   /* those of the trace segment */
 #include "wheeld/shared/packing.h"        /* the meaning of the bits in its words */
 
-#define WH_LAYOUT_VERSION 9u
+#define WH_LAYOUT_VERSION 10u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
 #define WH_LINE 128
 

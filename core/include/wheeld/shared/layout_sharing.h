@@ -70,11 +70,11 @@
 #define WH_KEY_ROW_FIELDS(N, F, A)                                                                 \
     N(wh_au64, touching, "place + 1 of the word that it looks at; 0: none", "worker", "workers",   \
       "seq_cst; pairs: word-touch")                                                                \
-    A(wh_au64, made, 2, "places that it has made a key's: of words, of timers", "worker",          \
+    A(wh_au64, made, 4, "places that it has made a key's: of words, timers, leases, limits", "worker", \
       "supervisor", "relaxed")                                                                     \
-    A(wh_au64, given_up, 2, "places that it has given up, likewise", "worker", "supervisor",       \
+    A(wh_au64, given_up, 4, "places that it has given up, likewise", "worker", "supervisor",       \
       "relaxed")                                                                                   \
-    A(uint64_t, row_pad, 11, "zero", "nobody", "nobody", "-")
+    A(uint64_t, row_pad, 7, "zero", "nobody", "nobody", "-")
 
 #define WH_KEY_ROOM_FIELDS(N, F, A)                                                                \
     F(wh_au32, place, "of its key's word; WH_NIL: it needs none", "owner", "all", "before arm")               \

@@ -55,7 +55,13 @@
     P(NOTE, HASH, 1, 63, "of the key's hash what its mark needs")                                  \
     P(NOTE, SET, 0, 1, "1")                                                                        \
     P(TAG, HASH, 3, 61, "high bits of the key's hash; EMPTYING: row + 1 of who does that")         \
-    P(TAG, STATE, 0, 3, "0 EMPTY, 1 LIVE, 2 COMING, 3 OVER, 4 EMPTYING, 5 TIMER")                           \
+    P(TAG, STATE, 0, 3, "0 EMPTY, 1 LIVE, 2 COMING, 3 OVER, 4 EMPTYING, 5 TIMER, 6 LIMIT") \
+    P(LIMIT, ENDS, 4, 60, "ns of the base clock at which it is over")                              \
+    P(LIMIT, LAP, 0, 4, "of a place in a log: low bits of the lap in which it was taken")          \
+    P(TALLY, COUNT, 0, 22, "taken in the window")                                                  \
+    P(LOG, ERA, 20, 8, "times that it was cleared")                                                \
+    P(LOG, LAP, 16, 4, "low bits of its laps")                                                     \
+    P(LOG, POSITION, 0, 16, "of the place that is taken next")                                     \
     P(BLOCK, SET, 31, 1, "1: there is one")                                                        \
     P(BLOCK, CHUNK, 9, 22, "the chunk it is in")                                                   \
     P(BLOCK, INDEX, 0, 9, "which of the chunk's blocks")                                           \
@@ -337,6 +343,14 @@ static inline uint64_t wh_word_emptying(uint32_t row)
     return WH_PUT(TAG_HASH, row + 1ull) | WH_WORD_EMPTYING;
 }
 static inline uint64_t wh_word_state(uint64_t tag) { return WH_GET(TAG_STATE, tag); }
+
+/* The word of a limit that is over at `ends` ns, or as little later as its low bits are wide. */
+static inline uint64_t wh_limit_word(int64_t ends, uint64_t low, uint32_t bits)
+{
+    uint64_t word = WH_PUT(LIMIT_ENDS, ends), mask = (1ull << bits) - 1;
+    return ((word + mask) & ~mask) | low;
+}
+static inline int64_t wh_limit_ends(uint64_t word) { return (int64_t)WH_GET(LIMIT_ENDS, word); }
 
 /* A block of the payload heap, and a chunk. */
 static inline uint32_t wh_block_word(uint32_t chunk, uint32_t index)

@@ -16,8 +16,10 @@
  * that is LIVE is the key's. If two are coming, the lower place goes on and the higher one gives
  * way, whichever worker sees it.
  *
- * Two kinds of keys have words here: those of Watermarks (words.h), whose state is LIVE, and those
- * of timers (keys.h), whose state is TIMER. The kind is part of the hash, too.
+ * Three kinds of keys have words here: those of Watermarks (words.h), whose state is LIVE, those of
+ * timers (keys.h), whose state is TIMER, and those of limits (limits.h), whose state is LIMIT. The
+ * kind is part of the hash, too. The word of a timer or a limit says when nobody needs it any more;
+ * then whoever needs its place may take it.
  *
  * The segment is a file with holes, as large as the capacity asks for. Each process has the kernel
  * reserve a page before it touches that for the first time, so a full file system is an error and
@@ -49,6 +51,7 @@ typedef struct wh_keys {
     char *long_rooms;
     wh_au64 *states; /* of the slots */
     uint64_t *there; /* private: a bit per page that has memory, as far as we know */
+    int64_t now; /* private: the base clock at some call before; later than that nothing is over */
     uint32_t row_count, me, set_bits, capacity;
 } wh_keys;
 
@@ -244,9 +247,10 @@ static inline uint32_t wh_words_find(wh_keys *k, const wh_word_key *key)
 }
 
 /* Count a place of the kind that its tag says, whose state this worker has decided. */
-static inline void wh_words_count(wh_au64 counts[2], uint64_t tag)
+static inline void wh_words_count(wh_au64 counts[4], uint64_t tag)
 {
-    wh_count(&counts[wh_word_state(tag) == WH_WORD_TIMER], 1);
+    uint64_t state = wh_word_state(tag);
+    wh_count(&counts[state == WH_WORD_LIMIT ? 3 : state == WH_WORD_TIMER], 1);
 }
 
 /* -- emptying ---------------------------------------------------------------------------------- */
@@ -293,21 +297,29 @@ static wh_seldom __attribute__((unused)) bool wh_keys_name(wh_keys *k, uint64_t 
                                wh_load_seq(word) == id); /* pairs: replace, word-value */
 }
 
-/* Give up the place of a timer's key if that timer has ended. A worker that dies in between leaves
- * it CLOSED, and whoever looks for the key goes on. */
+/* Does anybody still need this word of a kind? */
+static inline bool wh_words_stand(const wh_keys *k, uint64_t state, uint64_t value)
+{
+    return state == WH_WORD_TIMER ? wh_keys_pending(k, value) : wh_limit_ends(value) > k->now;
+}
+
+/* Give up the place of a key that nobody needs: its timer has ended, its limit is over. A worker
+ * that dies in between leaves it CLOSED, and whoever looks for the key goes on. */
 static inline bool wh_keys_retire(wh_keys *k, uint32_t place)
 {
     wh_au64 *tag = wh_words_tag(k, place), *value = wh_words_value(k, place);
     uint64_t found = wh_load_seq(tag); /* pairs: word-tag */
-    if (wh_word_state(found) != WH_WORD_TIMER)
+    uint64_t state = wh_word_state(found);
+    if (state != WH_WORD_TIMER && state != WH_WORD_LIMIT)
         return false;
     wh_words_touch(k, place);
     wh_step();
     uint64_t id = wh_load_seq(value); /* pairs: word-value */
     /* pairs: word-tag - after the touch: it is still that key's */
-    bool given = wh_load_seq(tag) == found && !wh_keys_pending(k, id) &&
-                 /* pairs: word-value - else a claim could name a timer here that nobody finds */
-                 (id == WH_KEY_CLOSED || wh_cas_seq(value, &id, WH_KEY_CLOSED));
+    bool given = wh_load_seq(tag) == found &&
+                 (id == WH_KEY_CLOSED ||
+                  /* pairs: word-value - else a claim could put a word here that nobody finds */
+                  (!wh_words_stand(k, state, id) && wh_cas_seq(value, &id, WH_KEY_CLOSED)));
     wh_step();
     if (given && (given = wh_cas_seq(tag, &found, WH_WORD_OVER))) /* pairs: word-tag */
         wh_words_count(k->mine->given_up, found);
@@ -411,6 +423,41 @@ static wh_seldom __attribute__((unused)) uint32_t wh_words_make(wh_keys *k, cons
         if ((place = wh_words_find(k, key)) != WH_NIL)
             return place;
     }
+}
+
+/* The place of the key's word, touched; made if there is none. WH_NIL: there is no room. */
+static inline uint32_t wh_words_hold(wh_keys *k, const wh_word_key *key)
+{
+    for (;;) {
+        uint32_t place = wh_words_find(k, key);
+        if (wh_unlikely(place == WH_NIL))
+            place = wh_words_make(k, key);
+        if (place == WH_NIL)
+            return WH_NIL;
+        uint64_t value = wh_load_seq(wh_words_value(k, place)); /* pairs: word-value */
+        if (wh_likely(value != WH_KEY_CLOSED))
+            return place;
+        wh_words_let_go(k);
+        wh_keys_retire(k, place); /* whoever gave it up has not gone on */
+    }
+}
+
+/* The key's word; 0: it has none. Nothing is touched: the tag is read once more behind the word. */
+static inline uint64_t wh_words_peek(const wh_keys *k, const wh_word_key *key)
+{
+    for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
+        uint32_t place = wh_words_place(k, key, i);
+        wh_au64 *tag = wh_words_tag(k, place), *check = wh_words_check(k, place);
+        if (wh_likely(wh_load_acquire(tag) != key->live) || /* pairs: word-tag */
+            wh_load_relaxed(check) != key->check)
+            continue;
+        uint64_t value = wh_load_acquire(wh_words_value(k, place)); /* pairs: word-value */
+        uint64_t still = wh_load_acquire(check); /* pairs: word-tag */
+        if (still == key->check && wh_load_acquire(tag) == key->live) /* pairs: word-tag */
+            return value == WH_KEY_CLOSED ? 0 : value;
+        i = UINT32_MAX; /* it was given up meanwhile: look from the beginning */
+    }
+    return 0;
 }
 
 /* -- the supervisor ---------------------------------------------------------------------------- */

@@ -68,56 +68,19 @@ static inline const char *wh_key_in(wh_keys *k, uint32_t slot, uint32_t *size)
 
 /* -- finding ----------------------------------------------------------------------------------- */
 
-/* The id that the key's word holds; 0: none. It is of an armed timer, or the key is free. Nothing
- * is touched: the tag is read once more behind the word. */
-static inline uint64_t wh_key_find(wh_keys *k, const wh_key *key)
-{
-    const wh_word_key *word = &key->word;
-    for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
-        uint32_t place = wh_words_place(k, word, i);
-        wh_au64 *tag = wh_words_tag(k, place), *check = wh_words_check(k, place);
-        if (wh_likely(wh_load_acquire(tag) != word->live) || /* pairs: word-tag */
-            wh_load_relaxed(check) != word->check)
-            continue;
-        uint64_t id = wh_load_acquire(wh_words_value(k, place)); /* pairs: word-value */
-        uint64_t still = wh_load_acquire(check);                 /* pairs: word-tag */
-        if (still == word->check && wh_load_acquire(tag) == word->live) /* pairs: word-tag */
-            return id == WH_KEY_CLOSED ? 0 : id;
-        i = UINT32_MAX; /* it was given up meanwhile: look from the beginning */
-    }
-    return 0;
-}
-
 /* The id of the armed timer that has the key; 0: it is free. A timer may have ended because another
  * one has got its key: only if the word still names it was the key free. */
 static inline uint64_t wh_key_pending(wh_keys *k, const wh_key *key)
 {
-    uint64_t id = wh_key_find(k, key), ended = 0;
+    uint64_t id = wh_words_peek(k, &key->word), ended = 0;
     while (id != ended && !wh_keys_pending(k, id)) {
         ended = id;
-        id = wh_key_find(k, key);
+        id = wh_words_peek(k, &key->word);
     }
     return id != ended ? id : 0;
 }
 
 /* -- claiming ---------------------------------------------------------------------------------- */
-
-/* The place of the key's word, touched; made if there is none. WH_NIL: there is no room. */
-static inline uint32_t wh_key_place(wh_keys *k, const wh_key *key)
-{
-    for (;;) {
-        uint32_t place = wh_words_find(k, &key->word);
-        if (wh_unlikely(place == WH_NIL))
-            place = wh_words_make(k, &key->word);
-        if (place == WH_NIL)
-            return WH_NIL;
-        uint64_t id = wh_load_seq(wh_words_value(k, place)); /* pairs: word-value */
-        if (id != WH_KEY_CLOSED)
-            return place;
-        wh_words_let_go(k);
-        wh_keys_retire(k, place); /* whoever gave it up has not gone on */
-    }
-}
 
 /* Write the key into the room of a slot that this worker holds. */
 static inline void wh_key_write(wh_keys *k, uint32_t slot, const wh_key *key, uint32_t place)
@@ -172,7 +135,7 @@ static inline enum wh_call wh_key_try(wh_client *c, wh_keys *k, const wh_key *ke
                                       uint64_t *id)
 {
     uint64_t before = 0;
-    uint32_t place = wh_key_place(k, key);
+    uint32_t place = wh_words_hold(k, &key->word);
     if (place == WH_NIL) {
         wh_client_drop_payload(c, slot, r);
         wh_slabs_give(&c->slabs, slot);

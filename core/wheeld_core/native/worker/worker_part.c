@@ -55,6 +55,7 @@ static bool order_parse_key(KeyOrder *k, PyObject *const *values)
 static PyObject *worker_arm_order(WorkerObject *w, const Order *o, KeyOrder *k, int64_t now,
                                   int64_t rest)
 {
+    w->keys.now = now;
     if (k->object)
         return worker_arm_key(w, k->object, &k->encoded, k->conflict, &o->request, rest, o->wait);
     return worker_arm(w, &o->request, wh_time_add(now, rest), o->wait);
