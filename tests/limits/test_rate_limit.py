@@ -67,6 +67,7 @@ def test_gcra_gives_one_after_the_other(wheel: LocalWheel, timers: LocalTimers) 
         assert limit.try_acquire()
     wheel.advance(5 * SECOND)
     assert limit.remaining() == 2
+    assert [limit.try_acquire() for _ in range(4)] == [True, True, False, False]
 
 
 def test_a_fixed_window_begins_with_the_first(wheel: LocalWheel, timers: LocalTimers) -> None:

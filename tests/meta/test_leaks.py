@@ -21,7 +21,7 @@ from wheeld_client import ClientClosed
 from wheeld_core import _native
 
 CALLS = 3000
-TYPES = ("Worker", "Clock", "Pool", "PoolBuffer", "Purgatory", "Operation")
+TYPES = ("Limit", "Worker", "Clock", "Pool", "PoolBuffer", "Purgatory", "Operation")
 
 
 @pytest.fixture(scope="module", autouse=True)

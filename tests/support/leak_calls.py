@@ -219,7 +219,23 @@ def make_segment(b: Bench) -> None:
     _native.shm_unlink(name)
 
 
+def limits(b: Bench) -> None:
+    """Each call of a limit of each kind, and how it refuses."""
+    for kind in range(3):
+        limit = _native.Limit(b.timers, "leaks", kind, 5, 10**9, 10**8)
+        limit.try_acquire(1, key=("k", 1))
+        limit.test(2, key=b"k")
+        limit.remaining(2**70), limit.reset_after("k")
+        ticket = limit._take(1, "k", 10**12)[2]
+        limit._give(1, "k", ticket)
+        limit._count("c", 1, 10**9, 5), limit._state("k"), limit._clear("k")
+        for wrong in ({"key": 1.5}, {"n": 9}, {"n": 2**70}, {"x" * 300: 1}):
+            with contextlib.suppress(TypeError, ValueError):
+                limit.try_acquire(**wrong)
+
+
 GOOD: dict[str, Callable[[Bench], Any]] = {
+    "Limit": limits,
     "Memory": memory,
     "Whole": whole,
     "schedule": fire,
@@ -298,6 +314,14 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     **leak_trace.GOOD,
 }
 ALONGSIDE = {
+    "try_acquire",
+    "test",
+    "reset_after",
+    "_take",
+    "_give",
+    "_count",
+    "_state",
+    "_clear",
     "shm_unlink",
     "_cancel_batch",
     "_count_known",
