@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,29 +180,65 @@ def writer(servers: str, topic: str, **more: str) -> StreamWriter:
     return StreamWriter(KafkaOptions.parse(given), schema(ROWS), False)
 
 
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Says which batch of Spark the tasks of now are of."""
+
+    class Task:
+        batch = 0
+
+        def getLocalProperty(self, name: str) -> str | None:
+            return {"streaming.sql.batchId": str(self.batch)}[name]
+
+    own = Task()
+    monkeypatch.setattr("pyspark.TaskContext.get", lambda: own)
+    return lambda batch: setattr(own, "batch", batch)
+
+
 def names(servers: str, topic: str) -> Counter[bytes]:
     return Counter(row["key"] for row in everything(servers, topic))
 
 
-def test_a_repeated_batch_adds_what_lacks(servers: str, topic: str) -> None:
+def test_a_repeated_batch_adds_what_lacks(
+    servers: str, topic: str, task: Callable[[int], None]
+) -> None:
     sink = writer(servers, topic)
+    task(0)
     committed = sink.write(iter([batch(range(10))]))
     sink.commit([committed], 0)
+    task(1)
     sink.write(iter([batch(range(10, 14))]))  # died here: the batch has twenty rows
     again = writer(servers, topic)
     told = again.write(iter([batch(range(10, 20)), batch(range(20, 30))]))
     assert told.rows == 16
     again.commit([told], 1)
     assert names(servers, topic) == Counter({b"k%d" % n: 1 for n in range(30)})
+    task(2)
     later = again.write(iter([batch(range(5), generation=2)]))  # the next life of these keys
     assert later.rows == 5
 
 
+def test_a_batch_that_is_repeated_after_its_commit_adds_nothing(
+    servers: str, topic: str, task: Callable[[int], None]
+) -> None:
+    for number in range(4):
+        rows = range(10 * number, 10 * number + 10)
+        task(number)
+        for attempt in range(3):  # Spark notes the commit of a batch after the sink's
+            sink = writer(servers, topic)
+            told = sink.write(iter([batch(rows)]))
+            sink.commit([told], number)
+            assert told.rows == (0 if attempt else 10)
+    assert names(servers, topic) == Counter({b"k%d" % n: 1 for n in range(40)})
+
+
 def test_after_a_commit_only_what_came_later_is_read(
-    servers: str, topic: str, monkeypatch: pytest.MonkeyPatch
+    servers: str, topic: str, task: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = writer(servers, topic)
+    task(0)
     sink.commit([sink.write(iter([batch(range(50))]))], 0)
+    task(1)
     from wheeld_pipeline.kafka import client
 
     seen: list[int] = []
@@ -233,7 +269,9 @@ def test_wrong_rows(columns: str, topic: str, said: str) -> None:
         StreamWriter(KafkaOptions.parse(options("x", **more)), schema(columns), False)
 
 
-def test_a_null_key_and_a_broker_that_refuses(servers: str, topic: str) -> None:
+def test_a_null_key_and_a_broker_that_refuses(
+    servers: str, topic: str, task: Callable[[int], None]
+) -> None:
     lost = pa.RecordBatch.from_pylist([{"key": None, "value": "v", "generation": 1}])
     with pytest.raises(PipelineError, match=r"row 0 of the partition: key None"):
         writer(servers, topic).write(iter([lost]))
@@ -269,6 +307,9 @@ def test_from_topic_to_topic_in_spark(
 
     assert sum(pass_on()) == 60
     produce(servers, topic, range(60, 70))
+    assert pass_on() == [10]
+    for note in (tmp_path / "commits").glob("*3*"):  # the driver dies before it notes the batch
+        note.unlink()
     assert pass_on() == [10]
     table: DataFrame = (
         spark.read.format("wheeld.kafka").options(**options(servers, subscribe=target)).load()

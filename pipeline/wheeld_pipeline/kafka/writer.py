@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 HEADER: Final = "wheeld-generation"
 _QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
 _UNKNOWN: Final = -1001
 """The broker's offset for a partition in which a group has committed nothing."""
 Known = set[tuple[str, bytes, bytes]]
@@ -39,6 +40,7 @@ class Produced(WriterCommitMessage):
     """A task's message that its partition has been produced."""
 
     group: str
+    """Where the commit of its batch stands; "": nowhere."""
     topics: list[str]
     rows: int
 
@@ -185,7 +187,12 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """For `DataFrame.writeStream`; with the column `generation` exactly once."""
+    """For `DataFrame.writeStream`; with the column `generation` exactly once.
+
+    Spark may run a batch again after its commit, since it notes the commit later. So the commit of
+    batch N leaves alone what N itself reads, which is where N - 1 ended: batches of even and of odd
+    numbers have a group each.
+    """
 
     def __init__(self, options: KafkaOptions, schema: StructType, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
@@ -193,16 +200,18 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options, self._once = options, "generation" in schema.names
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Produced:
+        if not self._once:
+            topics, count = _produce(self._options, iterator, None)
+            return Produced("", sorted(topics), count)
         context = TaskContext.get()
-        query = self._options.query_name
-        if query is None and context is not None:
-            query = context.getLocalProperty(_QUERY_ID)
-        group = f"wheeld-sink-{query}"
-        topics, count = _produce(self._options, iterator, group if self._once else None)
-        return Produced(group, sorted(topics), count)
+        assert context is not None, "a task of Spark"
+        query = self._options.query_name or context.getLocalProperty(_QUERY_ID)
+        batch = int(context.getLocalProperty(_BATCH_ID) or 0)
+        topics, count = _produce(self._options, iterator, _group(query, batch - 1))
+        return Produced(_group(query, batch), sorted(topics), count)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The batch is never repeated: later ones need not read its records."""
+        """The next batch need not read this one's records; this one, if it is repeated, does."""
         done = [each for each in messages if isinstance(each, Produced) and each.topics]
         if self._once and done:
             topics = sorted({topic for each in done for topic in each.topics})
@@ -210,6 +219,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Produced records stay; the repeated batch leaves them out."""
+
+
+def _group(query: str | None, batch: int) -> str:
+    """The group whose offsets are the ends of the topics after a batch."""
+    return f"wheeld-sink-{query}-{'odd' if batch % 2 else 'even'}"
 
 
 def _refuse_overwrite(overwrite: bool) -> None:
