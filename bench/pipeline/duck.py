@@ -47,9 +47,8 @@ class Duck:
             FROM {self.files} GROUP BY ALL"""
         )
         ids = self.ask(
-            f"""SELECT max(timer_id >> 32) AS generation, sum(missed) AS missed,
-            count(*) FILTER (event = 'scheduled' AND timer_id >> 32 = 1) AS fresh,
-            count(*) FILTER (found) AS found FROM {self.files}"""
+            f"""SELECT count(DISTINCT (host, daemon, run, timer_id & 4294967295)) AS fresh
+            FROM {self.files} WHERE event = 'scheduled'"""
         )
         return {
             "rows": int(self.ask("SELECT sum(n) AS n FROM cube")["n"][0]),

@@ -24,6 +24,9 @@ class Column(NamedTuple):
     meaning: str
 
 
+POSITIONS_PER_MS: Final = 22
+"""A power of two, far more than can be recorded: the positions of a trace's ring, after which its
+files are named, begin at the time in ms, times this."""
 SCHEDULED: Final = "scheduled"
 RESCHEDULED: Final = "rescheduled"
 CANCELLED: Final = "cancelled"

@@ -17,6 +17,7 @@ from wheeld_core.trace_schema import (
     COUNTERS_FOLDER,
     EVENT_COLUMNS,
     EVENTS_FOLDER,
+    POSITIONS_PER_MS,
     Column,
 )
 from wheeld_pipeline.errors import PipelineError
@@ -150,13 +151,14 @@ def _files(path: str | Path, folder: str) -> list[Path] | None:
 def runs_cut_short(path: str | Path) -> frozenset[str]:
     """Runs whose beginning retention has removed.
 
-    The recorder names a file after its run and the place of its first record; a run that is whole
-    has a file with place 0. Files with other names say nothing.
+    The recorder names a file after its run and the place of its first record; the first file of a
+    run that is whole has a place at which rings begin. Files with other names say nothing.
     """
     names = [_NAMED.fullmatch(file.name) for file in event_files(path) or ()]
-    found = [name.groups() for name in names if name]
-    whole = {run for run, place in found if not int(place, 16)}
-    return frozenset(run for run, _ in found) - whole
+    firsts: dict[str, int] = {}
+    for run, place in (name.groups() for name in names if name):
+        firsts[run] = min(int(place, 16), firsts.get(run, 1 << 64))
+    return frozenset(run for run, place in firsts.items() if place % (1 << POSITIONS_PER_MS))
 
 
 def _parquet_files(folder: Path) -> list[Path]:

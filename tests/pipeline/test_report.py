@@ -105,9 +105,17 @@ def test_the_head_counts_everything(report: Report, rows: list[Row]) -> None:
     assert facts["open"] == still
     assert facts["found"] == sum(each["found"] for each in rows)
     assert facts["missed_ticks"] == sum(each["missed"] for each in rows)
-    fresh = sum(each["event"] == "scheduled" and each["timer_id"] >> 32 == 1 for each in rows)
-    assert facts["slots"]["first_uses"] == fresh
-    assert facts["slots"]["most_used"] == max(each["timer_id"] >> 32 for each in rows)
+    uses = Counter(
+        (each["host"], each["run"], each["timer_id"] & 0xFFFFFFFF)
+        for each in rows
+        if each["event"] == "scheduled"
+    )
+    assert facts["slots"] == {
+        "first_uses": len(uses),
+        "timers_per_slot": pytest.approx(uses.total() / len(uses)),
+        "most_used": max(uses.values()),
+        "reused_share": pytest.approx(1 - len(uses) / uses.total()),
+    }
     assert any("no counters" in note for note in report.notes)
     assert any("lost 15 events" in note for note in report.notes)
 

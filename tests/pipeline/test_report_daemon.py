@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from traces import SECOND_US, START_US, Row, counters, row, write_trace
 
+import wheeld
+from wheeld_client import connect
 from wheeld_pipeline.report import Report, of_trace
 
 WHOLE, CUT = "00000000000000a1-0000000000000000", "00000000000000a1-0000000000000f00"
@@ -47,6 +50,8 @@ def test_with_a_part_of_the_time_what_was_before_it_does_not_count(tmp_path: Pat
     report = report_of(tmp_path, EVENTS, busy(range(10)), since=since)
     assert report.facts["wakes"]["total"] == 500  # of the seconds 5, ..., 9, the fifth whole
     assert report.tables["wakes"]["wakes"].tolist() == [100] * 5
+    assert report.facts["wakes"]["per_second"] == pytest.approx(100)  # four seconds between five
+    assert report.facts["daemon_account"]["scheduled"] == 250
 
 
 @pytest.mark.parametrize(("name", "total"), [(WHOLE, 1000), (CUT, 600)])
@@ -111,3 +116,34 @@ def test_a_trace_of_an_earlier_version_does_not_say(
     report = of_trace(spark, trace)
     assert len(report.tables["full_rings"]) == 0
     assert report.facts["wheel"]["capacity"] == 1000
+
+
+def test_slots_and_what_was_armed_in_a_recorded_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    with (
+        wheeld.embedded(trace=str(trace), capacity=2048, virtual_clock=True) as name,
+        connect(name, worker="w") as timers,
+    ):
+        for _ in range(5):
+            timers.schedule_many([0.01] * 100)
+            wheeld.advance(name, 1)
+            left = 100
+            while left:
+                left -= len(timers.poll(1))
+        timers.schedule_many([60.0] * 30)
+        wheeld.advance(name, 100)
+    rows = pq.read_table(trace / "events", partitioning=None).sort_by("time").to_pylist()
+    made = [each for each in rows if each["event"] == "scheduled"]
+    uses = Counter(each["timer_id"] & 0xFFFFFFFF for each in made)
+    facts = of_trace(None, trace).facts
+    assert facts["slots"] == {
+        "first_uses": len(uses),
+        "timers_per_slot": pytest.approx(530 / len(uses)),
+        "most_used": max(uses.values()),
+        "reused_share": pytest.approx(1 - len(uses) / 530),
+    }
+    assert facts["open"] == 0
+    until = made[-1]["time"] + timedelta(seconds=1)
+    window = of_trace(None, trace, since=made[250]["time"], until=until).facts
+    assert window["open"] == 30
+    assert window["slots"]["first_uses"] is None

@@ -99,6 +99,7 @@ class Story:
     def __init__(self, rng: np.random.Generator, count: int, seconds: float, **wheel: str) -> None:
         self.rng, self.wheel = rng, wheel
         self.span = int(seconds * SECOND_US)
+        self.first = int(rng.integers(1, 1 << 27))  # as wh_first_gen: of all slots of the wheel
         self.happened: list[tuple[int, int, Row]] = []
         for number in range(count):
             self._timer(number)
@@ -120,7 +121,7 @@ class Story:
             "scheduled": at,
             "deadline": deadline,
             "worker": f"web-{rng.integers(1, 5)}",
-            "timer_id": int(1 + number // 50) << 32 | number % 50,
+            "timer_id": int(self.first + number // 50) << 32 | number % 50,
             "periodic": bool(rng.random() < 0.1),
             **self.wheel,
         }

@@ -10,6 +10,7 @@ from typing import Final
 from wheeld.config.settings import Config
 from wheeld_core import _native, segments
 from wheeld_core.errors import WheelError
+from wheeld_core.trace_schema import POSITIONS_PER_MS
 from wheeld_core.views import record
 from wheeld_core.views.trace import TraceView
 
@@ -17,8 +18,6 @@ log = logging.getLogger("wheeld")
 
 KIND: Final = "trace"
 MODE: Final = 0o600
-_POSITIONS_PER_MS = 22
-"""A power of two: far more than can be recorded."""
 _MASK = (1 << 64) - 1
 
 
@@ -33,7 +32,7 @@ def fill(memory: mmap.mmap, wheel: mmap.mmap, config: Config) -> None:
     files of the trace are named after them.
     """
     token = int(record(wheel, "head")["token"])
-    position = time.time_ns() // 10**6 << _POSITIONS_PER_MS
+    position = time.time_ns() // 10**6 << POSITIONS_PER_MS
     _native.create_trace(memory, config.all_slots, config.trace_bits, token, position)
 
 

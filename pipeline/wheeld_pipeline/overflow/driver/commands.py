@@ -73,7 +73,7 @@ def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> 
         rows = reader.format("kafka").load()
     except Exception as error:
         raise PipelineError(
-            f"cannot read from Kafka: {str(error).splitlines()[0]} (the source needs --package "
+            f"cannot read from Kafka: {str(error).splitlines()[0]} (the source needs --packages "
             "org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION, as spark-submit takes it, and "
             "the options kafka.bootstrap.servers and subscribe)"
         ) from error

@@ -44,6 +44,8 @@ class Report:
 class Engine(Protocol):
     """Reads the trace: Spark, or this process. Both call the same functions on its rows."""
 
+    window: daemon.RowWindow
+
     def period(self) -> tuple[int, int]:
         """First and last microsecond of the events; no events: 0, 0."""
 
@@ -233,21 +235,24 @@ class _Analysis:
                 "longest_oversleep_ns": int(self.settings["wake_late_ns"].max()),
                 "most_run_delay_ns": int(self.settings[daemon.RUN_DELAY].max()),
             },
-            "daemon_account": {name: int(self.settings[name].sum()) for name in names},
+            "daemon_account": {name: int(wakes[name].sum()) for name in names},
             "clock_restarts": int((self.settings["clock_epoch"] - 1).clip(lower=0).sum()),
             "complete": bool(self.settings["last"].all()),
         }
 
     def _slots(self, counted: figures.Counted) -> None:
         found = counted.wheels
-        fresh, scheduled = int(found["fresh"].sum()), self.facts["events"]["scheduled"]
+        scheduled = self.facts["events"]["scheduled"]
+        whole = not (self.engine.window.since_us or self.engine.window.cut)
+        known = whole and "scheduled" not in self.facts["lost"]
+        fresh, most = figures.slots(counted) if known else (None, None)
         self.facts["found"] = int(found["found"].sum())
         self.facts["missed_ticks"] = int(found["missed"].sum())
         self.facts["slots"] = {
             "first_uses": fresh,
             "timers_per_slot": scheduled / fresh if fresh else None,
-            "most_used": int(found["generation"].max()),
-            "reused_share": 1 - fresh / scheduled if scheduled else None,
+            "most_used": most,
+            "reused_share": 1 - fresh / scheduled if known and scheduled else None,
         }
 
     def _replay(self, counted: figures.Counted) -> None:

@@ -39,6 +39,8 @@ class Counted:
 
     def __init__(self, tables: dict[str, Any]) -> None:
         self.wheels: Any = tables["wheels"]
+        self.first_uses: Any = tables["first_uses"]
+        self.armed: Any = tables["armed"]
         self.counts: Any = _with_names(tables["counts"])
         self.pending: Any = tables["pending"]
         self.waits: Any = tables["waits"]
@@ -183,13 +185,13 @@ def lost(counted: Counted) -> dict[str, int]:
 
 
 def open_timers(counted: Counted) -> int:
-    """Timers that were still armed when the trace ended."""
-    counts = counted.counts[counted.counts["code"] < LOST_CODE]  # one-shot
-    many = counted.counts[counted.counts["code"] >= PERIODIC_CODE]
-    sums = (
-        counts.groupby("event")["events"]
-        .sum()
-        .add(many[many["event"] != TICKS].groupby("event")["events"].sum(), fill_value=0)
-    )
-    ended = sum(int(sums.get(name, 0)) for name in ("cancelled", "expired", "dropped"))
-    return int(sums.get("scheduled", 0)) - ended
+    """Timers that were armed when each wheel's last row was written: the clock's own count."""
+    return int(counted.armed["armed"].sum())
+
+
+def slots(counted: Counted) -> tuple[int, int]:
+    """The slots that were used, and how often the most used one was, in a trace that has the
+    beginning of each run: there the least generation of a wheel is the first of all its slots."""
+    both = counted.wheels.merge(counted.first_uses, on=list(WHEEL))
+    uses = both["generation"] - both["first"] + 1
+    return int(both["events"].sum()), int(uses.max()) if len(uses) else 0

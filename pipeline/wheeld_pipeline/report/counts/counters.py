@@ -89,12 +89,12 @@ def settings_of(table: Any, window: RowWindow) -> Any:
     rows = _Rows(table, window)
     if not len(rows.own):
         return _table({name: [] for name in SETTINGS}, SETTINGS)
-    end, grown = rows.own[-1], rows.growth("wakes")
+    end = rows.own[-1]
     values: dict[str, Any] = {name: rows.column(name)[end] for name in (*_LAST, *GROWING)}
     values |= {name: table[name][0].as_py() for name in WHEEL}
     values["wake_late_ns"] = rows.column("wake_late_ns")[rows.own].max()
     values |= {"began_us": rows.time[rows.own[0]], "ended_us": rows.time[end]}
-    values["wakes_before"] = grown[0] if rows.own[0] == 0 else 0
+    values["wakes_before"] = rows.growth("wakes")[0]
     values["last"] = bool(rows.column("last")[end])
     values[RUN_DELAY] = rows.growth(RUN_DELAY).max() if RUN_DELAY in table.column_names else 0
     values[FULL_RINGS] = json.dumps(rows.full_rings())

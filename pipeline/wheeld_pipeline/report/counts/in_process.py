@@ -33,7 +33,7 @@ class LocalEngine:
     """
 
     def __init__(self, files: TraceFiles, counters: Any, window: daemon.RowWindow) -> None:
-        self._files, self._window = files, window
+        self._files, self.window = files, window
         self._wheels = list(_by_wheel(counters)) if counters is not None else []
         self._growth: Any = None
 
@@ -59,14 +59,14 @@ class LocalEngine:
     def settings(self) -> Any:
         if not self._wheels:
             return None
-        rows = [daemon.settings_of(own, self._window).to_pandas() for own in self._wheels]
+        rows = [daemon.settings_of(own, self.window).to_pandas() for own in self._wheels]
         return pd.concat(rows, ignore_index=True)
 
     def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
         self._tried = tried
         self._tables, self._met = scan.split(self._lines(step_seconds, tried))
         if self._wheels:
-            growth = [daemon.growth_of(own, self._window, step_seconds) for own in self._wheels]
+            growth = [daemon.growth_of(own, self.window, step_seconds) for own in self._wheels]
             self._growth = pd.concat([each.to_pandas() for each in growth], ignore_index=True)
 
     def _lines(self, step_seconds: int, tried: wheels.Candidates) -> list[Any]:

@@ -34,7 +34,7 @@ class SparkEngine:
         window: daemon.RowWindow = daemon.RowWindow(),  # noqa: B008 - it is immutable
     ) -> None:
         self._events, self._counters, self._files = events, counters, files
-        self._window = window
+        self.window = window
         self._spark = events.sparkSession
         self._lines: DataFrame | None = None
         self._before: str | None = None
@@ -63,7 +63,7 @@ class SparkEngine:
     def settings(self) -> Any:
         if self._counters is None:
             return None
-        return collected(self._of_wheels(partial(daemon.settings_of, window=self._window),
+        return collected(self._of_wheels(partial(daemon.settings_of, window=self.window),
                                          daemon.SETTINGS))  # fmt: skip
 
     def _of_wheels(self, function: Callable[[Any], Any], schema: dict[str, str]) -> DataFrame:
@@ -92,7 +92,7 @@ class SparkEngine:
     def _ask_growth(self, step_seconds: int) -> Any:
         from pyspark.sql import functions as F
 
-        function = partial(daemon.growth_of, window=self._window, step_seconds=step_seconds)
+        function = partial(daemon.growth_of, window=self.window, step_seconds=step_seconds)
         sums = [F.sum(name).alias(name) for name in daemon.SUMS]
         tops = [F.max(name).alias(name) for name in daemon.TOPS]
         lines = self._of_wheels(function, daemon.GROWTH).groupBy("kind", "pool", "step")

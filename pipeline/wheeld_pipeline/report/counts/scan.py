@@ -20,7 +20,8 @@ from wheeld_pipeline.report.counts.tried_wheels import MET_COLUMNS, Meetings
 MET: Final = "met"
 """The kind of a line for the replay; others are the names of KINDS."""
 KEYS, SUMS, TOPS = (
-    tuple(dict.fromkeys(chain.from_iterable(parts))) for parts in zip(*KINDS.values(), strict=True)
+    tuple(dict.fromkeys(chain.from_iterable(kind[part] for kind in KINDS.values())))
+    for part in range(3)
 )
 _TEXTS: Final = ("kind", *OWNER)
 _TYPES: Final = (

@@ -32,10 +32,14 @@ class Kind(NamedTuple):
     keys: tuple[str, ...]
     sums: tuple[str, ...]
     tops: tuple[str, ...]
+    least: str = ""
+    """Of each wheel's lines only those with its least value of this key count."""
 
 
 KINDS: Final = {
-    "wheels": Kind(WHEEL, ("fresh", "found", "missed"), ("last_us", "first_low", "generation")),
+    "wheels": Kind(WHEEL, ("found", "missed"), ("last_us", "first_low", "generation")),
+    "first_uses": Kind((*WHEEL, "first"), ("events",), (), least="first"),
+    "armed": Kind((*WHEEL, "at_low"), (), ("armed",), least="at_low"),
     "counts": Kind((*WHEEL, "step", "code"), ("n", "events"), ()),
     "pending": Kind((*WHEEL, "step"), (), ("pending_max", "pending_low")),
     "owners": Kind((*OWNER, "code", "delay"), ("n", "events"), ()),
@@ -46,7 +50,8 @@ KINDS: Final = {
 }
 """`step`: of time, since 1970. `delay`, `late`: see bins; `wait`: the delay in buckets as narrow as
 those of lateness, of timers when they are scheduled. `first_low`, `pending_low`: the least,
-negated."""
+negated; `at_low`: the last row's time, negated. `first`: the least generation of what was
+scheduled."""
 _FRESH_CODE: Final = EVENT_CODES[SCHEDULED]
 _KEPT: Final = 64
 """The number of batches whose counts are kept separately before they are merged."""
@@ -55,7 +60,11 @@ _KEPT: Final = 64
 def together(kind: Kind, frames: list[Any]) -> Any:
     whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
     how = dict.fromkeys(kind.sums, "sum") | dict.fromkeys(kind.tops, "max")
-    return whole.groupby(list(kind.keys), dropna=False, as_index=False, sort=False).agg(how)
+    found = whole.groupby(list(kind.keys), dropna=False, as_index=False, sort=False).agg(how)
+    if kind.least and len(found):
+        least = found.groupby(list(WHEEL), dropna=False)[kind.least].transform("min")
+        found = found[found[kind.least] == least]
+    return found
 
 
 class Tally:
@@ -93,10 +102,14 @@ class _Counts:
         """One of each kind that has something."""
         found = [
             ("wheels", self.wheels()),
+            ("armed", self.armed()),
             ("counts", self.counts()),
             ("pending", self.pending()),
             ("owners", self.owners()),
         ]
+        fresh = np.flatnonzero(self.rows.code % PERIODIC_CODE == _FRESH_CODE)
+        if len(fresh):
+            found.append(("first_uses", self.first_uses(fresh)))
         if len(self.rows.placed):
             found.append(("waits", self.waits()))
         if len(self.rows.expired):
@@ -105,9 +118,7 @@ class _Counts:
 
     def wheels(self) -> Any:
         rows, count = self.rows, len(self.rows.wheels)
-        fresh = (rows.code % PERIODIC_CODE == _FRESH_CODE) & (rows.generation == 1)
         values = {
-            "fresh": _sums(rows.wheel, fresh, count),
             "found": _sums(rows.wheel, rows.found, count),
             "missed": _sums(rows.wheel, rows.missed, count),
             "last_us": _tops(rows.wheel, rows.time, count),
@@ -115,6 +126,24 @@ class _Counts:
             "generation": _tops(rows.wheel, rows.generation.astype(np.int64), count),
         }
         return pd.DataFrame({**_named(WHEEL, rows.wheels, np.arange(count)), **values})
+
+    def armed(self) -> Any:
+        """How many timers were armed when each wheel's last row was written."""
+        rows = self.rows
+        order = np.lexsort((rows.time, rows.wheel))
+        last = order[np.flatnonzero(np.diff(rows.wheel[order], append=-1))]
+        named = _named(WHEEL, rows.wheels, rows.wheel[last])
+        return pd.DataFrame({**named, "at_low": -rows.time[last], "armed": rows.pending[last]})
+
+    def first_uses(self, fresh: Array) -> Any:
+        """How many timers of the least generation were scheduled: all slots of a wheel begin with
+        the same generation, which is random."""
+        wheel, generation = self.rows.wheel[fresh], self.rows.generation[fresh].astype(np.int64)
+        least = -_tops(wheel, -generation, len(self.rows.wheels))
+        events = _sums(wheel, generation == least[wheel], len(self.rows.wheels))
+        there = np.flatnonzero(events)
+        named = _named(WHEEL, self.rows.wheels, there)
+        return pd.DataFrame({**named, "first": least[there], "events": events[there]})
 
     def counts(self) -> Any:
         rows = self.rows

@@ -51,10 +51,11 @@ TERMS: Final[tuple[tuple[str, str, str], ...]] = (
     (
         "reuse",
         "reuse of slots",
-        "A timer lives in a slot and the slot's generation counts its tenants. A first use is a "
-        "timer of generation 1. Reused: scheduled timers that were no first use. Timers per "
-        "slot: scheduled timers divided by first uses (meaningful when the trace began with the "
-        "daemon). Most used: the largest generation seen.",
+        "A timer lives in a slot and the slot's generation counts its tenants, from the same "
+        "random number in all slots of a wheel. A first use is a timer of that generation. Reused: "
+        "scheduled timers that were no first use. Timers per slot: scheduled timers divided by "
+        "first uses. Most used: the uses of the slot with the most. All of them need a trace that "
+        "has the beginning of each run and lost nothing that was scheduled.",
     ),
     (
         "pool",
