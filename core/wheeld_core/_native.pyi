@@ -311,6 +311,16 @@ class Worker:
     def _schedule_into(
         self, handles: dict[int, Any], handle: Handle, delay: Seconds, block: bool = True, /
     ) -> None: ...
+    def _schedule_into_key(
+        self,
+        handles: dict[int, Any],
+        handle: Handle,
+        delay: Seconds,
+        block: bool,
+        key: Key,
+        on_conflict: Conflict,
+        /,
+    ) -> bool: ...
     def _schedule_waiter(
         self, waiters: dict[int, _Waiter], waiter: _Waiter, delay: Seconds, /
     ) -> int: ...

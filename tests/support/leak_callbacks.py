@@ -34,15 +34,25 @@ def called(b: Any) -> None:
     assert len(b.timers.dispatch()) == 1
 
 
+def under_a_key(b: Any) -> None:
+    for conflict in ("raise", "keep", "replace", "later"):
+        b.timers.call_later(1.0, print, key="callback", on_conflict=conflict)
+    assert b.timers.cancel(key="callback")
+    b.wheel.settle()
+
+
 GOOD: dict[str, Callable[[Any], Any]] = {
     "_call_later": lambda b: (b.timers.call_later(1.0, print).cancel(), b.wheel.settle()),
     "_handles": ended_by_id,
     "_schedule_into": into,
+    "_schedule_into_key": under_a_key,
     "Handle": into,
     "take_handles": called,
 }
 BAD: dict[str, Callable[[Any], Any]] = {
     "into what": lambda b: b.timers._schedule_into([], print, 1.0),
+    "into what, by key": lambda b: b.timers._schedule_into_key({}, print, 1.0, True, "k", "keep"),
+    "by no key": lambda b: b.timers.call_later(1.0, print, key=1.5),
     "into frozen": lambda b: b.timers._schedule_into({}, print, 1.0),
     "waiter into what": lambda b: b.timers._schedule_waiter([], None, 1.0),
     "later what": lambda b: b.timers._call_later({}, int, None, 1.0, print, (), True),

@@ -11,6 +11,7 @@ from typing import Any
 from wheeld_client.connection.options import MOST_SECONDS
 from wheeld_client.timers.callbacks import Callbacks, TimerHandle
 from wheeld_core.arguments import Seconds, float_of
+from wheeld_core.timer_options import Conflict, Key
 
 
 class AsyncTimerHandle(TimerHandle):
@@ -64,6 +65,21 @@ class AsyncTimerHandle(TimerHandle):
         seconds = float_of(delay)
         self._callbacks.arm(self, span_of(seconds), self._block)
         self._when = now + seconds
+
+    def arm_key(
+        self, delay: Seconds, now: float, key: Key, on_conflict: Conflict
+    ) -> AsyncTimerHandle:
+        """The handle of the timer that has the key afterwards: of its callback here, or this."""
+        seconds = float_of(delay)
+        self._when = now + seconds
+        timers = self._callbacks.timers
+        found = self._callbacks.arm_key(self, span_of(seconds), self._block, key, on_conflict)
+        if not isinstance(found, AsyncTimerHandle):
+            found = self
+        record = timers.find(key) if hasattr(self, "_elsewhere") else None
+        if record is not None and record.id == found.id:
+            found._when = now + record.remaining
+        return found
 
     def _report(
         self, callback: Callable[..., object], args: tuple[Any, ...], error: Exception

@@ -7,7 +7,7 @@ import inspect
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from wheeld_client.connection.options import ConnectOptions, check_seconds
 from wheeld_client.connection.reconnect import LATE_PAUSE
 from wheeld_client.connection.reconnection import Announce, Reconnection
 from wheeld_client.connection.renewal import REASON
+from wheeld_client.timers.callbacks import key_given
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
 from wheeld_core.arguments import Seconds, When, shown
@@ -33,7 +34,7 @@ from wheeld_core.errors import (
     WheelError,
     WheelFull,
 )
-from wheeld_core.timer_options import Key
+from wheeld_core.timer_options import Conflict, Key
 from wheeld_core.timer_record import TimerRecord
 
 T = TypeVar("T")
@@ -327,6 +328,22 @@ class AsyncTimers(Waits):
         """As `Timers.key_of`."""
         return self.timers.key_of(event)
 
+    def schedule_many(
+        self, delays: npt.ArrayLike, *args: Any, block: bool = False, **options: Any
+    ) -> npt.NDArray[np.uint64]:
+        """As `Timers.schedule_many`, also with `keys=`, but it does not wait for the clock."""
+        return self.timers.schedule_many(delays, *args, block=block, **options)
+
+    def cancel_many(
+        self, *ids: npt.ArrayLike, block: bool = False, **by: Any
+    ) -> npt.NDArray[np.bool_]:
+        """As `Timers.cancel_many`, by ids or `keys=`, but it does not wait for the clock."""
+        return self.timers.cancel_many(*ids, block=block, **by)
+
+    def find_many(self, keys: Iterable[Key]) -> list[TimerRecord | None]:
+        """As `Timers.find_many`, which never waits."""
+        return self.timers.find_many(keys)
+
     def call_later(
         self,
         delay: Seconds,
@@ -334,12 +351,14 @@ class AsyncTimers(Waits):
         *args: Any,
         context: Context | None = None,
         block: bool = False,
+        key: Key | None = None,
+        on_conflict: Conflict = "raise",
     ) -> AsyncTimerHandle:
         """Have the loop call `callback(*args)` in `delay` seconds.
 
         As `asyncio.loop.call_later`, by a timer of the wheel: a delay below 0 is soon, infinity
         never; the current context is copied if none is given. Neither it nor its handle waits for
-        the clock.
+        the clock. `key` and `on_conflict` are those of `Timers.call_later`.
 
         Raises
         ------
@@ -351,6 +370,8 @@ class AsyncTimers(Waits):
         if not callable(callback):
             raise TypeError(f"callback: expected a callable object, got {shown(callback)}")
         handle = self._handle(callback, args, context, block)
+        if key is not None or on_conflict != "raise":
+            return handle.arm_key(delay, self._time(), key_given(key), on_conflict)
         handle.arm(delay, self._time())
         return handle
 
@@ -372,6 +393,8 @@ class AsyncTimers(Waits):
         *args: Any,
         context: Context | None = None,
         block: bool = False,
+        key: Key | None = None,
+        on_conflict: Conflict = "raise",
     ) -> AsyncTimerHandle:
         """Have the loop call `callback(*args)` when `loop.time()` is `when`; if that is past, soon.
 
@@ -384,7 +407,10 @@ class AsyncTimers(Waits):
             raise TypeError(f"callback: expected a callable object, got {shown(callback)}")
         seconds = self._loop_time(when)
         handle = self._handle(callback, args, context, block)
-        handle.arm((self._due_ns(seconds) - self.timers.now_ns()) / 1e9, 0.0)
+        rest = (self._due_ns(seconds) - self.timers.now_ns()) / 1e9
+        if key is not None or on_conflict != "raise":
+            return handle.arm_key(rest, seconds - rest, key_given(key), on_conflict)
+        handle.arm(rest, 0.0)
         handle._when = seconds
         return handle
 

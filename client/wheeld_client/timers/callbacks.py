@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from contextlib import nullcontext
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +17,15 @@ from wheeld_client.connection.options import ConnectOptions
 from wheeld_client.timers.policies import Policies
 from wheeld_client.timers.reserved import ReservingWorker
 from wheeld_core import _native
-from wheeld_core.arguments import Seconds
+from wheeld_core.arguments import Seconds, shown
 from wheeld_core.errors import DaemonNotRunning
+from wheeld_core.timer_options import Conflict, Key
 
 log = logging.getLogger("wheeld")
+
+GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
+KEYED_LOOK: Final = 64
+"""Callbacks under keys before the first look for those that others have ended."""
 
 T = TypeVar("T")
 Batch = tuple["npt.NDArray[np.void]", dict[int, int]]
@@ -27,10 +35,12 @@ Batch = tuple["npt.NDArray[np.void]", dict[int, int]]
 class TimerHandle(_native.Handle):
     """A callback that waits for its time; made, natively, by `Timers.call_later`."""
 
-    __slots__ = ()
+    __slots__ = ("_elsewhere",)
 
     id: int
     _callbacks: Callbacks
+    _elsewhere: int
+    """Set if its timer is none of these callbacks: the token of the timer's wheel."""
 
     def __init__(
         self,
@@ -55,12 +65,9 @@ class TimerHandle(_native.Handle):
             It was made with `block=False`, and would have to wait for the clock. Nothing is
             decided.
         """
-        callbacks = self._callbacks
-        if not callbacks.current:
+        if not self._callbacks.current:
             return False
-        timers = callbacks.timers
-        # the entry names this timer, even if the next wheel gives its id to another one
-        if timers._handles.get(self.id) is self and timers.cancel(self.id, block=self._block):
+        if self._waits() and self._callbacks.timers.cancel(self.id, block=self._block):
             return True
         if self._take() is None:
             return False
@@ -72,15 +79,27 @@ class TimerHandle(_native.Handle):
 
         Raises as `cancel` does; a move to later never has to wait.
         """
-        callbacks = self._callbacks
-        if not callbacks.current or callbacks.timers._handles.get(self.id) is not self:
+        if not self._callbacks.current or not self._waits():
             return False
-        return callbacks.timers.reschedule(self.id, delay, block=self._block)
+        return self._callbacks.timers.reschedule(self.id, delay, block=self._block)
+
+    def _waits(self) -> bool:
+        """Whether its id names its timer, not one of the next wheel, which may have that id."""
+        timers = self._callbacks.timers
+        if timers._handles.get(self.id) is self:
+            return True
+        return getattr(self, "_elsewhere", None) == timers.wheel_token
 
     def _report(
         self, callback: Callable[..., object], args: tuple[Any, ...], error: Exception
     ) -> None:
         log.error("timer callback %r raised", callback, exc_info=error)
+
+
+def key_given(key: Key | None) -> Key:
+    if key is None:
+        raise ValueError("on_conflict= is about the key: give key=, too")
+    return key
 
 
 class Callbacks:
@@ -93,6 +112,10 @@ class Callbacks:
     def __init__(self, timers: CallingWorker) -> None:
         self.timers = timers
         timers._handles = {}
+        self._keyed: list[TimerHandle] = []  # other workers may end their timers
+        self._keyed_most = KEYED_LOOK
+        # those who arm under a key, against those who look for it: the GIL does it, if there is one
+        self._entering = nullcontext() if GIL else threading.RLock()
         self._due: deque[TimerHandle] = deque()
         self._others: deque[Batch] = deque()
         self.claims: dict[int, Callable[[np.void], object]] = {}
@@ -101,6 +124,41 @@ class Callbacks:
     def arm(self, handle: TimerHandle, delay: Seconds, block: bool) -> None:
         """Arm the timer of a handle that was made here; `Timers.call_later` does both at once."""
         self.timers._schedule_into(self.timers._handles, handle, delay, block)
+
+    def arm_key(
+        self, handle: TimerHandle, delay: Seconds, block: bool, key: Key, on_conflict: Conflict
+    ) -> TimerHandle:
+        """The same under a key; the handle of the timer that has it afterwards."""
+        timers = self.timers
+        before = timers._find(key) if on_conflict == "replace" else 0
+        with self._entering:
+            mine = timers._schedule_into_key(
+                timers._handles, handle, delay, block, key, on_conflict
+            )
+        if mine:
+            self._forget(before)
+            self._keyed.append(handle)
+            if len(self._keyed) > self._keyed_most:
+                self._sweep()
+            return handle
+        handle._take()
+        handle._elsewhere = timers.wheel_token
+        pending: TimerHandle = timers._handles.get(handle.id, handle)
+        return pending
+
+    def _sweep(self) -> None:
+        """Forget the callbacks under keys whose timers others have ended, or that were called."""
+        keyed, self._keyed = self._keyed, []
+        for each in keyed:
+            self._forget(each.id)
+        self._keyed += [each for each in keyed if self.timers._handles.get(each.id) is each]
+        self._keyed_most = max(KEYED_LOOK, 2 * len(self._keyed))
+
+    def _forget(self, id: int) -> None:
+        if id in self.timers._handles and self.timers._is_gone(id):
+            gone = self.timers._handles.pop(id, None)
+            if gone is not None and gone._take() is not None:
+                gone._cancelled = True
 
     @property
     def handles(self) -> dict[int, TimerHandle]:
@@ -166,10 +224,11 @@ class Callbacks:
             events = self._claim(events)
         if not len(events):
             return
-        if not self.timers._handles:
+        if GIL and not self.timers._handles:
             self._others.append((events, ticks))
             return
-        others = _native.take_handles(self.timers._handles, events, self._due)
+        with self._entering:
+            others = _native.take_handles(self.timers._handles, events, self._due)
         if others is not None:
             self._others.append((events[np.frombuffer(others, np.bool_)], ticks))
 
@@ -231,14 +290,28 @@ class CallingWorker(ReservingWorker):
         self._callbacks.lose()
 
     def call_later(
-        self, delay: Seconds, callback: Callable[..., object], *args: Any, block: bool = True
+        self,
+        delay: Seconds,
+        callback: Callable[..., object],
+        *args: Any,
+        block: bool = True,
+        key: Key | None = None,
+        on_conflict: Conflict = "raise",
     ) -> TimerHandle:
         """Have `dispatch` call `callback(*args)` in `delay` seconds.
 
         Any thread, and also from destructors and signal handlers. With `block=False` neither this
         call nor those of the handle wait for the clock; they raise as `schedule` and `cancel` do.
+
+        `key` and `on_conflict` are those of `schedule`. The callback belongs to the timer: if the
+        pending timer stays ("keep", "later", "earlier"), it keeps its own callback or, if another
+        worker or `schedule` has made it, its own receiver, and this `callback` is not called. The
+        handle is then that of the pending timer, which it cancels and moves. A replaced timer's
+        callback is not called.
         """
         callbacks = self._callbacks
+        if key is not None or on_conflict != "raise":
+            return self._call_later_key(delay, callback, args, block, key, on_conflict)
         handle = self._call_later(
             self._handles, TimerHandle, callbacks, delay, callback, args, block
         )
@@ -246,6 +319,21 @@ class CallingWorker(ReservingWorker):
             self._check(block)
             return self.call_later(delay, callback, *args, block=block)
         return handle
+
+    def _call_later_key(
+        self,
+        delay: Seconds,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        block: bool,
+        key: Key | None,
+        on_conflict: Conflict,
+    ) -> TimerHandle:
+        if not callable(callback):
+            raise TypeError(f"callback: expected a callable object, got {shown(callback)}")
+        self._check(block)
+        handle = TimerHandle(self._callbacks, callback, args, block)
+        return self._callbacks.arm_key(handle, delay, block, key_given(key), on_conflict)
 
     def dispatch(
         self, timeout: Seconds | None = 0.0, max_events: int | None = None

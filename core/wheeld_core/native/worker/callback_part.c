@@ -15,6 +15,30 @@ static bool callback_place(PyObject *table, PyObject *entry, PyObject *number, u
     return number && PyDict_SetItem(table, number, entry) == 0;
 }
 
+static wh_request callback_request(const WorkerObject *w, int64_t delay)
+{
+    int64_t now = wh_client_now(&w->client);
+    return (wh_request){
+        .deadline = wh_time_add(now, delay), .flags = WH_PRIVATE, .interval = wh_once_from(now)};
+}
+
+/* callback_place() of a timer that is armed. */
+static bool callback_enter(WorkerObject *w, PyObject *table, PyObject *entry, uint64_t id,
+                           bool wait, uint64_t *own)
+{
+    PyObject *number = PyLong_FromUnsignedLongLong(id);
+    if (wh_likely(callback_place(table, entry, number, id, own))) {
+        Py_DECREF(number);
+        return true;
+    }
+    PyObject *error = error_take(); /* no memory: the expiration would find nobody */
+    if (worker_cancel_timer(w, id, wait) < 0)
+        PyErr_Clear();
+    Py_XDECREF(number);
+    error_raise(error);
+    return false;
+}
+
 #ifdef Py_GIL_DISABLED
 
 static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int64_t delay,
@@ -53,26 +77,47 @@ static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int6
 static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int64_t delay,
                          bool wait, uint64_t *own)
 {
-    int64_t now = wh_client_now(&w->client);
-    wh_request r = {
-        .deadline = wh_time_add(now, delay), .flags = WH_PRIVATE, .interval = wh_once_from(now)};
-    PyObject *number = worker_arm(w, &r, r.deadline, wait);
-    if (number == NULL)
-        return false;
-    uint64_t id = PyLong_AsUnsignedLongLong(number);
-    if (wh_likely(callback_place(table, entry, number, id, own))) {
-        Py_DECREF(number);
-        return true;
-    }
-    PyObject *error = error_take(); /* no memory: the expiration would find nobody */
-    if (worker_cancel_timer(w, id, wait) < 0)
-        PyErr_Clear();
-    Py_DECREF(number);
-    error_raise(error);
-    return false;
+    const wh_request r = callback_request(w, delay);
+    uint64_t id = worker_arm_timer(w, &r, r.deadline, wait);
+    return wh_likely(id) && callback_enter(w, table, entry, id, wait, own);
 }
 
 #endif
+
+/* The same under a key. WH_CALL_TAKEN: *own has the key, and the entry is not in the table.
+ * WH_CALL_OVER: an error is set. Without a GIL the caller keeps those away who look into the table:
+ * there is no id to reserve. */
+static enum wh_call callback_arm_key(WorkerObject *w, PyObject *table, PyObject *entry, KeyOrder *k,
+                                     int64_t delay, bool wait, uint64_t *own)
+{
+    uint64_t id = 0;
+    const wh_request r = callback_request(w, delay);
+    enum wh_call call =
+        worker_claim_key(w, k->object, &k->encoded, k->conflict, &r, delay, wait, &id);
+    if (call == WH_CALL_TAKEN)
+        *own = id;
+    return call != WH_CALL_OK || callback_enter(w, table, entry, id, wait, own) ? call
+                                                                                : WH_CALL_OVER;
+}
+
+/* _schedule_into_key(handles, handle, delay, block, key, on_conflict): _schedule_into() by key.
+ * False: another timer has the key; handle.id is its id, and the handle is not in the table. */
+static PyObject *worker_schedule_into_key(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
+{
+    int64_t delay;
+    bool wait;
+    KeyOrder k;
+    PyObject *values[TIMER_VALUES] = {0};
+    if (n != 6 || !PyDict_CheckExact(args[0]) || !PyObject_TypeCheck(args[1], handle_type))
+        return PyErr_Format(PyExc_TypeError, "_schedule_into_key() takes a dict, a handle, ...");
+    values[KEY] = args[4], values[ON_CONFLICT] = args[5];
+    if (!parse_block(args[3], &wait) || !parse_delay(args[2], &delay, "delay") ||
+        !order_parse_key(&k, values) || !worker_still_usable(w))
+        return NULL;
+    uint64_t *own = &((HandleObject *)args[1])->id;
+    enum wh_call call = callback_arm_key(w, args[0], args[1], &k, delay, wait, own);
+    return call == WH_CALL_OVER ? NULL : PyBool_FromLong(call == WH_CALL_OK);
+}
 
 /* _schedule_into(handles, handle, delay, block=True): handle.id, and handles[id] = handle. */
 static PyObject *worker_schedule_into(WorkerObject *w, PyObject *const *args, Py_ssize_t n)

@@ -252,25 +252,35 @@ static PyObject *raise_key_in_use(PyObject *key, uint64_t id)
     return NULL;
 }
 
-/* Arm a timer under `object`, which is encoded in `e`; `rest`: ns until it is due. */
+/* Arm a timer under `object`, which is encoded in `e`; `rest`: ns until it is due. WH_CALL_OK: *id
+ * is that timer; WH_CALL_TAKEN: *id has the key, as it had; otherwise an error is set. */
+static enum wh_call worker_claim_key(WorkerObject *w, PyObject *object, EncodedKey *e,
+                                     enum wh_conflict conflict, const wh_request *r, int64_t rest,
+                                     bool wait, uint64_t *id)
+{
+    key_hash_for(w, e);
+    e->key.bytes = e->bytes;
+    enum wh_call call =
+        wh_call_schedule_key(&w->client, &w->keys, &e->key, r, rest, conflict, wait, id);
+    if (wh_likely(call == WH_CALL_OK || (call == WH_CALL_TAKEN && conflict != WH_KEY_RAISE)))
+        return call;
+    if (call == WH_CALL_TAKEN)
+        raise_key_in_use(object, *id);
+    else if (call == WH_CALL_KEYS_FULL)
+        keys_refuse(w, object);
+    else
+        worker_raise(w, call);
+    return WH_CALL_OVER;
+}
+
 static PyObject *worker_arm_key(WorkerObject *w, PyObject *object, EncodedKey *e,
                                 enum wh_conflict conflict, const wh_request *r, int64_t rest,
                                 bool wait)
 {
     uint64_t id = 0;
-    key_hash_for(w, e);
-    e->key.bytes = e->bytes;
-    enum wh_call call =
-        wh_call_schedule_key(&w->client, &w->keys, &e->key, r, rest, conflict, wait, &id);
-    if (wh_likely(call == WH_CALL_OK || (call == WH_CALL_TAKEN && conflict != WH_KEY_RAISE)))
-        return PyLong_FromUnsignedLongLong(id);
-    if (call == WH_CALL_TAKEN)
-        return raise_key_in_use(object, id);
-    if (call == WH_CALL_KEYS_FULL)
-        keys_refuse(w, object);
-    else
-        worker_raise(w, call);
-    return NULL;
+    return worker_claim_key(w, object, e, conflict, r, rest, wait, &id) == WH_CALL_OVER
+               ? NULL
+               : PyLong_FromUnsignedLongLong(id);
 }
 
 /* A key for a call that has begun, with memory for its places. */

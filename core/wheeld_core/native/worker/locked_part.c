@@ -11,6 +11,7 @@ static inline void worker_lock(Held *held, WorkerObject *w) { lock_with_gate(hel
 LOCKED_KEYWORDS(worker_lock_alone, WorkerObject, worker_schedule)
 LOCKED_KEYWORDS(worker_lock_alone, WorkerObject, worker_schedule_ns)
 LOCKED_FAST(worker_lock_alone, WorkerObject, worker_schedule_into)
+LOCKED_FAST(worker_lock_alone, WorkerObject, worker_schedule_into_key)
 LOCKED_FAST(worker_lock_alone, WorkerObject, worker_schedule_waiter)
 LOCKED_FAST(worker_lock_alone, WorkerObject, worker_call_later)
 LOCKED_KEYWORDS(worker_lock_alone, WorkerObject, worker_schedule_batch)

@@ -310,6 +310,7 @@ static PyMethodDef worker_methods[] = {
      "Notes\n-----\nLock-free; makes a system call only when the clock must wake earlier. Any thread."},
     {"_schedule_ns", FAST(LOCKED(worker_schedule_ns)), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_schedule_into", FAST(LOCKED(worker_schedule_into)), METH_FASTCALL, NULL},
+    {"_schedule_into_key", FAST(LOCKED(worker_schedule_into_key)), METH_FASTCALL, NULL},
     {"_schedule_waiter", FAST(LOCKED(worker_schedule_waiter)), METH_FASTCALL, NULL},
     {"_call_later", FAST(LOCKED(worker_call_later)), METH_FASTCALL, NULL},
     {"_schedule_batch", FAST(LOCKED(worker_schedule_batch)), METH_FASTCALL | METH_KEYWORDS, NULL},
