@@ -56,6 +56,19 @@ def test_cancel_and_reschedule(daemon: Any) -> None:
             assert "is not pending" in badly(*command, "--name", str(daemon))
 
 
+def test_pause_and_resume(daemon: Any) -> None:
+    with connect(daemon, worker="c") as timers:
+        id = timers.schedule(10.0, key="job")
+        assert shell(daemon, "pause", "--key", "job") == {"key": "job", "paused": True}
+        assert received(timers, daemon, 20) == []
+        assert shell(daemon, "resume", str(id)) == {"timer_id": id, "paused": False}
+        assert received(timers, daemon, 9) == []
+        assert shell(daemon, "pause", str(id)) == {"timer_id": id, "paused": True}
+        assert shell(daemon, "resume", "--key", "job") == {"key": "job", "paused": False}
+        assert [event["timer_id"] for event in received(timers, daemon, 2)] == [id]
+        assert "is not pending" in badly("pause", str(id), "--name", str(daemon))
+
+
 def test_timers_by_key(daemon: Any) -> None:
     where = ("--name", str(daemon))
     with connect(daemon, worker="c") as timers:
@@ -70,7 +83,7 @@ def test_timers_by_key(daemon: Any) -> None:
         assert (record.id, record.to, record.remaining) == (made["timer_id"], "c", 20.0)
         assert shell(daemon, "cancel", "--key", "job") == {"key": "job", "cancelled": True}
         assert timers.find("job") is None
-        for command in (("cancel",), ("reschedule", "1s")):
+        for command in (("cancel",), ("reschedule", "1s"), ("pause",), ("resume",)):
             assert "no pending timer has the key 'job'" in badly(*command, "--key", "job", *where)
             assert "either the ID" in badly(*command, *where, code=2)
         assert "ID 'x'" in badly("reschedule", "x", "1s", *where, code=2)

@@ -1,4 +1,4 @@
-"""The commands `wheeld schedule`, `cancel`, `reschedule` and `wait`: timers for shell scripts.
+"""The commands `wheeld schedule`, `cancel`, `pause` and so on: timers for shell scripts.
 
 A process that schedules ends at once, so its timers belong to a worker that is kept
 (on_death="keep"). Each of these commands connects as the successor of the previous one, and so
@@ -148,28 +148,46 @@ def schedule(
     show(made if key is None else made | {"key": key}, as_json, str(timer))
 
 
-def _gone(timer: int | None) -> WheelError:
-    return WheelError(
-        f"timer {timer} is not pending: it has expired, was cancelled, or was not made by `wheeld "
-        "schedule` of this user; `wheeld inspect` lists pending timers"
-    )
-
-
 def _id(text: str) -> int:
     if not text.isdecimal() or int(text) > MOST:
         raise UsageError(f"ID {text!r}: expected a number from 0 to {MOST}")
     return int(text)
 
 
+def _change(
+    call: str,
+    timer: int | None,
+    key: str | None,
+    place: tuple[str, Path | None],
+    delay: str | None = None,
+) -> tuple[dict[str, Any], str]:
+    """Have `call` done with a timer that is named by its id or by its key; the names of both for
+    who reads them, and for who parses them."""
+    with errors_to_exit():
+        if (timer is None) == (key is None):
+            raise UsageError("expected either the ID of a timer or --key")
+        found = None if delay is None else duration_ns(delay, "delay")
+    by: dict[str, Any] = {"id": timer} if key is None else {"key": key}
+    named: dict[str, Any] = {"timer_id": timer} if key is None else {"key": key}
+    with _shell(*place) as timers:
+        if delay is not None and found is not None:
+            by["delay"] = named["delay_s"] = _seconds(delay, found, timers)
+        if not getattr(timers, call)(**by):
+            raise _gone(timer) if key is None else _unknown(key)
+    return named, str(timer if key is None else key)
+
+
+def _gone(timer: int | None) -> WheelError:
+    return WheelError(
+        f"timer {timer} is not pending: it has expired or was cancelled; `wheeld inspect` lists "
+        "pending timers"
+    )
+
+
 def _unknown(key: str) -> WheelError:
     return WheelError(
         f"no pending timer has the key {key!r}; `wheeld inspect` lists pending timers"
     )
-
-
-def _check_either(timer: int | None, key: str | None) -> None:
-    if (timer is None) == (key is None):
-        raise UsageError("expected either the ID of a timer or --key")
 
 
 def cancel(
@@ -185,14 +203,44 @@ def cancel(
 
     Example: wheeld cancel "$(wheeld schedule 30s --to group:mailers)"
     """
-    with errors_to_exit():
-        _check_either(timer, key)
-    with _shell(name, runtime_dir) as timers:
-        by: dict[str, Any] = {"id": timer} if key is None else {"key": key}
-        if not timers.cancel(**by):
-            raise _unknown(key) if timer is None and key is not None else _gone(timer)
-    named: dict[str, Any] = {"timer_id": timer} if key is None else {"key": key}
-    show(named | {"cancelled": True}, as_json, f"cancelled {timer if key is None else key}")
+    named, text = _change("cancel", timer, key, (name, runtime_dir))
+    show(named | {"cancelled": True}, as_json, f"cancelled {text}")
+
+
+def pause(
+    timer: OptionalId = None,
+    key: KeyOption = None,
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+    as_json: Json = False,
+) -> None:
+    """Pause a pending timer of any worker, by its id or its key, until `wheeld resume`.
+
+    It has what was left of its delay then; a periodic one skips ticks on its grid.
+
+    Exit code 0: done. 1: it is not pending.
+
+    Example: wheeld pause --key nightly
+    """
+    named, text = _change("pause", timer, key, (name, runtime_dir))
+    show(named | {"paused": True}, as_json, f"paused {text}")
+
+
+def resume(
+    timer: OptionalId = None,
+    key: KeyOption = None,
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+    as_json: Json = False,
+) -> None:
+    """Let a timer go on that `wheeld pause`, or a worker, has paused.
+
+    Exit code 0: done. 1: it is not pending.
+
+    Example: wheeld resume --key nightly
+    """
+    named, text = _change("resume", timer, key, (name, runtime_dir))
+    show(named | {"paused": False}, as_json, f"resumed {text}")
 
 
 def reschedule(
@@ -218,17 +266,8 @@ def reschedule(
         if len(words) > 2:
             raise UsageError(f"expected an ID and a delay: got {' '.join(words)}")
         timer = _id(words[0]) if len(words) == 2 else None
-        delay = words[-1]
-        _check_either(timer, key)
-        found = duration_ns(delay, "delay")
-    with _shell(name, runtime_dir) as timers:
-        seconds = _seconds(delay, found, timers)
-        by: dict[str, Any] = {"id": timer} if key is None else {"key": key}
-        if not timers.reschedule(delay=seconds, **by):
-            raise _unknown(key) if timer is None and key is not None else _gone(timer)
-    named: dict[str, Any] = {"timer_id": timer} if key is None else {"key": key}
-    text = f"{timer if key is None else key} expires in {delay}"
-    show(named | {"delay_s": seconds}, as_json, text)
+    named, text = _change("reschedule", timer, key, (name, runtime_dir), words[-1])
+    show(named, as_json, f"{text} expires in {words[-1]}")
 
 
 def wait(
