@@ -27,6 +27,9 @@ WELL = {
     'wheeld_timer_lateness_seconds_bucket{le="0.067108863"}': "0+600x60",
     'wheeld_timer_lateness_seconds_bucket{le="0.268435455"}': "0+600x60",
     'wheeld_timer_lateness_seconds_bucket{le="+Inf"}': "0+600x60",
+    "wheeld_timers_dropped_total": "7x60",
+    'wheeld_pool_depleted_ratio{pool="p"}': "0.05x60",
+    "wheeld_trace_events_lost_total": "2x60",
 }
 """Samples, one a minute, of a daemon that is well for an hour."""
 GONE = {name: "1x20 stale" for name in WELL if name != "up"} | {"up": "1x20 0x39"}
@@ -62,6 +65,9 @@ CASES: list[Case] = [
     ({'wheeld_worker_wheel_full_total{worker="a"}': "3x58 4x2"}, "wheeld", ["WheeldFull"]),
     ({'wheeld_worker_backlogged{worker="a"}': "0x50 1x10"}, "wheeld", ["WheeldWorkerBehind"]),
     ({"wheeld_clock_restarts_total": "1x50 2x10"}, "wheeld", ["WheeldClockReplaced"]),
+    ({"wheeld_timers_dropped_total": "7x50 9x10"}, "wheeld", ["WheeldDropped"]),
+    ({'wheeld_pool_depleted_ratio{pool="p"}': "0.05x40 0.5x20"}, "wheeld", ["WheeldPoolDepleted"]),
+    ({"wheeld_trace_events_lost_total": "2x50 5x10"}, "wheeld", ["WheeldTraceLost"]),
 ]
 ALERTS = re.findall(r"- alert: (\w+)", RULES.read_text())
 
@@ -72,7 +78,8 @@ def test_alerts(tmp_path: Path, changes: dict[str, str], job: str, fire: list[st
     series = []
     for name, samples in (WELL | changes).items():
         metric, _, labels = name.rstrip("}").partition("{")
-        where = ",".join(filter(None, [labels, f'job="{job}"', 'instance="a:1"']))
+        ours = 'daemon="d"' if metric != "up" else ""
+        where = ",".join(filter(None, [labels, ours, f'job="{job}"', 'instance="a:1"']))
         series.append({"series": f"{metric}{{{where}}}", "values": samples})
     # ALERTS has each alert that fires, whatever its labels and annotations are
     expression = 'count by (alertname) (ALERTS{alertstate="firing"}) * 0 + 1'
@@ -89,7 +96,22 @@ def test_alerts(tmp_path: Path, changes: dict[str, str], job: str, fire: list[st
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_each_alert_has_a_section_of_the_runbook() -> None:
+    page = (RULES.parents[2] / "docs/runbook.md").read_text()
+    assert re.findall(r"^## (\w+)$", page, re.M) == ALERTS
+    said = re.findall(r'runbook: "docs/runbook.md#(\w+)"', RULES.read_text())
+    assert said == [alert.lower() for alert in ALERTS]
+
+
 def test_each_alert_has_a_case() -> None:
     assert {alert for _, _, fire in CASES for alert in fire} == set(ALERTS)
     known = {metric.name for metric in METRICS} | {"up", "wheeld_up"}
     assert {re.sub(r"(_bucket)?({.*)?$", "", name) for name in WELL} <= known
+
+
+def test_the_dashboard_shows_what_alerts_watch() -> None:
+    panels = json.loads((RULES.parents[1] / "grafana/wheeld.json").read_text())["panels"]
+    assert [panel["title"] for panel in panels if not panel.get("description")] == []
+    shown = " ".join(target["expr"] for panel in panels for target in panel["targets"])
+    watched = set(re.findall(r"\bwheeld_\w+", RULES.read_text())) & {m.name for m in METRICS}
+    assert {name for name in watched if name not in shown} == {"wheeld_slots_capacity"}

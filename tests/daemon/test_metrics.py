@@ -71,6 +71,8 @@ def test_promtool_has_nothing_to_say(daemon: Daemon) -> None:
     check = ["promtool", "check", "metrics"]
     done = subprocess.run(check, input=text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    samples = [line for line in text.splitlines() if not line.startswith("#")]
+    assert [line for line in samples if f'{{daemon="{daemon.name}"' not in line] == []
     assert value(text, 'wheeld_worker_events_received_total{worker="web-1"}') == 10
     rules = ROOT / "systemd/prometheus/wheeld-alerts.yml"
     subprocess.run(["promtool", "check", "rules", str(rules)], check=True, capture_output=True)
@@ -96,7 +98,7 @@ def test_a_daemon_that_goes(daemon: Daemon) -> None:
         assert value(fetch(url), "wheeld_up") == 1
         well("stop", *daemon.where)
         daemon.end()
-        assert fetch(url).splitlines()[-1] == "wheeld_up 0.0"
+        assert fetch(url).splitlines()[-1] == f'wheeld_up{{daemon="{daemon.name}"}} 0.0'
 
 
 def test_health(daemon: Daemon) -> None:

@@ -55,6 +55,9 @@ def test_native_histograms_in_a_real_prometheus(daemon: Daemon, tmp_path: Path) 
                 mine = own[key] / 1e9
                 assert mine / 2 ** (1 / 8) <= said <= mine * 2 ** (1 / 8), key
             assert ask(at, "wheeld_timers_fired_total") == 400
+            assert ask(at, f'count by (daemon) ({{daemon="{daemon.name}"}})') == ask(
+                at, 'count({__name__=~"wheeld_.*"})'
+            )
             assert ask(at, "wheeld_up") == 1
 
 
@@ -80,7 +83,7 @@ def test_scrapers_that_hang_keep_no_other_waiting(
 ) -> None:
     monkeypatch.setattr(server, "CONNECTION_SECONDS", 100 * LONG)
     monkeypatch.setattr(server, "REQUEST_SECONDS", 100 * LONG)
-    with server.serve(daemon.status, "127.0.0.1:0") as where, contextlib.ExitStack() as stack:
+    with server.serve(daemon.status, "127.0.0.1:0", "d") as where, contextlib.ExitStack() as stack:
         host, _, port = where.rpartition(":")
         silent = [
             stack.enter_context(socket.create_connection((host, int(port)), LONG))
@@ -101,7 +104,7 @@ def test_one_that_says_nothing_is_hung_up_on(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(server, name, 0.01)
-    with server.serve(daemon.status, "[::1]:0") as where:
+    with server.serve(daemon.status, "[::1]:0", "d") as where:
         port = int(where.rpartition(":")[2])
         with socket.create_connection(("::1", port), LONG) as silent:
             assert silent.recv(1) == b""
@@ -122,7 +125,7 @@ def test_one_reading_is_for_all_who_ask_meanwhile(monkeypatch: pytest.MonkeyPatc
         return parse(request)
 
     monkeypatch.setattr(server, "_parsed", counted)
-    with server.serve(read, "127.0.0.1:0") as where, contextlib.ExitStack() as stack:
+    with server.serve(read, "127.0.0.1:0", "d") as where, contextlib.ExitStack() as stack:
         host, _, port = where.rpartition(":")
         ends = []
         before = threading.active_count()
@@ -160,7 +163,7 @@ def test_requests(daemon: Daemon, request_: str, status: int) -> None:
         assert answer.status == status
         body = answer.read()
         if "gzip" in request_:
-            assert b"wheeld_up 1.0" in gzip.decompress(body)
+            assert f'wheeld_up{{daemon="{daemon.name}"}} 1.0'.encode() in gzip.decompress(body)
         else:
             assert body == b""
 

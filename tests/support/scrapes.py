@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -28,7 +29,10 @@ def fetch(url: str) -> str:
 
 
 def value(text: str, sample: str) -> float:
-    return float(next(line for line in text.splitlines() if line.startswith(sample)).split()[-1])
+    """Of the sample that begins so, the label of the daemon left out."""
+    lines = [re.sub(r"daemon=\"[^\"]*\",?", "", line) for line in text.splitlines()]
+    found = [line for line in lines if line.replace("{}", "").startswith(sample)]
+    return float(found[0].split()[-1])
 
 
 @contextmanager

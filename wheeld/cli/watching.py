@@ -100,11 +100,12 @@ def metrics(
             from wheeld.metrics.server import serve
         except ModuleNotFoundError as error:
             raise WheelError(f"{error}; try `pip install '.[metrics]'` in the checkout") from None
+        label = Path(name).name
         if once:
-            typer.echo(text(registry(status_of(name, runtime_dir))), nl=False)
+            typer.echo(text(registry(status_of(name, runtime_dir), label)), nl=False)
             return
         read = functools.partial(status_of, name, runtime_dir)
-        with serve(read, listen) as where, contextlib.suppress(KeyboardInterrupt):
+        with serve(read, listen, label) as where, contextlib.suppress(KeyboardInterrupt):
             typer.echo(f"wheeld: metrics of {name} on http://{where}/metrics", err=True)
             threading.Event().wait()
 

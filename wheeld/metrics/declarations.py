@@ -22,7 +22,7 @@ class Metric:
     key: tuple[str, ...]
     """Its path in the status, or in the entry of one worker, pool or purgatory."""
     label: str = ""
-    """worker, pool or purgatory; empty: it is the daemon's."""
+    """worker, pool or purgatory, beside `daemon`; empty: it is the daemon's."""
     scale: float = 1
     """The factor by which values there are multiplied."""
     unit: str = ""
@@ -167,6 +167,11 @@ METRICS: Final = (
     _counter("trace_events_recorded", "Events in the trace.", "trace", "recorded", unit="event"),
     _counter("trace_events_lost", "Events lost: its ring was full.", "trace", "lost", unit="event"),
 )  # fmt: skip
+
+
+def label_names(metric: Metric) -> list[str]:
+    """For Prometheus; OpenTelemetry names the daemon in its resource."""
+    return ["daemon", metric.label] if metric.label else ["daemon"]
 
 
 def values(metric: Metric, status: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:

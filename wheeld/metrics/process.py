@@ -45,7 +45,7 @@ def run(channel: child.SupervisorChannel) -> None:
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                address = stack.enter_context(serve(status, hello["listen"]))
+                address = stack.enter_context(serve(status, hello["listen"], directory.name))
                 break
             except WheelError as error:
                 in_use = isinstance(error.__cause__, OSError) and "in use" in str(error)

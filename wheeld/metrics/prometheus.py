@@ -10,16 +10,17 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
-from wheeld.metrics.declarations import METRICS, UP, Metric, classic_buckets, values
+from wheeld.metrics.declarations import METRICS, UP, Metric, classic_buckets, label_names, values
 
 
-def family(metric: Metric, status: dict[str, Any]) -> Family:
-    labels = [metric.label] if metric.label else []
+def family(metric: Metric, status: dict[str, Any], daemon: str) -> Family:
+    labels = label_names(metric)
     if metric.kind == "histogram":
         times = HistogramMetricFamily(metric.name, metric.help, labels=labels)
         for names, found in values(metric, status):
             rows = [(repr(bound), float(below)) for bound, below in classic_buckets(metric, found)]
-            times.add_metric(names, [*rows, ("+Inf", found["count"])], found["sum"] * metric.scale)
+            total = found["sum"] * metric.scale
+            times.add_metric([daemon, *names], [*rows, ("+Inf", found["count"])], total)
         return times
     made: CounterMetricFamily | GaugeMetricFamily
     if metric.kind == "counter":
@@ -27,31 +28,31 @@ def family(metric: Metric, status: dict[str, Any]) -> Family:
     else:
         made = GaugeMetricFamily(metric.name, metric.help, labels=labels)
     for names, found in values(metric, status):
-        made.add_metric(names, float(found) * metric.scale)
+        made.add_metric([daemon, *names], float(found) * metric.scale)
     return made
 
 
 class DaemonCollector(Collector):
-    """The metrics of one status; of None, which is no answer, only `wheeld_up 0`."""
+    """The metrics of one status of `daemon`; of None, no answer, only `wheeld_up 0`."""
 
-    def __init__(self, status: dict[str, Any] | None) -> None:
-        self._status = status
+    def __init__(self, status: dict[str, Any] | None, daemon: str) -> None:
+        self._status, self._daemon = status, daemon
 
     def collect(self) -> Iterator[Family]:
-        up = GaugeMetricFamily(UP.name, UP.help)
-        up.add_metric([], float(self._status is not None))
+        up = GaugeMetricFamily(UP.name, UP.help, labels=label_names(UP))
+        up.add_metric([self._daemon], float(self._status is not None))
         yield up
         if self._status is None:
             return
         for metric in METRICS:
-            made = family(metric, self._status)
+            made = family(metric, self._status, self._daemon)
             if made.samples:
                 yield made
 
 
-def registry(status: dict[str, Any] | None) -> CollectorRegistry:
+def registry(status: dict[str, Any] | None, daemon: str) -> CollectorRegistry:
     made = CollectorRegistry(auto_describe=False)
-    made.register(DaemonCollector(status))
+    made.register(DaemonCollector(status, daemon))
     return made
 
 

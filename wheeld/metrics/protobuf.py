@@ -19,6 +19,7 @@ from wheeld.metrics.declarations import (
     UP,
     Metric,
     classic_buckets,
+    label_names,
     rebucketed,
     values,
 )
@@ -33,20 +34,21 @@ _VALUES: Final = {"counter": 3, "gauge": 2}
 _VARINT, _DOUBLE, _BYTES = 0, 1, 2
 
 
-def exposition(status: dict[str, Any] | None) -> bytes:
+def exposition(status: dict[str, Any] | None, daemon: str) -> bytes:
     """All metrics of a daemon; of a daemon that does not answer (None), only that fact."""
-    families = [_family(UP, [([], int(status is not None))])]
+    families = [_family(UP, [([], int(status is not None))], daemon)]
     if status is not None:
-        families += [_family(metric, found) for metric in METRICS
+        families += [_family(metric, found, daemon) for metric in METRICS
                      if (found := list(values(metric, status)))]  # fmt: skip
     return b"".join(_varint(len(each)) + each for each in families)
 
 
-def _family(metric: Metric, found: Iterable[tuple[list[str], Any]]) -> bytes:
+def _family(metric: Metric, found: Iterable[tuple[list[str], Any]], daemon: str) -> bytes:
     parts = [_text(1, metric.name), _text(2, metric.help), _number(3, _TYPES[metric.kind])]
     for labels, value in found:
         pairs = b"".join(
-            _message(1, _text(1, metric.label) + _text(2, each)) for each in labels
+            _message(1, _text(1, name) + _text(2, each))
+            for name, each in zip(label_names(metric), [daemon, *labels], strict=True)
         )  # fmt: skip
         if metric.kind == "histogram":
             said = _message(7, _histogram(metric, value))

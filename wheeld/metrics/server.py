@@ -58,8 +58,8 @@ class _Refused(Exception):
 class _Server:
     """The connections to one port, all served by the event loop that calls `serve`."""
 
-    def __init__(self, read: Callable[[], Status], listener: socket.socket) -> None:
-        self._read = read
+    def __init__(self, read: Callable[[], Status], listener: socket.socket, daemon: str) -> None:
+        self._read, self._daemon = read, daemon
         self._listener = listener
         self._callers = Callers()
         self._open: set[asyncio.Task[None]] = set()
@@ -153,7 +153,9 @@ class _Server:
     async def _find(self, kind: str, zipped: bool) -> bytes:
         status = await self._status.get()
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, _encoded, status, kind, zipped)
+        return await loop.run_in_executor(
+            self._threads, _encoded, status, self._daemon, kind, zipped
+        )
 
 
 def _parsed(request: bytes) -> tuple[str, tuple[str, bool]]:
@@ -179,12 +181,12 @@ def _text_format(accept: str) -> str:
     return "text/plain"
 
 
-def _encoded(status: Status | None, kind: str, zipped: bool) -> bytes:
+def _encoded(status: Status | None, daemon: str, kind: str, zipped: bool) -> bytes:
     if kind == "protobuf":
-        content_type, body = protobuf.CONTENT_TYPE, protobuf.exposition(status)
+        content_type, body = protobuf.CONTENT_TYPE, protobuf.exposition(status, daemon)
     else:
         encode, content_type = choose_encoder(kind)
-        body = encode(registry(status))
+        body = encode(registry(status, daemon))
     return _response("200 OK", content_type, gzip.compress(body, 1) if zipped else body, zipped)
 
 
@@ -214,13 +216,13 @@ def wants_protobuf(accept: str) -> bool:
 
 
 @contextlib.contextmanager
-def serve(read: Callable[[], Status], listen: str) -> Iterator[str]:
+def serve(read: Callable[[], Status], listen: str, daemon: str) -> Iterator[str]:
     """Serve the metrics for the block at `listen`, HOST:PORT; yields that address with the port
     that port 0 stands for.
 
-    `read` returns the status, in another thread, one call at a time; if it raises WheelError or
-    OSError, there is only `wheeld_up 0`. `ValueError`: `listen` is not an address. `WheelError`: it
-    cannot be listened on.
+    Each has the label `daemon`. `read` returns the status, in another thread, one call at a time;
+    if it raises WheelError or OSError, there is only `wheeld_up 0`. `ValueError`: `listen` is not
+    an address. `WheelError`: it cannot be listened on.
     """
     host, port = addresses.parse(listen)
     try:
@@ -229,7 +231,7 @@ def serve(read: Callable[[], Status], listen: str) -> Iterator[str]:
         raise WheelError(f"{listen}: {_why(error)}") from error
     runner = asyncio.Runner()
     loop = runner.get_loop()
-    task = loop.create_task(_Server(read, listener).serve())
+    task = loop.create_task(_Server(read, listener, daemon).serve())
 
     def run() -> None:
         with runner:
