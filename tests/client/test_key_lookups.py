@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from common_fixtures import local_wheel
 from local_wheel import MS, SECOND, LocalTimers, LocalWheel
 from wheeld_client import KeyInUse, TimerRecord, WheelFull
 
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    with LocalWheel(payload_bytes=16) as wheel:
-        yield wheel
+wheel = local_wheel(payload_bytes=16)
 
 
 @pytest.fixture

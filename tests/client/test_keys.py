@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from common_fixtures import local_wheel
 from local_wheel import DROP, KEEP, MS, SECOND, LocalTimers, LocalWheel
 from wheeld_core.errors import KeyInUse
 
@@ -15,10 +15,7 @@ KEYS: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    with LocalWheel(payload_bytes=16) as wheel:
-        yield wheel
+wheel = local_wheel(payload_bytes=16)
 
 
 @pytest.fixture
