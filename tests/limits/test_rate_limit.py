@@ -112,9 +112,9 @@ def test_those_who_wait_come_in_order(
     theirs = RateLimit(other, "mails", 2, per=1, window=window)
     assert ours.try_acquire(2)
     waits = [one._take(1, None, 10 * SECOND) for one in (ours, theirs, ours, theirs)]
-    assert all(taken for taken, _, _ in waits)
+    assert all(taken for taken, *_ in waits)
     expected = [0.5, 1.0, 1.5, 2.0] if window == "gcra" else [1.0, 1.0, 2.0, 2.0]
-    assert [wait / 1e9 for _, wait, _ in waits] == expected
+    assert [wait / 1e9 for _, wait, *_ in waits] == expected
     assert not ours.acquire(timeout=timedelta(seconds=0.4))
     assert ours.remaining() == 0
     theirs._give(1, None, waits[3][2])
@@ -158,7 +158,7 @@ def test_what_an_interrupted_caller_took_is_given_back(
     with pytest.raises(KeyboardInterrupt):
         limit.acquire()
     assert timers.pending == 0
-    taken, wait, _ = limit._take(1, None, 10 * SECOND)
+    taken, wait, *_ = limit._take(1, None, 10 * SECOND)
     assert taken
     assert wait / 1e9 == before
 

@@ -228,7 +228,7 @@ def limits(b: Bench) -> None:
         limit.remaining(2**70), limit.reset_after("k")
         ticket = limit._take(1, "k", 10**12)[2]
         limit._give(1, "k", ticket)
-        limit._count("c", 1, 10**9, 5), limit._state("k"), limit._clear("k")
+        limit._count("c", 1, 10**9, 5), limit._state("k"), limit._clear("k"), limit._uncount("c")
         for wrong in ({"key": 1.5}, {"n": 9}, {"n": 2**70}, {"x" * 300: 1}):
             with contextlib.suppress(TypeError, ValueError):
                 limit.try_acquire(**wrong)
@@ -322,6 +322,7 @@ ALONGSIDE = {
     "_count",
     "_state",
     "_clear",
+    "_uncount",
     "shm_unlink",
     "_cancel_batch",
     "_count_known",

@@ -156,7 +156,7 @@ class RateLimit(_Limit):
         gives back what it did not use; of a moving window only if nobody has taken any after it.
         One that dies has used it. Blocks; dispatches if no `timers.dispatching()` runs.
         """
-        taken, wait, ticket = self._take(n, key, _nanoseconds(timeout))
+        taken, wait, ticket, _ = self._take(n, key, _nanoseconds(timeout))
         if not taken or wait == 0:
             return taken
         there: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -216,7 +216,7 @@ class AsyncRateLimit(_Limit):
         bool
             As `RateLimit.acquire`; one that is cancelled gives back what it did not use.
         """
-        taken, wait, ticket = self._take(n, key, _nanoseconds(timeout))
+        taken, wait, ticket, _ = self._take(n, key, _nanoseconds(timeout))
         if not taken or wait == 0:
             return taken
         try:

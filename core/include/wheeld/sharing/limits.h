@@ -146,6 +146,14 @@ static inline enum wh_limited wh_tally_add(wh_keys *k, const wh_word_key *key, i
     }
 }
 
+static inline void wh_tally_clear(wh_keys *k, const wh_word_key *tally)
+{
+    uint64_t counted;
+    do
+        counted = wh_words_peek(k, tally);
+    while (counted && wh_limit_swap(k, tally, counted, 0) == WH_LIMIT_REFUSED);
+}
+
 /* The window that runs, and its count. */
 static inline wh_window wh_window_read(const wh_keys *k, const wh_word_key *key, int64_t now)
 {
@@ -210,11 +218,7 @@ static inline void wh_window_clear(wh_keys *k, const wh_word_key *key, int64_t n
     if (wh_limit_over(found, now))
         return;
     wh_word_key tally = wh_limit_part(key, (uint64_t)wh_limit_ends(found));
-    enum wh_limited cleared = WH_LIMIT_REFUSED;
-    while (cleared == WH_LIMIT_REFUSED) {
-        uint64_t counted = wh_words_peek(k, &tally);
-        cleared = counted ? wh_limit_swap(k, &tally, counted, 0) : WH_LIMIT_TAKEN;
-    }
+    wh_tally_clear(k, &tally);
     wh_limit_swap(k, key, found, 0); /* else another window runs */
 }
 

@@ -25,6 +25,7 @@ LOCKED_FAST(limit_lock, LimitObject, limit_take_within)
 LOCKED_FAST(limit_lock, LimitObject, limit_give)
 LOCKED_FAST(limit_lock, LimitObject, limit_count)
 LOCKED_ONE(limit_lock, LimitObject, limit_clear)
+LOCKED_ONE(limit_lock, LimitObject, limit_uncount)
 LOCKED_ONE(limit_lock, LimitObject, limit_state)
 
 /* -- arguments --------------------------------------------------------------------------------- */
@@ -136,6 +137,7 @@ static PyObject *limit_refuse(LimitObject *l, PyObject *key)
 typedef struct {
     int64_t wait; /* ns until it is there */
     uint64_t ticket; /* to give it back */
+    uint64_t count; /* of a window: taken in it */
 } LimitTaken;
 
 static inline wh_log limit_log(const LimitObject *l, const LimitCall *call)
@@ -159,6 +161,7 @@ static inline enum wh_limited limit_take_as_of(LimitObject *l, const LimitCall *
     enum wh_limited done = wh_window_take(k, &call->word, call->now, l->per, n, l->most, patience,
                                           &window, &taken->wait);
     taken->ticket = (uint64_t)window.ends;
+    taken->count = window.count;
     return done;
 }
 
@@ -191,7 +194,7 @@ static PyObject *limit_try_acquire(LimitObject *l, PyObject *const *args, Py_ssi
                                                : limit_refuse(l, NULL);
 }
 
-/* _take(n, key, patience_ns) -> (taken, ns to wait, ticket) */
+/* _take(n, key, patience_ns) -> (taken, ns to wait, ticket, count in a window) */
 static PyObject *limit_take_within(LimitObject *l, PyObject *const *args, Py_ssize_t count)
 {
     uint64_t n;
@@ -206,9 +209,9 @@ static PyObject *limit_take_within(LimitObject *l, PyObject *const *args, Py_ssi
     enum wh_limited done = limit_take(l, &call, n, patience, &taken);
     if (done == WH_LIMIT_NO_ROOM)
         return limit_refuse(l, args[1]);
-    return Py_BuildValue("NLK", PyBool_FromLong(done == WH_LIMIT_TAKEN),
+    return Py_BuildValue("NLKK", PyBool_FromLong(done == WH_LIMIT_TAKEN),
                          (long long)(taken.wait > 0 ? taken.wait : 0),
-                         (unsigned long long)taken.ticket);
+                         (unsigned long long)taken.ticket, (unsigned long long)taken.count);
 }
 
 /* _give(n, key, ticket) */
@@ -336,6 +339,16 @@ static PyObject *limit_count(LimitObject *l, PyObject *const *args, Py_ssize_t c
     return Py_BuildValue("NK", PyBool_FromLong(done == WH_LIMIT_TAKEN), (unsigned long long)found);
 }
 
+/* _uncount(key): of _count() */
+static PyObject *limit_uncount(LimitObject *l, PyObject *key)
+{
+    LimitCall call;
+    if (!limit_begin(l, key, &call))
+        return NULL;
+    wh_tally_clear(&l->worker->keys, &call.word);
+    Py_RETURN_NONE;
+}
+
 /* -- the object -------------------------------------------------------------------------------- */
 
 /* Limit(worker, name, kind, most, per_ns, unit_ns) */
@@ -412,6 +425,7 @@ static PyMethodDef limit_methods[] = {
     {"_count", FAST(LOCKED(limit_count)), METH_FASTCALL, NULL},
     {"_state", (PyCFunction)LOCKED(limit_state), METH_O, NULL},
     {"_clear", (PyCFunction)LOCKED(limit_clear), METH_O, NULL},
+    {"_uncount", (PyCFunction)LOCKED(limit_uncount), METH_O, NULL},
     {NULL}};
 
 static PyType_Slot limit_slots[] = {{Py_tp_new, PyType_GenericNew},
