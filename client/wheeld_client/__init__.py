@@ -21,6 +21,7 @@ from wheeld_core.errors import (
     KeyInUse,
     KeysFull,
     LayoutMismatch,
+    LeaseLost,
     NameInUse,
     PayloadHeapFull,
     PayloadTooLarge,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from wheeld_client.intake.connection import Connection
     from wheeld_client.intake.request import Request
     from wheeld_client.intake.server import Intake
+    from wheeld_client.leases.lease import AsyncLease, Lease
     from wheeld_client.limits.rate_limit import AsyncRateLimit, RateLimit
     from wheeld_client.pool.memory_pool import MemoryPool, PoolBuffer
     from wheeld_client.purgatory.aio import AsyncPurgatory, OperationCancelled
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from wheeld_client.timers.observer import Observer, PendingTimers, pending_timers
 
 __all__ = [
+    "AsyncLease",
     "AsyncPurgatory",
     "AsyncRateLimit",
     "AsyncTimerHandle",
@@ -62,6 +65,8 @@ __all__ = [
     "KeyInUse",
     "KeysFull",
     "LayoutMismatch",
+    "Lease",
+    "LeaseLost",
     "MemoryPool",
     "NameInUse",
     "Observer",
@@ -95,6 +100,8 @@ _HOMES = {
     "Intake": "intake.server",
     "AsyncRateLimit": "limits.rate_limit",
     "RateLimit": "limits.rate_limit",
+    "AsyncLease": "leases.lease",
+    "Lease": "leases.lease",
     "MemoryPool": "pool.memory_pool",
     "PoolBuffer": "pool.memory_pool",
     "AsyncPurgatory": "purgatory.aio",

@@ -37,6 +37,10 @@ class KeyInUse(WheelError, ValueError):
     id: int
 
 
+class LeaseLost(WheelError):
+    """A lease was not renewed in time: another worker may have held it since."""
+
+
 class RingFull(WheelError):
     """With `block=False`: the clock has not taken up earlier submissions yet; try again in a
     moment."""

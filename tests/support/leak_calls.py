@@ -259,6 +259,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     ),
     "reschedule": lambda b: b.timers.reschedule(b.armed, 2000.0),
     "_find": by_key,
+    "_next_token": lambda b: b.timers._next_token(),
     "pause": lambda b: (
         b.timers.pause(b.armed),
         b.timers.resume(b.armed),

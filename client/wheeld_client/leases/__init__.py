@@ -1,0 +1,1 @@
+"""Leases: at most one worker of a host holds each."""
