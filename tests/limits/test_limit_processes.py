@@ -56,7 +56,7 @@ def test_killed_workers_take_all_or_nothing(daemon: Daemon, timers: Timers, wind
         reader, writer = os.pipe()
         pid, answer = start_child(partial(work, writer))
         os.close(writer)
-        told += len(os.read(reader, 100))  # it is in the middle of it
+        told += len(os.read(reader, 1)) + len(os.read(reader, 9))  # it is in the middle of it
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         while part := os.read(reader, 65536):
@@ -65,6 +65,6 @@ def test_killed_workers_take_all_or_nothing(daemon: Daemon, timers: Timers, wind
         os.close(answer)
     limit = RateLimit(timers, "killed", most, per=24 * HOUR, window=window)
     left = limit.remaining()
-    assert told > kills
+    assert told >= kills  # a busy machine may stop each behind its first
     assert most - n * (told + kills) <= left <= most - n * told + 2  # GCRA: one comes in 4 s
     assert left <= sum(limit.try_acquire() for _ in range(most)) <= left + 2
