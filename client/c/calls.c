@@ -52,6 +52,9 @@ static int result_of(const wheeld *w, enum wh_call call, uint64_t id)
                                        "answered yet whether there is more; try again in a moment"
                                      : "the payload heap is full; cancel or poll, or start wheeld "
                                        "with a larger --payload-heap");
+    case WH_CALL_DETACHED_FULL:
+        return fail(WHEELD_FULL, "as many detached timers are pending as may be "
+                                 "(--detached-capacity); cancel some");
     case WH_CALL_OVER_QUOTA:
         return fail(WHEELD_FULL,
                     "this worker holds %llu slots, and may hold %llu "

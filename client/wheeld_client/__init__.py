@@ -16,6 +16,7 @@ from wheeld_client.timers.timers import Timers, connect, payload_of
 from wheeld_core.errors import (
     ClientClosed,
     DaemonNotRunning,
+    DetachedFull,
     ForkedClient,
     InvalidDelay,
     KeyInUse,
@@ -59,6 +60,7 @@ __all__ = [
     "DaemonNotRunning",
     "Deadlines",
     "DelayedOperation",
+    "DetachedFull",
     "ForkedClient",
     "Intake",
     "InvalidDelay",

@@ -75,5 +75,9 @@ class PayloadHeapFull(WheelFull):
     `/dev/shm`."""
 
 
+class DetachedFull(WheelFull):
+    """As many detached timers are pending as may be: `wheeld start --detached-capacity`."""
+
+
 class InvalidDelay(WheelError, ValueError):
     """A delay, interval or time is NaN, infinite or negative."""

@@ -32,11 +32,18 @@ class SharedOptions(TypedDict, total=False):
         default: this one.
     block : bool
         Whether it may wait for the clock process; default: True.
+    detached : bool
+        It belongs to no worker: it stays when the one that schedules it dies or closes, and its end
+        waits for a receiver. Needs `to`, which need not be there yet.
+    keep : bool
+        The end of a detached timer waits without a limit, instead of for --keep-for.
     """
 
     interval: Seconds | None
     to: str | None
     block: bool
+    detached: bool
+    keep: bool
 
 
 class TimerOptions(SharedOptions, total=False):

@@ -18,7 +18,7 @@ class TimerRecord(NamedTuple):
     remaining: float
     """Seconds until then; 0.0 when it is due and has not fired yet."""
     worker: str | None
-    """Whose timer it is; None: it is between two owners."""
+    """Whose timer it is; None: it is detached, or between two owners."""
     to: str | None
     """Who receives it, as in `schedule`; None: its worker, also when the receiver is gone."""
     interval: float | None

@@ -109,7 +109,7 @@ def _describe(timer: np.void, found: PendingTimers, payloads: bool) -> dict[str,
     target = int(timer["target"])
     described: dict[str, Any] = {
         "id": int(timer["timer_id"]),
-        "worker": found.workers.get(int(timer["owner"]), "gone"),
+        "worker": "" if timer["owner"] == -1 else found.workers.get(int(timer["owner"]), "gone"),
         "due_in_s": round(int(timer["due"]) / 1e9, 6),
         "clock": CLOCKS.get(int(timer["clock"]), "?"),
         "interval_s": int(timer["interval"]) / 1e9 or None,

@@ -122,6 +122,8 @@ class ClockProcess:
         bell = os.open(message["bell"], _FIFO_FLAGS)
         try:
             self._clock.attach(row, message["incarnation"], memory, bell, message["groups"])
+            if message["keep_ns"] is not None:
+                self._clock.keep(row, message["keep_ns"])
         except BaseException:
             os.close(bell)
             raise

@@ -125,8 +125,15 @@ class Config:
 
     keep_for: str = option(
         "duration", "60s", "How long timers wait for a worker to come back.",
-        more="This applies to a worker with on_death='keep', and to a group without members.",
+        more="This applies to a worker with on_death='keep', to a group without members, and to the"
+        " ends of detached timers.",
         least="1ms", most="168h", live=True, section="Workers",
+    )  # fmt: skip
+    detached_capacity: int | None = option(
+        "integer", None, "How many detached timers may be pending.",
+        more="So that processes which schedule and end, again and again, do not fill the wheel."
+        " More are refused with DetachedFull.",
+        least=0, most=_native.MAX_CAPACITY, example=100_000, unset="half of --capacity",
     )  # fmt: skip
     evict_after: int | None = option(
         "integer", None, "Kill a worker after this many offences.",
@@ -308,6 +315,9 @@ class Config:
             "payload_bytes": self.payload_room,
             "heap_chunks": self.heap_chunks,
             "max_payload": self.max_payload_bytes,
+            "detached_most": self.slots // 2
+            if self.detached_capacity is None
+            else self.detached_capacity,
             "virtual_clock": int(self.virtual_clock),
         }
 

@@ -2,7 +2,7 @@
 
 Each check is a function from a snapshot to its findings, vectorised over all slots.
 
-The states of a slot whose slab has an owner: S1 to S16 in core/include/wheeld/shared/states.h.
+The states of a slot whose slab has an owner: S1 to S18 in core/include/wheeld/shared/states.h.
 """
 
 from __future__ import annotations
@@ -58,7 +58,12 @@ def slots(s: WheelImage) -> list[Damage]:
     lost = loose & armed & ~same
     lost[lost] = ~s.waits_in_ring(np.flatnonzero(lost))
     lent = np.isin(stage, (LENT, OFFERED))
-    at_backlog = np.where(stage == WAIT_EXPIRE, fired, (stage == WAIT_TICK) & (armed | cancelled))
+    # S17, S18: given back by its taker, of which the clock has not heard yet
+    back = told & (armed | cancelled) & np.where(backlog, stage == WAIT_EXPIRE, stage == OFFERED)
+    back &= backlog | loans
+    at_backlog = back | np.where(
+        stage == WAIT_EXPIRE, fired, (stage == WAIT_TICK) & (armed | cancelled)
+    )
     rules = [
         (own & (phase > DONE), "has phase {phase}, which does not exist"),
         (own & (stage > OFFERED), "has stage {stage}, which does not exist"),
@@ -66,22 +71,23 @@ def slots(s: WheelImage) -> list[Damage]:
         (own & s.listed & ~same, "is linked for generation {link_gen}, but is at {gen}"),
         (lost, "is armed, but neither linked nor submitted"),
         (loose & armed & same & (stage <= TICKED) & ~_endless(s), "is armed, but linked nowhere"),
-        (told & armed & (stage >= WAIT_EXPIRE), "is armed, but already recorded as ended: {stage}"),
+        (told & armed & (stage >= WAIT_EXPIRE) & ~back,
+         "is armed, but already recorded as ended: {stage}"),
         (told & bucket & (fired | (phase == NEVER)), "is linked in {list}, but not armed: {phase}"),
         # a waiting tick too: its timer may have been moved to later meanwhile
         (told & bucket & ~armed & (stage > WAIT_TICK), "is in {list}, with stage {stage}"),
         (told & backlog & ~at_backlog, "is in {list}, {phase}, with stage {stage}"),
-        (told & loans & (~lent | ~fired), "is in {list}, {phase}, with stage {stage}"),
+        (told & loans & (~lent | ~fired) & ~back, "is in {list}, {phase}, with stage {stage}"),
         (told & (backlog | loans) & (s.stage_worker != reader), "is in {list}, but names {reader}"),
         (loose & same & (lent | np.isin(stage, (WAIT_TICK, WAIT_EXPIRE))) & ~_over_armed(s),
          "has stage {stage}, but is in no list"),
-        (s.loose & ~(same & fired & (backlog | loans)),
+        (s.loose & ~(same & fired & (backlog | loans)) & ~back,
          "is nobody's until it is read, but is {phase} in {list}"),
         (told & (phase == TAKEN) & ~np.isin(stage, (OFFERED, WAIT_EXPIRE)),
          "is {phase}, but not offered: {stage}"),
         (loose & fired & ~same, "has fired, but the clock's record is for generation {link_gen}"),
         (loose & fired & same & (stage <= TICKED), "has fired without a completion"),
-        (told & ((cancelled | (phase == NEVER)) & np.isin(stage, (WAIT_EXPIRE, EXPIRED))
+        (told & ~back & ((cancelled | (phase == NEVER)) & np.isin(stage, (WAIT_EXPIRE, EXPIRED))
                  | (phase == NEVER) & (stage == TICKED)
                  | (phase == DONE) & np.isin(stage, (LENT, EXPIRED))),
          "is {phase}, but an expiration is recorded for it: {stage}"),

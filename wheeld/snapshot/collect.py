@@ -21,6 +21,7 @@ from wheeld.snapshot import keys as snapshot_keys
 from wheeld.snapshot.contents import (
     FIELDS,
     I64,
+    PAUSED,
     TIMER,
     TO_GROUP,
     TO_WORKER,
@@ -31,11 +32,13 @@ from wheeld.snapshot.contents import (
     next_on_grid,
 )
 from wheeld.snapshot.keys import Directory, Keys
-from wheeld.tables.registry import RowState
+from wheeld.tables.registry import ANY_UID, KEEPER, RowState
 from wheeld_core import _native
 from wheeld_core.packing import (
     COMPLETION_STAGE,
     COMPLETION_WORKER,
+    FLAGS_DETACHED,
+    FLAGS_MOVES,
     FLAGS_PRIVATE,
     OWNER_INCARNATION,
     STATE_GEN,
@@ -296,10 +299,14 @@ class _Collection:
         name."""
         row = owner_row(taken.owners)
         named = _is_tenant(rows, row, OWNER_INCARNATION.of(taken.owners), OWNER_INCARNATION)
-        self.left_out += int(np.count_nonzero(~named))
-        taken, row = taken.only(named), row[named]
+        detached = FLAGS_DETACHED.of(taken.timers["flags"]) != 0
+        self.left_out += int(np.count_nonzero(~named & ~detached))
+        taken = taken.only(named | detached)
+        row, detached = row[named | detached], detached[named | detached]
         timers = taken.timers
-        timers["owner"] = self._numbers(rows, row)
+        timers["owner"][~detached] = self._numbers(rows, row[~detached])
+        if detached.any():
+            timers["owner"][detached] = self._number_of(KEEPER, ANY_UID)
         to = target_row(taken.targets)
         of = TARGET_INCARNATION.of(taken.targets)
         to_worker = _is_tenant(rows, to, of, TARGET_INCARNATION)
@@ -328,10 +335,14 @@ class _Collection:
         numbers = np.zeros(len(rows), np.uint16)
         for used in np.flatnonzero(np.bincount(row)):
             name = bytes(rows["name"][used]).decode()
-            numbers[used] = self.names.setdefault(name, len(self.names))
-            if len(self.uids) < len(self.names):
-                self.uids.append(int(rows["uid"][used]))
+            numbers[used] = self._number_of(name, int(rows["uid"][used]))
         return numbers[row]
+
+    def _number_of(self, name: str, uid: int) -> int:
+        number = self.names.setdefault(name, len(self.names))
+        if len(self.uids) < len(self.names):
+            self.uids.append(uid)
+        return number
 
 
 def _is_tenant(
@@ -379,9 +390,13 @@ def _pending_timers(
     last = np.where(on_grid, links["due"], np.iinfo(np.int64).min)[periodic]
     ticked = ((stages == Stage.TICKED) & unread)[periodic]
     timers["deadline"][periodic] = _periodic_due(timers[periodic], last, ticked)
-    shared = FLAGS_PRIVATE.of(fields["flags"]) == 0  # the others end with their process
+    detached = FLAGS_DETACHED.of(fields["flags"]) != 0
+    shared = detached | (
+        FLAGS_PRIVATE.of(fields["flags"]) == 0
+    )  # the others end with their process
     resting = (phases == Phase.ARMED) & is_paused(states, fields["deadline"])
-    timers["flags"][resting & shared] |= FLAGS_PRIVATE.mask
+    timers["flags"] &= ~np.uint16(FLAGS_MOVES.mask)
+    timers["flags"][resting] |= PAUSED
     return ((phases == Phase.ARMED) | fired) & shared, timers
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from wheeld.snapshot.keys import is_keyed
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
-from wheeld_core.packing import FLAGS_CLOCK, FLAGS_PRIVATE
+from wheeld_core.packing import FLAGS_CLOCK, FLAGS_MOVES
 from wheeld_core.views import dtype_of
 
 FIELDS: Final = tuple(name for name in dtype_of("slot").names or () if name != "target")
@@ -39,14 +39,17 @@ TO_OWNER, TO_WORKER, TO_GROUP = 0, 1, 2
 """`target` means nothing, is an index into the names, is an index into the groups."""
 
 
+PAUSED: Final = np.uint16(FLAGS_MOVES.mask & -FLAGS_MOVES.mask)
+"""In `flags`, where a slot counts moves: the timer is paused."""
+
+
 def clock_of(timers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     return FLAGS_CLOCK.of(timers["flags"])
 
 
 def paused(timers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which are paused: marked as private, for those that are so in a slot are in no snapshot.
-    Their deadline is as in a slot."""
-    found: npt.NDArray[np.bool_] = FLAGS_PRIVATE.of(timers["flags"]) != 0
+    """Which are paused. Their deadline is as in a slot."""
+    found: npt.NDArray[np.bool_] = timers["flags"] & PAUSED != 0
     return found
 
 

@@ -29,14 +29,24 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld.snapshot import durable
-from wheeld.snapshot.contents import FOREVER, TIMER, Clocks, Snapshot, SnapshotError
+from wheeld.snapshot.contents import (
+    FOREVER,
+    PAUSED,
+    TIMER,
+    Clocks,
+    Snapshot,
+    SnapshotError,
+)
 from wheeld.snapshot.keys import KEYED
 from wheeld.tables.registry import ANY_UID, Registry
 from wheeld_core import _native, runtime, trust
 from wheeld_core.errors import WheelError
+from wheeld_core.packing import FLAGS_CLOCK, FLAGS_PRIVATE
 
 _NOT_REGULAR = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
 """Errors of opening a symbolic link, a socket, a directory."""
+FLAGS_FORM: Final = 2
+"""The form of the timers' `flags` (contents.py). Files from before detached timers have none."""
 MAGIC: Final = b"wheeld\0S"
 FORMAT_VERSION: Final = 2
 _PREFIX = struct.Struct("<8sIIQ")
@@ -133,6 +143,7 @@ def _header(snapshot: Snapshot) -> dict[str, Any]:
         "uids": snapshot.uids,
         "groups": snapshot.groups,
         "dtype": TIMER.descr,
+        "flags": FLAGS_FORM,
         "counts": {
             "timers": len(snapshot.timers),
             "payloads": len(snapshot.payloads),
@@ -275,6 +286,8 @@ def _parse(header: Any, body: memoryview) -> Snapshot:
     if "key_sizes" not in header["counts"]:  # then the bit had another meaning
         timers = timers.copy()
         timers["flags"] &= ~KEYED
+    if header.get("flags") != FLAGS_FORM:
+        timers = _with_flags_of_today(timers)
     snapshot = Snapshot(
         name=runtime.check_name(header["name"]),
         clocks=_clocks(header),
@@ -314,3 +327,10 @@ def set_aside(path: Path) -> Path:
     except OSError as error:
         raise WheelError(f"{path}: cannot be renamed out of the way: {error.strerror}") from error
     return aside
+
+
+def _with_flags_of_today(timers: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    timers, before = timers.copy(), timers["flags"]
+    timers["flags"] = before & np.uint16(FLAGS_CLOCK.mask | KEYED)
+    timers["flags"][FLAGS_PRIVATE.of(before) != 0] |= PAUSED  # marked so then
+    return timers

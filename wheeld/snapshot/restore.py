@@ -227,7 +227,7 @@ def apply(
     for field in FIELDS:
         slots.slots[field][index] = timers[field]
     slots.slots["interval"][index] = packing.interval_word(timers["interval"], timers["generation"])
-    slots.slots["flags"][index] &= ~np.uint16(packing.FLAGS_PRIVATE.mask)
+    slots.slots["flags"][index] &= ~np.uint16(packing.FLAGS_MOVES.mask)
     slots.slots["target"][index] = _target_words(plan, rows, groups or {})
     room = 0 if slots.payloads is None else slots.payloads.shape[1]
     slots.slots["payload_size"][index] = np.where(plan.sizes > room, _native.IN_HEAP, plan.sizes)

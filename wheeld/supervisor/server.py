@@ -290,6 +290,9 @@ class Supervisor:
             return None
         if op == Request.STATUS:
             return {"ok": True, "status": await self._look_up_status()}
+        if op == Request.ADDRESS:
+            await self.workers.address(message.get("to"))
+            return {"ok": True}
         if op == Request.EVICT:
             return await evict(self.workers, message)
         if op == Request.ADVANCE:

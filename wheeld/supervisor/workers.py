@@ -23,7 +23,16 @@ from wheeld.processes.pidfd import ended, has_ended, kill, wait_for_end
 from wheeld.resources.owned import Resources
 from wheeld.resources.remains import KINDS
 from wheeld.supervisor.access import Caller
-from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant, targets
+from wheeld.tables.registry import (
+    ANY_UID,
+    KEEPER,
+    OWN_GROUP,
+    OnDeath,
+    Registry,
+    RowState,
+    Tenant,
+    targets,
+)
 from wheeld_core import _native, runtime, segments
 from wheeld_core.control import time_namespace
 from wheeld_core.control.messages import Back, Message, Welcome
@@ -47,6 +56,7 @@ class Workers:
         self.fenced = FencedWorkers(resources)
         self._kept = KeptWorkers(resources, self.registry, self.fenced, self._depart)
         self.connections = Connections()
+        self._addressing = asyncio.Lock()
         self._killed: dict[int, int] = {}
         """Row -> pidfd of a departing worker that may not be dead yet."""
 
@@ -72,7 +82,8 @@ class Workers:
             "incarnation": tenant.incarnation,
             "segment": self._resources.names[runtime.worker_segment(tenant.row)],
             "bell": str(self._resources.directory / runtime.worker_fifo(tenant.row)),
-            "groups": tenant.groups,
+            "groups": ALL_GROUPS if tenant.is_keeper else tenant.groups,
+            "keep_ns": round(self._config.keep_for_s * 1e9) if tenant.is_keeper else None,
             "present": self.registry.state(tenant) in (RowState.ATTACHING, RowState.ACTIVE),
         }
 
@@ -186,6 +197,7 @@ class Workers:
         for left in self.fenced.left():
             self._depart(left, "left after it had lost its connection")
         name, kept = await self._place_of(name, bool(message.get("numbered")), uid)
+        groups |= self.registry.own_group(name) if name is not None else 0
         pidfd = caller.open_process()
         try:
             if kept is not None:
@@ -246,7 +258,37 @@ class Workers:
         self.clock.send(Order.PRESENCE, row=tenant.row, present=True, groups=groups)
         return tenant
 
-    async def _furnish(self, tenant: Tenant) -> None:
+    # -- detached timers --------------------------------------------------------------------------
+
+    async def address(self, to: object) -> None:
+        """Make sure that detached timers can wait for this receiver: a row keeps them, and its
+        group has a number. `ValueError`: no receiver can have that name. `WheelError`: there is no
+        row, or no number."""
+        is_group = isinstance(to, str) and to.startswith("group:")
+        name = str(to).removeprefix("group:") if is_group else to
+        if is_group:
+            self.registry.check_group(name)
+        else:
+            self.registry.check_name(name)
+        async with self._addressing:
+            if self.registry.find(KEEPER) is None:
+                keeper = self.registry.allocate(KEEPER, 0, ANY_UID, OnDeath.KEEP)
+                await self._furnish(keeper, RowState.KEPT)
+            wheel, slots = self._resources.wheel, self._resources.slots
+            group = str(name) if is_group else OWN_GROUP + str(name)
+            bit = self.registry.group_bit(group, lambda: targets(wheel, slots))
+            tenant = None if is_group else self.registry.find(str(name))
+            if tenant is None or tenant.groups & bit:
+                return
+            tenant = self.registry.join(tenant, bit)
+            state = self.registry.state(tenant)
+            if state in (RowState.ACTIVE, RowState.KEPT):
+                present = state == RowState.ACTIVE
+                self.clock.send(
+                    Order.PRESENCE, row=tenant.row, present=present, groups=tenant.groups
+                )
+
+    async def _furnish(self, tenant: Tenant, state: RowState = RowState.ACTIVE) -> None:
         """Make its segment and FIFO, and have the clock serve it."""
         self.on_arrival(tenant)
         try:
@@ -254,14 +296,15 @@ class Workers:
             self.registry.note_segment(tenant, segments.inode_word(name))
             self._resources.make_fifo(runtime.worker_fifo(tenant.row))
             await self.clock.attach(self._attachment(tenant))
-            self._resources.sharing.seat(tenant.row, tenant.incarnation)
+            if not tenant.is_keeper:
+                self._resources.sharing.seat(tenant.row, tenant.incarnation)
             if not self.registry.arrives(tenant):
                 raise WheelError("the segment of this worker was damaged while it connected")
         except BaseException:
             if self.registry.arrives(tenant):
                 self._forget(tenant)
             raise
-        self.registry.set_state(tenant, RowState.ACTIVE)
+        self.registry.set_state(tenant, state)
 
     def resume(self, message: Message, caller: Caller) -> tuple[Tenant, Back]:
         """The tenancy of a live worker that lost its connection, and the answer to it.
@@ -389,6 +432,7 @@ class Workers:
         self._pidfds.clear()
 
 
+ALL_GROUPS: Final = 2**64 - 1
 NOTICE_SECONDS: Final = 1.0
 """Seconds that a process may take to die once it has closed its connection; then that is logged."""
 
@@ -485,6 +529,8 @@ class KeptWorkers:
     def add(self, tenant: Tenant) -> None:
         """Keep a row until a successor connects, or drop it in time; its group may inherit it at
         once."""
+        if tenant.is_keeper:
+            return
         loop = asyncio.get_running_loop()
         patience = self._resources.config.keep_for_s
         self._expiries[tenant.row] = loop.call_later(patience, self._expire, tenant)

@@ -36,6 +36,11 @@ class RowState(IntEnum):
 
 ANY_UID: Final = 2**32 - 1
 """No user: for names that were restored from a snapshot without user ids."""
+KEEPER: Final = "(detached)"
+"""The name of the row without a process that keeps detached timers (clock/detached.h)."""
+OWN_GROUP: Final = "="
+"""A worker that receives detached timers is the only member of the group that has this before its
+name. No user can join one."""
 
 
 class OnDeath(IntEnum):
@@ -66,6 +71,10 @@ class Tenant:
     identity: int = 0
     uid: int = ANY_UID
     """The user of its process. Only that user may take over what it left."""
+
+    @property
+    def is_keeper(self) -> bool:
+        return self.name == KEEPER
 
 
 def _encoded(what: str, name: object, most: int) -> bytes:
@@ -224,6 +233,8 @@ class Registry:
     def check_name(cls, name: object) -> None:
         cls.encode_name(name)
         _check_printable(f"worker name {name!r}", name)
+        if name == KEEPER:
+            raise ValueError(f"worker name {name!r}: it is reserved for the daemon")
 
     @staticmethod
     def encode_group(name: object) -> bytes:
@@ -233,6 +244,8 @@ class Registry:
     def check_group(cls, name: object) -> None:
         cls.encode_group(name)
         _check_printable(f"group {name!r}", name)
+        if str(name).startswith(OWN_GROUP):
+            raise ValueError(f"group {name!r}: {OWN_GROUP!r} is reserved at its begin")
 
     def group_bit(self, name: object, targets: Callable[[], frozenset[int]] | None = None) -> int:
         """The bit of a group, which is named here if it is new.
@@ -260,6 +273,16 @@ class Registry:
         for memory in (self._copy, self._memory):
             _native.name_group(memory, group, encoded.decode())
         return 1 << group
+
+    def own_group(self, name: str) -> int:
+        """The bit of the group that is a worker's own, 0: it was never addressed."""
+        own = OWN_GROUP + name
+        return sum(1 << number for number, known in self.group_names().items() if known == own)
+
+    def join(self, tenant: Tenant, groups: int) -> Tenant:
+        self._put(tenant.row, groups=tenant.groups | groups)
+        self.tenants[tenant.row] = replace(tenant, groups=tenant.groups | groups)
+        return self.tenants[tenant.row]
 
     def _empty_group(self, targets: frozenset[int]) -> int | None:
         """A group without members and timers: the one whose number was reused least often."""

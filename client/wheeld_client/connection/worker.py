@@ -180,6 +180,33 @@ class ConnectedWorker(_native.Worker):
     ) -> Events:
         return with_beside(events, beside)
 
+    def _with_attempts(self, events: Events) -> Events:
+        """Held events with the field `attempts`."""
+        kinds: Any = events.dtype.fields
+        wide = np.dtype([(name, kinds[name][0]) for name in kinds] + [("attempts", "u4")])
+        found = np.ones(len(events), wide)
+        for name in events.dtype.names or ():
+            found[name] = events[name]
+        beside = getattr(events, "beside", {})
+        again = beside.get("again", {})
+        if again:
+            ids = events["timer_id"].tolist()
+            found["attempts"] += np.array([again.get(id, 0) for id in ids], np.uint32)
+        return with_beside(found, beside)
+
+    def _ids_of(self, events: Any) -> list[int]:
+        found = (
+            events["timer_id"]
+            if getattr(events, "dtype", None) is not None and (events.dtype.names)
+            else events
+        )
+        ids: list[int] = np.atleast_1d(np.asarray(found, np.uint64)).tolist()
+        return ids
+
+    def _address(self, to: str) -> None:
+        """Make sure that detached timers can wait for this receiver."""
+        control.ask(self.directory, Request.ADDRESS, to=to)
+
     def _segment(self, kind: str) -> _native.Memory:
         if kind not in self._shared:
             self._shared[kind] = self._attach(kind, writable=True)

@@ -177,7 +177,9 @@ class Observer:
             for row, name in workers.items()
         }
         groups = self._registry.group_targets().items()
-        targets |= {target: f"group:{name}" for target, name in groups}
+        targets |= {  # a worker that gets detached timers has a group of its own
+            target: name[1:] if name.startswith("=") else f"group:{name}" for target, name in groups
+        }
         return PendingTimers(found, workers, targets, dict(enumerate(now.tolist())), keys)
 
     def _dtype(self, payloads: bool) -> np.dtype[np.void]:
@@ -243,7 +245,8 @@ class Observer:
         found["due"] = slots["deadline"] - now[found["clock"]]
         self._describe_paused(found, now)
         words = self._slots.owner_words(self._wheel, index)
-        found["owner"] = packing.owner_row(words)
+        detached = packing.FLAGS_DETACHED.of(slots["flags"]) != 0
+        found["owner"] = np.where(detached, -1, packing.owner_row(words))
         if payloads and self._slots.payloads is not None:
             found["payload"] = self._slots.payloads[index].view(f"V{self._room}")[:, 0]
         return self._with_heap(found, payloads)

@@ -349,6 +349,39 @@ class Timers(CallingWorker):
             raise TypeError(f"key_of() takes one expiration: got {shown(event)}")
         return self._key_of(int(event["timer_id"]))
 
+    def nack(
+        self,
+        event: np.void | np.ndarray[Any, Any] | int,
+        delay: Seconds = 0.0,
+        *,
+        block: bool = True,
+    ) -> bool:
+        """Give an event of a group back that `poll(hold=True)` returned: it is due again.
+
+        The timer has the id, cookie and payload that it had, and `attempts` counts up. It keeps its
+        key unless another timer has taken that.
+
+        Parameters
+        ----------
+        event : an event, or the id of its timer
+        delay : float or timedelta
+            Seconds from now.
+
+        Returns
+        -------
+        bool
+            False: it is no longer this worker's: it was acknowledged, given back, or held for
+            longer than its `visibility`; or it was not sent to a group.
+
+        Raises
+        ------
+        InvalidDelay, RingFull, DaemonNotRunning, ClientClosed, ForkedClient
+        """
+        ids = self._ids_of(event)
+        if len(ids) != 1:
+            raise TypeError(f"nack() takes one event: got {len(ids)}")
+        return self._nack(ids[0], delay, block)
+
     def cancel_many(
         self,
         ids: npt.ArrayLike | None = None,

@@ -31,6 +31,8 @@ class Request(StrEnum):
     """`status` of the answer is what `wheeld status --json` prints."""
     ADVANCE = "advance"
     """Move a virtual clock by `ns`; the answer has `now_ns`."""
+    ADDRESS = "address"
+    """Make sure that detached timers can wait for the receiver `to`."""
     EVICT = "evict"
     """Kill the process of `worker`, or drop what a dead one left; the answer says which."""
     STOP = "stop"

@@ -150,6 +150,7 @@ static wh_cold int find_errors(void)
                   {"ClientClosed", &errors.client_closed},
                   {"PayloadTooLarge", &errors.payload_too_large},
                   {"PayloadHeapFull", &errors.payload_heap_full},
+                  {"DetachedFull", &errors.detached_full},
                   {"WordsFull", &errors.words_full},
                   {"KeysFull", &errors.keys_full},
                   {"KeyInUse", &errors.key_in_use},
@@ -188,16 +189,11 @@ static wh_cold int add_types(PyObject *module)
     struct {
         PyType_Spec *spec;
         PyTypeObject **where;
-    } types[] = {{&clock_spec, NULL},
-                 {&memory_spec, NULL},
-                 {&whole_spec, NULL},
-                 {&worker_spec, &worker_type},
-                 {&handle_spec, &handle_type},
-                 {&operation_spec, &operation_type},
-                 {&purgatory_spec, NULL},
-                 {&limit_spec, NULL},
-                 {&pool_spec, NULL},
-                 {&pool_buffer_spec, &pool_buffer_type}};
+    } types[] = {{&clock_spec, NULL},          {&memory_spec, NULL},
+                 {&whole_spec, NULL},          {&worker_spec, &worker_type},
+                 {&handle_spec, &handle_type}, {&operation_spec, &operation_type},
+                 {&purgatory_spec, NULL},      {&limit_spec, NULL},
+                 {&pool_spec, NULL},           {&pool_buffer_spec, &pool_buffer_type}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (add_type(module, types[i].spec, types[i].where) < 0)
             return -1;

@@ -40,7 +40,7 @@ static PyTypeObject *worker_type, *operation_type;
 static struct {
     PyObject *wheel_error, *wheel_full, *words_full, *keys_full, *key_in_use, *ring_full,
         *daemon_not_running, *forked_client, *client_closed, *payload_too_large, *payload_heap_full,
-        *invalid_delay;
+        *detached_full, *invalid_delay;
     PyObject *shown; /* wheeld_core.arguments.shown */
     PyObject *float_of; /* wheeld_core.arguments.float_of */
     PyTypeObject *timer_record; /* wheeld_core.timer_record.TimerRecord, a NamedTuple */

@@ -9,6 +9,7 @@
  *   route.h    to whom: the owner, a worker, a member of a group
  *   offer.h    what members of a group may take from each other; reoffer.h, when
  *   free_list.h    free slots in the clock's hands
+ *   detached.h  timers that belong to no worker
  *   deliver.h  records into completion rings, loans, backlogs, doorbells
  *   grant.h   slots for workers that find none
  *   reap.h     what a dead worker leaves; reassign.h, when others take it over
@@ -94,6 +95,12 @@ typedef struct wh_clock {
     uint64_t offering, offered; /* groups whose queue is not empty; those announced to workers */
     wh_keys keys; /* only read here; without memory: no timer has a key */
     const wh_group *groups; /* the table of names; NULL: no number was ever given another name */
+    wh_peer *keeper; /* keeps detached timers whose worker is gone; NULL: there is none */
+    uint64_t *detached; /* one bit per slot: its timer is counted; NULL: there was no keeper yet */
+    int64_t *kept_since; /* per slot: when an end came to the keeper, ns */
+    int64_t keep_ns, keep_until; /* how long it waits there; the next look at that, 0: none */
+    uint32_t kept_turned; /* the first end in this look that may wait on, or WH_NIL */
+    bool looks_at_held; /* a worker has a bound for what it holds (overheld.h) */
     wh_trace trace;
     wh_free_list free_list;
     wh_heap heap;
@@ -248,6 +255,8 @@ static inline bool wh_stage_over(enum wh_stage stage) { return stage >= WH_STAGE
 static inline void wh_clock_free(wh_clock *c)
 {
     wh_keys_free(&c->keys);
+    free(c->detached);
+    free(c->kept_since);
     wh_hints_free(&c->wheel.hints);
     free(c->free_list.split);
     free(c->free_list.ended);
@@ -297,6 +306,7 @@ static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
                     .sub_size = 1ull << seg->sub_bits,
                     .comp_size = 1ull << seg->comp_bits,
                     .ret_size = 1ull << seg->ret_bits,
+                    .kept_turned = WH_NIL,
                     .relink_slot = seg->capacity};
     wh_wheel_bind(&c->wheel, wh_parts_of(wheel_memory, &g), seg->capacity, g.shards,
                   seg->wheel_bits, seg->tick_ns);

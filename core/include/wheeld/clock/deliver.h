@@ -106,6 +106,8 @@ static inline void wh_to_backlog(wh_clock *c, wh_peer *peer, uint32_t slot, enum
 {
     c->wheel.links[slot].completion = wh_completion_word(stage, wh_peer_index(c, peer), 0);
     wh_list_append(&c->wheel, wh_backlog_list(c, peer), slot);
+    if (wh_unlikely(peer == c->keeper))
+        wh_kept_begin(c, slot);
     if (wh_is_offer(group, peer))
         wh_offer_note(c, slot, group, peer);
     peer->behind = true;
@@ -161,6 +163,7 @@ static inline void wh_return_to(wh_clock *c, wh_peer *owner, uint32_t slot)
 static inline void wh_return(wh_clock *c, uint32_t slot, wh_peer *owner)
 {
     wh_end_payload(c, slot);
+    wh_detached_end(c, slot);
     if (wh_unlikely(wh_is_split(c, slot >> WH_SLAB_BITS)))
         wh_free_list_put(c, slot);
     else if (owner == NULL || owner->life == WH_PEER_DYING)
@@ -256,6 +259,7 @@ static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, uint32_t group, 
     if (to == NULL || (owner == NULL && !loose) || (to == owner && owner->life == WH_PEER_DYING)) {
         wh_note_end(c, slot, WH_TRACE_DROPPED);
         wh_end_payload(c, slot);
+        wh_detached_end(c, slot);
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
         wh_count(&c->seg->dropped, 1);
         if (loose)
@@ -284,6 +288,35 @@ static inline bool wh_offer_missed(wh_clock *c, uint32_t slot, const wh_peer *wo
            !wh_unread(c, link);
 }
 
+/* A member gave the event back (nack): it is armed again, and is linked. The slot is in no list. */
+static wh_seldom void wh_rearm(wh_clock *c, uint32_t slot)
+{
+    wh_link *link = &c->wheel.links[slot];
+    wh_peer *owner = wh_adopt(c, slot);
+    if (owner == NULL || owner->life == WH_PEER_DYING) {
+        if (wh_slot_cancel(&c->states[slot], link->gen))
+            wh_count(&c->seg->dropped, 1);
+        wh_note_end(c, slot, WH_TRACE_DROPPED);
+        wh_return(c, slot, owner);
+        return;
+    }
+    wh_count_attempt(c, slot);
+    link->due = INT64_MIN;
+    wh_step();
+    link->completion = 0;
+    wh_link_timer(c, slot, wh_shard_of(c, owner));
+}
+
+/* The event is the worker's no longer that had taken it: let it be free, or done if `phase` says
+ * so. False: that worker was quicker. */
+static inline bool wh_untake(wh_clock *c, uint32_t slot, uint64_t state, enum wh_phase phase)
+{
+    wh_store_relaxed(&c->slots[slot].deadline, c->wheel.links[slot].due); /* no bound any more */
+    wh_count_attempt(c, slot);
+    /* pairs: offer - a taker given up on is done with it, or finds it is not its own */
+    return wh_cas_acq_rel(&c->states[slot], &state, wh_state_of(wh_state_gen(state), 0, phase));
+}
+
 /* Deliver an event that was on its way and is in no list: to `to`, or to the receiver that it has
  * now. It may be an offer that a worker, alive or dead, has taken in the meantime. */
 static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
@@ -299,9 +332,12 @@ static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_
                 wh_leave_to(c, slot, taker);
                 return;
             }
-            /* pairs: offer - a taker given up on is done with it, or finds it is not its own */
-            wh_cas_acq_rel(&c->states[slot], &state, wh_state_of(wh_state_gen(state), 0, then));
+            wh_untake(c, slot, state, then);
             continue;
+        }
+        if (wh_unlikely(phase == WH_ARMED)) {
+            wh_rearm(c, slot);
+            return;
         }
         if (phase != WH_FIRED) {
             wh_return(c, slot, owner);

@@ -9,6 +9,7 @@
  *     S4                nothing: its deadline is read again when there is room
  *     S5                return it; it never touches the wheel
  *     S6                unlink it, return it
+ *     S17, S18          link it again; return it
  *     other generation  nothing: this submission is of an earlier tenant
  *     any other         nothing: it was already handled
  */
@@ -18,11 +19,6 @@
 #include "wheeld/clock/fire.h"
 
 #define WH_DRAIN_AHEAD 8 /* how many slots ahead of the ring are prefetched */
-
-static inline void wh_link_timer(wh_clock *c, uint32_t slot, uint32_t shard)
-{
-    wh_place(c, slot, shard, wh_timing_of(c, slot), c->now[WH_CLOCK_BASE]);
-}
 
 /* A linked timer was moved: link it by its new deadline. */
 static inline void wh_relink(wh_clock *c, uint32_t slot, uint64_t state, const wh_peer *owner)
@@ -38,6 +34,7 @@ static inline void wh_first_sight(wh_clock *c, uint32_t slot, uint64_t state)
 {
     wh_note_met(c, slot, state);
     wh_link_begin(&c->wheel.links[slot], wh_state_gen(state));
+    wh_detached_begin(c, slot);
     wh_note_scheduled(c, slot, state);
 }
 
@@ -46,6 +43,17 @@ static inline void wh_forget(wh_clock *c, uint32_t slot)
 {
     wh_note_gone(c, slot);
     c->wheel.links[slot].gen = 0;
+}
+
+/* A member has given an event of its group back, and perhaps somebody cancelled it since: S17,
+ * S18. */
+static inline void wh_examine_given_back(wh_clock *c, uint32_t slot, uint32_t phase)
+{
+    if (wh_likely(phase != WH_ARMED && phase != WH_CANCELLED) ||
+        !wh_stage_offers(wh_stage_of(&c->wheel.links[slot])))
+        return;
+    wh_wheel_remove(&c->wheel, slot);
+    wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
 }
 
 static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
@@ -60,8 +68,10 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
     uint32_t phase = wh_state_phase(state);
     if (wh_state_gen(state) != gen)
         return;
-    if (link->gen == gen && wh_stage_over(wh_stage_of(link)))
+    if (link->gen == gen && wh_stage_over(wh_stage_of(link))) {
+        wh_examine_given_back(c, slot, phase);
         return;
+    }
     wh_peer *owner = wh_owner_of(c, slot);
     if (wh_unlikely(owner == NULL || phase == WH_NEVER || phase == WH_FIRED)) {
         wh_count(&from->port->offences, 1);

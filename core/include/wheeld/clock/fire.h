@@ -12,7 +12,8 @@
  *     interval and the last due time that fired (link.due), if it was not moved since.
  *  4. A timer with a key fires only while the key's word names it (keys.h). One that is not named
  *     is about to be: its worker has armed it, or has replaced it and cancels it, or the worker's
- *     death ends it. The clock looks again a moment later, and decides nothing.
+ *     death ends it. The clock looks again a moment later, and decides nothing. One that was given
+ *     back (nack) keeps its key only as long as nobody takes that.
  */
 #ifndef WHEELD_FIRE_H
 #define WHEELD_FIRE_H
@@ -32,20 +33,6 @@ static inline int64_t wh_linked_due(void *context, uint32_t slot)
     wh_link *link = &c->wheel.links[slot];
     bool known = wh_stage_of(link) == WH_STAGE_OPEN && link->due != INT64_MIN;
     return known ? link->due : wh_slot_due(context, slot);
-}
-
-/* Put a timer into its bucket; what is due by `now_ns` goes to the next pass. */
-static inline void wh_place(wh_clock *c, uint32_t slot, uint32_t shard, wh_timing t, int64_t now_ns)
-{
-    if (wh_likely(t.kind == WH_CLOCK_BASE && t.interval == 0))
-        c->wheel.links[slot].due = t.due; /* so that cascades do not need to read the slot */
-    else if (t.interval) {
-        if (wh_state_is_moved(wh_load_relaxed(&c->states[slot])))
-            c->wheel.links[slot].due = INT64_MIN; /* of another grid, or of the one-shot it was */
-        if (t.due == INT64_MAX)
-            return; /* its next tick is past the end of time: armed, but not in the wheel */
-    }
-    wh_wheel_add(&c->wheel, shard, slot, wh_base_due(c, t), now_ns);
 }
 
 /* Is it in a bucket, or past the end of time and so nowhere? Else it waits in a worker's backlog,
@@ -74,6 +61,7 @@ static inline void wh_drop(wh_clock *c, uint32_t slot)
         wh_count(&c->seg->dropped, 1);
     wh_note_end(c, slot, dropped ? WH_TRACE_DROPPED : WH_TRACE_CANCELLED);
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+    wh_detached_end(c, slot);
 }
 
 #define WH_UNNAMED_NS 1000000 /* until the next look at a timer that its key's word does not name */
@@ -82,6 +70,19 @@ static inline void wh_drop(wh_clock *c, uint32_t slot)
 static wh_seldom bool wh_is_named(wh_clock *c, uint32_t slot, uint32_t gen)
 {
     return c->keys.memory == NULL || wh_keys_name(&c->keys, wh_id(gen, slot));
+}
+
+/* Has it fired before and been given back, while another timer took its key? Then it is one without
+ * a key. */
+static wh_seldom bool wh_lost_its_key(wh_clock *c, uint32_t slot)
+{
+    wh_slot *s = &c->slots[slot];
+    uint32_t flags = wh_load_relaxed(&s->flags);
+    if (wh_interval_ns(wh_load_relaxed(&s->interval)) != 0 ||
+        wh_attempts_before(flags, c->wheel.links[slot].gen) == 0)
+        return false;
+    wh_store_relaxed(&s->flags, (uint16_t)(flags & ~WH_KEYED));
+    return true;
 }
 
 /* Link a timer that is due, but not named, for a moment later. */
@@ -194,12 +195,12 @@ static inline void wh_expire(void *context, uint32_t slot)
             return;
         }
         if (wh_unlikely(wh_load_relaxed(&c->slots[slot].flags) & WH_KEYED) &&
-            !wh_is_named(c, slot, link->gen)) {
+            !wh_is_named(c, slot, link->gen) && !wh_lost_its_key(c, slot)) {
             wh_put_off(c, slot, t, owner);
             return;
         }
         uint32_t target = wh_load_relaxed(&c->slots[slot].target), group = wh_group_at(c, target);
-        wh_peer *to = wh_route(c, target, group, owner);
+        wh_peer *to = wh_route(c, slot, target, group, owner);
         done = t.interval ? wh_fire_periodic(c, slot, state, t, group, to, owner)
                           : wh_fire_once(c, slot, state, t, group, to, owner);
     }

@@ -9,7 +9,7 @@
 #ifndef WHEELD_ROUTE_H
 #define WHEELD_ROUTE_H
 
-#include "wheeld/clock/free_list.h"
+#include "wheeld/clock/detached.h"
 
 static inline bool wh_peer_room(const wh_clock *c, wh_peer *peer)
 {
@@ -135,9 +135,10 @@ static inline uint32_t wh_group_of(const wh_clock *c, uint32_t slot)
     return wh_group_at(c, wh_load_relaxed(&c->slots[slot].target));
 }
 
-/* The worker that a target word is for, as one of `group` if it is below WH_GROUPS, or the timer's
- * owner when the target is gone. */
-static inline wh_peer *wh_route(wh_clock *c, uint32_t target, uint32_t group, wh_peer *owner)
+/* The worker that a target word is for, as one of `group` if it is below WH_GROUPS. When the target
+ * is gone: the timer's owner, or the keeper if it is detached. */
+static inline wh_peer *wh_route(wh_clock *c, uint32_t slot, uint32_t target, uint32_t group,
+                                wh_peer *owner)
 {
     if (wh_likely(target == 0))
         return owner;
@@ -150,7 +151,7 @@ static inline wh_peer *wh_route(wh_clock *c, uint32_t target, uint32_t group, wh
         if (peer->life <= WH_PEER_DYING || wh_target_word(row, peer->incarnation) != target)
             peer = NULL;
     }
-    if (peer)
+    if (peer || (peer = wh_keeper_of(c, slot)))
         return peer;
     wh_count(&c->seg->redirected, 1);
     return owner;
@@ -160,7 +161,7 @@ static inline wh_peer *wh_route(wh_clock *c, uint32_t target, uint32_t group, wh
 static inline wh_peer *wh_route_of(wh_clock *c, uint32_t slot, wh_peer *owner)
 {
     uint32_t target = wh_load_relaxed(&c->slots[slot].target);
-    return wh_route(c, target, wh_group_at(c, target), owner);
+    return wh_route(c, slot, target, wh_group_at(c, target), owner);
 }
 
 #endif

@@ -37,4 +37,23 @@ static inline int64_t wh_base_due(wh_clock *c, wh_timing t)
     return wh_time_add(t.due, wh_time_sub(c->now[WH_CLOCK_BASE], c->now[t.kind]));
 }
 
+/* Put a timer into its bucket; what is due by `now_ns` goes to the next pass. */
+static inline void wh_place(wh_clock *c, uint32_t slot, uint32_t shard, wh_timing t, int64_t now_ns)
+{
+    if (wh_likely(t.kind == WH_CLOCK_BASE && t.interval == 0))
+        c->wheel.links[slot].due = t.due; /* so that cascades do not need to read the slot */
+    else if (t.interval) {
+        if (wh_state_is_moved(wh_load_relaxed(&c->states[slot])))
+            c->wheel.links[slot].due = INT64_MIN; /* of another grid, or of the one-shot it was */
+        if (t.due == INT64_MAX)
+            return; /* its next tick is past the end of time: armed, but not in the wheel */
+    }
+    wh_wheel_add(&c->wheel, shard, slot, wh_base_due(c, t), now_ns);
+}
+
+static inline void wh_link_timer(wh_clock *c, uint32_t slot, uint32_t shard)
+{
+    wh_place(c, slot, shard, wh_timing_of(c, slot), c->now[WH_CLOCK_BASE]);
+}
+
 #endif

@@ -2,8 +2,9 @@
  *
  * Its submissions are drained first, as anyone's. Then all slabs are swept, by its policy:
  *
- *     drop     armed timers are dropped; the slab is free, or, while others have some of its slots
- *              to read, split: these are nobody's then (free_list.h), and no reader is waited for
+ *     drop     armed timers are dropped, or go to the keeper if they are detached; the slab is
+ *              free, or, while others have some of its slots to read, split: these are nobody's
+ *              then (free_list.h), and no reader is waited for
  *     keep     the slab stays, its slots are handed to the successor to come (reassign.h)
  *     reroute  the slab goes to a living member of its groups; with none left, it is kept
  *
@@ -85,6 +86,7 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
     wh_note_end(c, slot, WH_TRACE_DROPPED); /* if none is recorded yet */
     wh_wheel_remove(&c->wheel, slot);
     wh_clear_payload(c, slot);
+    wh_detached_end(c, slot);
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     wh_step();
     link->gen = gen;
@@ -127,24 +129,48 @@ static inline void wh_sweep_taken(wh_clock *c, const wh_peer *peer, uint32_t sla
     }
 }
 
-/* Reclaim one of the dead worker's slabs. Slots on loan are nobody's from then on. */
+/* Is it a detached timer that goes to the keeper, as its worker goes? One with a key that does not
+ * name it is no timer any more, or not yet (wh_end_private). */
+static inline bool wh_goes_to_keeper(wh_clock *c, const wh_peer *peer, uint32_t slot)
+{
+    if (wh_likely(!wh_is_detached(c, slot)) || peer == c->keeper)
+        return false;
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
+    return wh_state_phase(state) == WH_ARMED &&
+           (!(wh_load_relaxed(&c->slots[slot].flags) & WH_KEYED) ||
+            wh_is_named(c, slot, wh_state_gen(state)));
+}
+
+/* Reclaim one of the dead worker's slabs. Slots on loan are nobody's from then on, and detached
+ * timers the keeper's. */
 static inline void wh_reclaim_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
 {
-    uint64_t lent = 0;
-    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
-        lent |= (uint64_t)!wh_reclaim(c, peer, slab << WH_SLAB_BITS | i) << i;
-    if (lent == 0) {
+    uint64_t lent = 0, kept = 0;
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
+        uint32_t slot = slab << WH_SLAB_BITS | i;
+        if (wh_goes_to_keeper(c, peer, slot))
+            kept |= 1ull << i;
+        else
+            lent |= (uint64_t)!wh_reclaim(c, peer, slot) << i;
+    }
+    if ((lent | kept) == 0) {
         wh_free_slab(c, slab);
         return;
     }
-    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
-        wh_store_relaxed(&c->free_list.holders[slab << WH_SLAB_BITS | i],
-                         lent >> i & 1 ? WH_HOLDER_NOBODY : 0);
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
+        uint32_t slot = slab << WH_SLAB_BITS | i;
+        wh_store_relaxed(&c->free_list.holders[slot], lent >> i & 1 ? WH_HOLDER_NOBODY : 0);
+        if (kept >> i & 1)
+            wh_free_list_hold(c, slot, c->keeper);
+    }
     wh_free_list_split(c, slab);
     wh_store_release(&c->owners[slab], WH_SPLIT); /* pairs: slab - with its holders */
-    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
-        if (!(lent >> i & 1))
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
+        if (kept >> i & 1)
+            wh_reassign(c, slab << WH_SLAB_BITS | i, peer, c->keeper);
+        else if (!(lent >> i & 1))
             wh_free_list_put(c, slab << WH_SLAB_BITS | i);
+    }
 }
 
 /* A slot of another worker that waited in the dead one's backlog, or was lent to it. */
@@ -191,6 +217,7 @@ static inline void wh_end_orphan(wh_clock *c, uint32_t slot)
     wh_note_end(c, slot, WH_TRACE_DROPPED);
     wh_wheel_remove(&c->wheel, slot);
     wh_clear_payload(c, slot);
+    wh_detached_end(c, slot);
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     wh_step();
     link->gen = gen;
@@ -247,6 +274,8 @@ static inline void wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool
         } else if (holder == peer && peer->leave != WH_LEAVE_DROP) {
             successor = successor ? successor : wh_successor_of(c, peer);
             wh_reassign_slot(c, slot, peer, successor);
+        } else if (holder == peer && wh_goes_to_keeper(c, peer, slot)) {
+            wh_reassign_slot(c, slot, peer, c->keeper);
         } else if (holder == peer && !wh_reclaim(c, peer, slot)) {
             wh_store_relaxed(&c->free_list.holders[slot], WH_HOLDER_NOBODY);
         } else if (wh_holder_of(c, slot) == peer) { /* its end may already have returned it */

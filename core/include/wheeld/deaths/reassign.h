@@ -81,6 +81,8 @@ static inline void wh_end_private(wh_clock *c, uint32_t slot, wh_peer *from)
     wh_link *link = &c->wheel.links[slot];
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
     uint32_t gen = wh_state_gen(state), flags = wh_load_relaxed(&c->slots[slot].flags);
+    if (flags & WH_DETACHED)
+        flags &= ~(uint32_t)WH_PRIVATE; /* there the bit says that its end waits for ever */
     if (!(flags & WH_PRIVATE) &&
         !(flags & WH_KEYED && wh_state_phase(state) == WH_ARMED && !wh_is_named(c, slot, gen)))
         return;

@@ -21,6 +21,7 @@
 #include "wheeld/clock/drain.h"
 #include "wheeld/clock/exact.h"
 #include "wheeld/deaths/reap.h"
+#include "wheeld/deaths/unclaimed.h"
 #include "wheeld/clock/reoffer.h"
 #include "wheeld/clock/grant.h"
 
@@ -95,6 +96,9 @@ static inline void wh_serve(wh_clock *c, wh_peer *peer, wh_work *work)
     if (wh_unlikely(share < WH_ROW_LEAST))
         share = WH_ROW_LEAST;
     work->more |= wh_settle(c, peer, share, &done);
+    int64_t bound = (int64_t)wh_load_relaxed(&peer->seg->visibility);
+    if (wh_unlikely(bound > 0))
+        wh_look_at_held(c, peer, bound);
     uint32_t met = wh_drain(c, peer, share);
     work->more |= met == share;
     work->drained += met;
@@ -177,6 +181,8 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
     wh_count(&c->seg->cascaded, visitor.cascaded);
     if (c->exact && !work.more)
         wh_fire_exactly(c, target);
+    if (wh_unlikely(c->keep_until) && c->keep_until <= c->now[WH_CLOCK_BASE])
+        work.more |= wh_look_at_kept(c);
     if (wh_unlikely(c->offering))
         work.more |= wh_reoffer_all(c);
     if (wh_unlikely(c->trace.untold))
@@ -192,6 +198,8 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
 static inline int64_t wh_next_ns(wh_clock *c)
 {
     int64_t timers = wh_timers_next_ns(c), again = wh_reoffer_next_ns(c);
+    int64_t unclaimed = wh_unclaimed_next_ns(c);
+    again = unclaimed < again ? unclaimed : again;
     return timers < again ? timers : again;
 }
 

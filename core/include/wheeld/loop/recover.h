@@ -10,6 +10,7 @@
  *     S7, S13, S16   back into that list or queue
  *     S8, S9, S12    below the tail: delivered, on loan if another must read it; else queue it
  *     S10            leave it to the taker; if that is gone: FIRED
+ *     S17            link it; a cancelled one is returned
  *     S11            return it
  *     S14            below the tail: its owner's, or will be; unread by another: hand it over
  *     S1, S15        its owner's
@@ -110,6 +111,8 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot, const wh_peer
         if (!wh_published(c, link)) /* undone: give it no position that other records may have */
             link->completion = wh_completion_word(stage, wh_stage_worker(link), to->comp_tail - 1);
     } else if (stage != WH_STAGE_OPEN) {
+        if (owner == NULL)
+            owner = wh_adopt(c, slot); /* given back by its taker, and nobody's */
         if (wh_stage_over(stage))
             link->due = INT64_MIN;
         wh_step();
@@ -181,9 +184,8 @@ static inline void wh_recover_taken(wh_recovery *r, uint32_t slot, wh_peer *owne
         c->wheel.links[slot].completion =
             wh_completion_word(WH_STAGE_OFFERED, wh_peer_index(c, taker), taker->comp_tail - 1);
         r->waiting[r->count++] = slot;
-        /* pairs: offer - unless he was given up, lives, and is done with it */
-    } else if (wh_cas_acq_rel(&c->states[slot], &state,
-                              wh_state_of(wh_state_gen(state), 0, WH_FIRED))) {
+        /* unless he was given up, lives, and is done with it */
+    } else if (wh_untake(c, slot, state, WH_FIRED)) {
         wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route_again(c, slot, owner));
     } else {
         wh_recover_home(c, owner, slot);
@@ -249,6 +251,8 @@ static inline wh_cold void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_pee
     } else if (phase == WH_ARMED) {
         wh_note_found(c, slot, state);
     }
+    if (phase == WH_ARMED || wh_stage_offers(wh_stage_of(link)))
+        wh_detached_begin(c, slot);
     if (phase == WH_CANCELLED)
         wh_note_end(c, slot, WH_TRACE_CANCELLED);
     if (phase == WH_ARMED)
@@ -268,7 +272,7 @@ static inline bool wh_recovers_loose(const wh_clock *c, uint32_t slot)
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
     enum wh_stage stage = wh_stage_of(link);
     return wh_is_loose(c, slot) && wh_state_gen(state) == link->gen &&
-           wh_state_phase(state) >= WH_FIRED &&
+           (wh_state_phase(state) >= WH_FIRED || wh_state_phase(state) == WH_ARMED) &&
            (wh_stage_out(stage) || stage == WH_STAGE_WAIT_EXPIRE);
 }
 

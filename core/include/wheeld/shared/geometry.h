@@ -16,7 +16,7 @@ typedef struct wh_config {
     int64_t tick_ns;
     uint32_t wheel_bits, capacity, max_workers, payload_bytes, virtual_clock;
     uint32_t homes; /* the last slabs of `capacity`: see layout.h */
-    uint32_t heap_chunks, max_payload;
+    uint32_t heap_chunks, max_payload, detached_most;
     uint32_t heap_backed; /* the chunks with memory at creation; 0: all */
     uint32_t backed; /* slabs before those with memory at creation; 0: all (backing.h) */
     int64_t origin_ns; /* where the wheel begins: now, or the start of a virtual clock */
@@ -144,6 +144,7 @@ static inline wh_cold wh_config wh_config_of(const wh_wheel_seg *seg)
                    .homes = seg->homes,
                    .heap_chunks = seg->heap_chunks,
                    .max_payload = seg->max_payload,
+                   .detached_most = seg->detached_most,
                    .token = seg->head.token};
     wh_step(); /* so that the compiler cannot read them again after this */
     return c;
@@ -231,6 +232,7 @@ static inline void wh_create_wheel(void *memory, const wh_config *c)
     seg->homes = c->homes;
     seg->heap_chunks = c->heap_chunks;
     seg->max_payload = c->max_payload;
+    seg->detached_most = c->detached_most;
     wh_store_relaxed(&seg->heap_backed, c->heap_backed && c->heap_backed < c->heap_chunks
                                             ? c->heap_backed
                                             : c->heap_chunks);

@@ -71,6 +71,8 @@ enum wh_kind {
       "creator", "workers", "before magic")                                                        \
     F(uint32_t, heap_chunks, "chunks of the payload heap", "creator", "all", "before magic")       \
     F(uint32_t, max_payload, "largest payload, bytes", "creator", "workers", "before magic")       \
+    F(uint32_t, detached_most, "detached timers that may be pending", "creator", "workers",        \
+      "before magic")                                                                              \
     F(uint64_t, ports_off, "offset of the clock's ports, one per worker", "creator", "all",        \
       "before magic")                                                                              \
     F(uint64_t, histograms_off, "offset of the histograms: of the clock, then one per worker",     \
@@ -129,7 +131,11 @@ enum wh_kind {
     F(wh_au64, inherited, "slots handed on by a worker's death", "clock", "inspectors", "relaxed") \
     F(wh_au64, stock, "free slots in the clock's hands", "clock", "inspectors", "relaxed")         \
     F(wh_au64, split, "slabs whose slots are held one by one", "clock", "inspectors", "relaxed")   \
-    F(wh_au64, handed, "slots handed to workers that asked", "clock", "inspectors", "relaxed")
+    F(wh_au64, handed, "slots handed to workers that asked", "clock", "inspectors", "relaxed")     \
+    F(wh_au64, detached, "detached timers that the clock has met and that have not ended", "clock", \
+      "workers", "relaxed; before sub_head")                                                       \
+    F(wh_au64, keeper, "1 + the row that keeps detached timers when their worker is gone; 0: none", \
+      "clock", "workers, inspectors", "relaxed")
 
 /* The holder of each slot of a split slab. Clients map it read-only. */
 #define WH_HOLDER_FIELDS(N, F, A)                                                                  \
@@ -286,6 +292,8 @@ enum wh_kind {
       "seq_cst; pairs: sub-tail, sleep, bell-once")                                                \
     F(wh_au64, asked, "ASK word", "worker", "clock",    \
       "seq_cst; pairs: asked")                                                                     \
+    F(wh_au64, visibility, "how long it may hold an event for a group, ns; 0: as long as it lives", \
+      "worker", "clock", "relaxed")                                                                \
     N(wh_au64, comp_head, "completions consumed", "worker", "clock",                               \
       "seq_cst; pairs: comp-head, backlog")                                                        \
     F(wh_au64, ret_head, "returned slots taken up", "worker", "clock",                             \

@@ -71,9 +71,11 @@
     P(MADE, TENANT, 16, 48, "low bits of the worker's incarnation")                                \
     P(MADE, NUMBER, 1, 15, "low bits of how many lines it had opened")                             \
     P(MADE, OPEN, 0, 1, "1: a purgatory's; all bits 0: nobody's")                                  \
-    P(FLAGS, MOVES, 4, 12, "counts the grids of a periodic timer; begins at the low bits of GEN")                          \
+    P(FLAGS, MOVES, 6, 10, "counts a periodic timer's grids, a one-shot's deliveries after the first; from the low bits of GEN on")  \
+    P(FLAGS, HELD, 5, 1, "1: its key stays taken until its end is acknowledged")                   \
+    P(FLAGS, DETACHED, 4, 1, "1: it stays when its owner goes, and waits for its receiver")        \
     P(FLAGS, KEYED, 3, 1, "1: it has a key, and fires only while the key's word names it")         \
-    P(FLAGS, PRIVATE, 2, 1, "1: what it is for is in its owner's process, and nobody else's")      \
+    P(FLAGS, PRIVATE, 2, 1, "1: what it is for is in its owner's process alone; of a detached one: its end waits for ever")      \
     P(FLAGS, CLOCK, 0, 2, "0 base clock, 1 realtime, 2 boottime")                                  \
     P(TRACED, TICK, 31, 1, "1: the next tick is recorded already")                                 \
     P(INTERVAL, ONCE, 63, 1, "1: one-shot, scheduled at minus the word; all bits 0: unknown when") \
@@ -104,6 +106,9 @@ enum wh_packed { WH_PACKED(WH_DECLARE_PART) };
 #define WH_CLOSED 0xffffffu /* FIRED, in place of a taker: no offer, its receiver keeps it */
 #define WH_PRIVATE ((uint16_t)WH_MASK(FLAGS_PRIVATE))
 #define WH_KEYED ((uint16_t)WH_MASK(FLAGS_KEYED))
+#define WH_DETACHED ((uint16_t)WH_MASK(FLAGS_DETACHED))
+#define WH_LASTING ((uint16_t)(WH_DETACHED | WH_PRIVATE)) /* detached, and its end waits for ever */
+#define WH_HELD ((uint16_t)WH_MASK(FLAGS_HELD))
 #define WH_TRACED_TICK ((uint32_t)WH_MASK(TRACED_TICK))
 #define WH_VERSION_MASK ((uint32_t)WH_MOST(STATE_VERSION))
 #define WH_POOL_NOBODY WH_MOST(USED_ROW)
@@ -169,6 +174,12 @@ static inline uint16_t wh_flags_moved(uint32_t flags)
 {
     return (uint16_t)((flags & ~WH_MASK(FLAGS_MOVES)) |
                       WH_PUT_LOW(FLAGS_MOVES, WH_GET(FLAGS_MOVES, flags) + 1));
+}
+
+/* How often a one-shot timer of that generation was delivered before, to members of its group. */
+static inline uint32_t wh_attempts_before(uint32_t flags, uint32_t gen)
+{
+    return (uint32_t)((WH_GET(FLAGS_MOVES, flags) - gen) & WH_MOST(FLAGS_MOVES));
 }
 
 /* slot.interval of a periodic timer, which differs from those of the slot's last tenants. `ns` is

@@ -15,7 +15,7 @@
  *     one such read.
  *  6. A move changes the deadline by a compare-and-swap of the slot's first 16 bytes, which its
  *     next tenant has others in: so any worker may move any timer, and a stale id changes nothing.
- *     The flags tell tenants apart; they wrap after 2**12 tenants with the same deadline and target
+ *     The flags tell tenants apart; they wrap after 2**10 tenants with the same deadline and target
  *     within one such call.
  *  7. A worker that moves a timer to earlier sets EARLY first, and submits the move afterwards. The
  *     clock may not know of the deadline that a later mover finds then: so each move of a timer

@@ -18,6 +18,8 @@
  *  S14 | not ARMED | same    | RETURNED                      | home, or in the return ring
  *  S15 | not ARMED | same    | RECLAIMED                     | home: with the slab's next owner
  *  S16 | not ARMED | same    | HANDED                        | queue of the slab's new owner
+ *  S17 | ARMED     | same    | WAIT_EXPIRE, OFFERED          | as S10: its taker gave it back
+ *  S18 | CANCELLED | same    | WAIT_EXPIRE, OFFERED          | as S17, and a cancel is submitted
  *
  * TAKEN is none of S13 to S16. tests/fsck/test_fsck.py holds `wheeld fsck` against the rows
  * with `same`. drain.h handles a submission in each state, recover.h a new clock. */

@@ -235,6 +235,39 @@ static inline enum wh_call wh_call_reschedule_at(wh_client *c, uint64_t id, int6
     return moved;
 }
 
+/* Give an event for a group back: it is due again after `delay`. */
+static inline enum wh_call wh_call_nack(wh_client *c, uint64_t id, int64_t delay, bool wait)
+{
+    enum wh_call room;
+    if (wh_id_given_slot(id) >= c->capacity)
+        return WH_CALL_OVER;
+    if (!wh_client_fits(c, 1) && (room = wh_client_wait_room(c, 1, wait)) != WH_CALL_OK)
+        return room;
+    int64_t now = wh_client_now_of(c, wh_client_kind(c, id));
+    if (!wh_client_give_back(c, id, wh_time_add(now, delay)))
+        return WH_CALL_OVER;
+    wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
+    wh_client_publish(c, wh_time_add(wh_client_now(c), delay));
+    return WH_CALL_OK;
+}
+
+/* May this worker arm `n` detached timers more? The clock's count lacks what is on its way there,
+ * this worker's and others'. WH_CALL_DETACHED_FULL: not now. */
+static wh_apart enum wh_call wh_client_detached_room(wh_client *c, uint64_t n, bool wait)
+{
+    for (bool waited = false;; waited = true) {
+        uint64_t under_way = wh_ring_used(c->sub_tail, c->sub_head);
+        uint64_t met = wh_load_relaxed(&c->wheel->detached); /* after sub_head, as it was read */
+        if (met + under_way + n <= c->detached_most)
+            return WH_CALL_OK;
+        if (under_way == 0 || waited)
+            return met + n <= c->detached_most ? WH_CALL_OK : WH_CALL_DETACHED_FULL;
+        enum wh_call room = wh_client_wait_room(c, c->sub_size, wait);
+        if (room != WH_CALL_OK)
+            return wait ? room : WH_CALL_DETACHED_FULL;
+    }
+}
+
 /* -- poll: begin, take, end -------------------------------------------------------------------- */
 
 /* Is there, or may there be, a byte in this worker's FIFO? */

@@ -83,6 +83,8 @@ struct wh_client {
     int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
     const wh_waits *waits;
     void (*keyed)(wh_client *c, uint64_t id); /* called for each event of a timer with a key */
+    /* called for each held event that was delivered before, with how often that was */
+    void (*again)(wh_client *c, uint64_t id, uint32_t before);
     int64_t patience_ns; /* submissions until it asks for slots that the clock has to give back */
     uint32_t ask_size; /* how many slots to ask for next time */
     uint64_t short_of; /* how many slots or places the last refused call still needed */
@@ -94,8 +96,9 @@ struct wh_client {
     wh_received *received; /* payloads to be freed once the head has passed their records */
     uint32_t received_count, received_room;
     uint32_t held_payloads; /* of events that are held */
-    uint32_t max_payload;
+    uint32_t max_payload, detached_most;
     bool stuck; /* the last receive stopped for want of memory */
+    int64_t visibility; /* how long an event for a group is held, ns; 0: without a bound */
 };
 
 /* Where a predecessor stood in its rings, if that can be: others can write there. A position
@@ -140,6 +143,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
                      .heap = wh_heap_bind(config, wheel, slots, worker + 1),
                      .heap_asked = &((wh_slots_seg *)slots)->heap_asked,
                      .max_payload = config->max_payload,
+                     .detached_most = config->detached_most,
                      .worker = worker,
                      .row = &wh_no_row,
                      .clock_bell = wh_fd_of(clock_bell),
@@ -159,6 +163,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
     wh_store_relaxed(&c->seg->goodbye, 0);
     c->asked = wh_load_relaxed(&c->seg->asked);
     wh_store_relaxed(&c->seg->replacing, 0);
+    wh_store_relaxed(&c->seg->visibility, 0);
     wh_slabs shared = {.owners = (wh_au64 *)((char *)slots + g.owners_off),
                        .freed = &((wh_slots_seg *)slots)->freed,
                        .backed = &c->wheel->backed,
@@ -331,7 +336,7 @@ typedef struct wh_request {
     uint64_t cookie;
     const void *payload;
     uint32_t payload_size; /* WH_IN_HEAP without a payload: it is there already */
-    uint32_t target, flags; /* flags: its clock, WH_PRIVATE */
+    uint32_t target, flags; /* flags: its clock, WH_PRIVATE, WH_DETACHED, ... */
 } wh_request;
 
 /* The interval of a one-shot that is scheduled at `now` of its clock; a virtual one begins at 0. */

@@ -144,6 +144,18 @@ static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *r
     return size;
 }
 
+/* Take an offer, for as long as it may be held. Until the deadline is stored, the clock sees the
+ * one that the timer had, and waits. */
+static wh_seldom bool wh_client_take_offer(const wh_client *c, uint64_t id)
+{
+    uint32_t slot = wh_id_slot(id);
+    if (!wh_offer_take(&c->states[slot], wh_id_gen(id), wh_taker(c->me)))
+        return false;
+    if (c->visibility)
+        wh_store_relaxed(&c->slots[slot].deadline, wh_time_add(wh_client_now(c), c->visibility));
+    return true;
+}
+
 /* Copy one completion whose slot may already have another tenant. True: it is an event, now at
  * `event`. */
 static wh_seldom bool wh_client_copy_shared(const wh_client *c, const wh_completion *record,
@@ -151,8 +163,7 @@ static wh_seldom bool wh_client_copy_shared(const wh_client *c, const wh_complet
 {
     uint32_t slot = wh_id_slot(id), size;
     char *payload = c->payloads + (uint64_t)slot * c->payload_bytes;
-    if (wh_id_kind(id) == WH_EV_OFFER &&
-        !wh_offer_take(&c->states[slot], wh_id_gen(id), wh_taker(c->me)))
+    if (wh_id_kind(id) == WH_EV_OFFER && !wh_client_take_offer(c, id))
         return false;
     size = wh_client_head(c, record, id, event);
     event += sizeof *record;
@@ -225,7 +236,7 @@ static wh_seldom bool wh_client_copy_apart(wh_client *c, uint64_t position, uint
         wh_count(&c->seg->disbelieved, 1);
         return wh_client_copy(c, position, id, event);
     }
-    if (kind == WH_EV_OFFER && !wh_offer_take(&c->states[slot], wh_id_gen(id), wh_taker(c->me)))
+    if (kind == WH_EV_OFFER && !wh_client_take_offer(c, id))
         return false;
     there = room != NULL && wh_heap_read(&c->heap, block, timer, room, size);
     (void)wh_client_head(c, record, id, event);
@@ -283,6 +294,13 @@ static inline void wh_client_keyed(wh_client *c, uint64_t id, uint32_t flags)
 {
     if (wh_unlikely(flags & WH_KEYED) && c->keyed != NULL)
         c->keyed(c, wh_id(wh_id_gen(id), wh_id_slot(id)));
+}
+
+static inline void wh_client_again(wh_client *c, uint64_t id, uint32_t flags)
+{
+    uint32_t before = wh_attempts_before(flags, wh_id_gen(id));
+    if (wh_unlikely(wh_id_kind(id) == WH_EV_OFFER && before) && c->again != NULL)
+        c->again(c, wh_id(wh_id_gen(id), wh_id_slot(id)), before);
 }
 
 /* The same with a payload in the heap. */
@@ -381,6 +399,7 @@ static inline uint64_t wh_client_hold(wh_client *c, char *events, uint64_t most)
             continue;
         }
         wh_client_keyed(c, id, wh_client_flags_at(c, c->comp_head));
+        wh_client_again(c, id, wh_client_flags_at(c, c->comp_head));
         c->held_payloads += apart;
         wh_client_note(c, event, wh_client_flags_at(c, c->comp_head), &look);
         got++;
@@ -404,6 +423,74 @@ static inline void wh_client_acknowledge(wh_client *c)
     }
     c->held_payloads = 0;
     wh_client_pass(c);
+}
+
+/* -- events for a group that are held, one by one ---------------------------------------------- */
+
+/* Is it in this worker's hands? Then nobody else changes it, but the clock if it is held for too
+ * long. */
+static inline bool wh_client_has_taken(const wh_client *c, uint64_t id)
+{
+    uint64_t state = wh_load_acquire(&c->states[wh_id_slot(id)]); /* pairs: offer */
+    return state == wh_state_of(wh_id_gen(id), wh_taker(c->me), WH_TAKEN);
+}
+
+/* Let the shared head pass what is no longer held: events for a group that were acknowledged, given
+ * back or taken away, and ticks, which nobody waits for. */
+static inline void wh_client_pass_over(wh_client *c)
+{
+    uint64_t p = c->comp_acked;
+    for (; p != c->comp_head; p++) {
+        uint64_t id = wh_client_id_at(c, p, c->comp_head);
+        uint32_t kind = wh_id_kind(id);
+        if (kind != WH_EV_TICK &&
+            !(kind == WH_EV_OFFER && wh_id_slot(id) < c->capacity && !wh_client_has_taken(c, id)))
+            break;
+        if (wh_client_is_apart(c, p) && c->held_payloads)
+            c->held_payloads--;
+    }
+    if (p == c->comp_acked)
+        return;
+    c->comp_acked = p;
+    wh_store_seq(&c->seg->comp_head, p); /* pairs: comp-head, backlog */
+    if (wh_unlikely(wh_client_backlogged(c)))
+        wh_client_ring(c);
+}
+
+/* Acknowledge one event for a group. False: it is not in this worker's hands. */
+static inline bool wh_client_acknowledge_one(wh_client *c, uint64_t id)
+{
+    uint64_t slot = wh_id_given_slot(id);
+    if (slot >= c->capacity || c->comp_acked == c->comp_head || !wh_client_has_taken(c, id))
+        return false;
+    bool apart = wh_load_relaxed(&c->slots[slot].payload_size) == WH_IN_HEAP;
+    uint32_t block = apart ? wh_load_relaxed(&c->heap.blocks[slot].block) : 0;
+    if (!wh_offer_done(&c->states[slot], wh_id_gen(id), wh_taker(c->me)))
+        return false;
+    if (apart) /* the clock does if this worker dies here */
+        wh_heap_free(&c->heap, block, id);
+    wh_client_pass_over(c);
+    return true;
+}
+
+/* Give one event for a group back: it is armed again, for `deadline` on its clock, and the caller
+ * submits the change. It keeps its key only as long as nobody else takes that. False: it is not in
+ * this worker's hands. */
+static inline bool wh_client_give_back(wh_client *c, uint64_t id, int64_t deadline)
+{
+    uint64_t index = wh_id_given_slot(id);
+    if (index >= c->capacity || c->comp_acked == c->comp_head || !wh_client_has_taken(c, id))
+        return false;
+    wh_au64 *words = (wh_au64 *)&c->slots[index];
+    uint64_t due = wh_load_relaxed(&words[0]), rest = wh_load_relaxed(&words[1]);
+    uint64_t state = wh_state_of(wh_id_gen(id), wh_taker(c->me), WH_TAKEN);
+    /* pairs: extend - the clock that takes it away this moment has changed these words */
+    if (!wh_cas_both(&c->slots[index], &due, &rest, (uint64_t)deadline, rest) ||
+        /* pairs: offer, arm - the deadline comes first */
+        !wh_cas_acq_rel(&c->states[index], &state, wh_state(wh_id_gen(id), WH_ARMED)))
+        return false;
+    wh_client_pass_over(c);
+    return true;
 }
 
 static inline uint64_t wh_client_returns_ready(const wh_client *c)

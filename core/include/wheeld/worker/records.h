@@ -61,6 +61,8 @@ static inline bool wh_record_read(const wh_client *c, wh_keys *k, uint64_t id, w
     r->payload_size = size <= most ? size : 0; /* others have overwritten it */
     r->clock = wh_client_kind(c, id);
     wh_record_owner(c, r, (uint32_t)slot);
+    if (flags & WH_DETACHED)
+        r->row = WH_NIL; /* the wheel's */
     r->key_size = 0;
     if (flags & WH_KEYED)
         wh_record_key(k, r, (uint32_t)slot);

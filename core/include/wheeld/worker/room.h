@@ -29,6 +29,7 @@ enum wh_call {
     WH_CALL_BAD_OFFSETS, /* the same */
     WH_CALL_LONG_PAYLOAD, /* the same; or of one timer */
     WH_CALL_HEAP_FULL, /* the heap has no room for a payload */
+    WH_CALL_DETACHED_FULL, /* as many detached timers are pending as may be */
     WH_CALL_WHEEL_FULL, /* no slot is free, or not `short_of` of them */
     WH_CALL_OVER_QUOTA, /* it holds as many slots as a worker may */
     WH_CALL_RING_FULL, /* it may not wait, and the ring lacks room for `short_of` */

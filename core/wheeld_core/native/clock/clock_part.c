@@ -30,7 +30,23 @@ static wh_cold PyObject *clock_detach(ClockObject *self, PyObject *args)
         return PyErr_Format(PyExc_ValueError, "row %u is not attached", row);
     if (leave < WH_LEAVE_DROP || leave > WH_LEAVE_REROUTE)
         return PyErr_Format(PyExc_ValueError, "unknown policy %u", leave);
+    wh_clock_unkeep(&self->clock, &self->peers[row]);
     wh_clock_detach(&self->peers[row], leave);
+    Py_RETURN_NONE;
+}
+
+/* keep(row, ns): the row, which is attached and has no process, keeps detached timers, and their
+ * ends for so long */
+static wh_cold PyObject *clock_keep(ClockObject *self, PyObject *args)
+{
+    unsigned int row;
+    long long ns;
+    if (!PyArg_ParseTuple(args, "IL", &row, &ns) || !clock_row(self, row))
+        return NULL;
+    if (!self->peers[row].life)
+        return PyErr_Format(PyExc_ValueError, "row %u is not attached", row);
+    if (!wh_clock_keep(&self->clock, &self->peers[row], ns))
+        return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
@@ -285,6 +301,7 @@ static PyMethodDef clock_methods[] = {
     {"detach", (PyCFunction)clock_detach, METH_VARARGS, NULL},
     /* presence(row, present, groups): a kept row has a successor, or has none. */
     {"presence", (PyCFunction)clock_presence, METH_VARARGS, NULL},
+    {"keep", (PyCFunction)clock_keep, METH_VARARGS, NULL},
     /* attached(row): False once its worker was reaped. */
     {"attached", (PyCFunction)clock_attached, METH_VARARGS, NULL},
     /* Set how many of the first slabs have memory. */

@@ -55,19 +55,19 @@ static wh_cold PyObject *native_packing(PyObject *module, PyObject *unused)
 
 static wh_cold bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
 {
-    static char *names[] = {
-        "capacity",      "max_workers", "tick_ns",     "wheel_bits", "payload_bytes",
-        "virtual_clock", "origin_ns",   "token",       "homes",      "backed",
-        "heap_chunks",   "max_payload", "heap_backed", NULL};
+    static char *names[] = {"capacity",      "max_workers",   "tick_ns",     "wheel_bits",
+                            "payload_bytes", "virtual_clock", "origin_ns",   "token",
+                            "homes",         "backed",        "heap_chunks", "max_payload",
+                            "heap_backed",   "detached_most", NULL};
     unsigned int capacity = 0, max_workers = 0, wheel_bits = 0, payload_bytes = 0;
     unsigned int virtual_clock = 0, homes = 0, backed = 0, heap_chunks = 0, max_payload = 0,
-                 heap_backed = 0;
+                 heap_backed = 0, detached_most = UINT32_MAX;
     long long tick_ns = 0, origin_ns = 0; /* what must be given is out of range at 0 */
     unsigned long long token = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$IILIIILKIIIII:config", names, &capacity,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$IILIIILKIIIIII:config", names, &capacity,
                                      &max_workers, &tick_ns, &wheel_bits, &payload_bytes,
                                      &virtual_clock, &origin_ns, &token, &homes, &backed,
-                                     &heap_chunks, &max_payload, &heap_backed))
+                                     &heap_chunks, &max_payload, &heap_backed, &detached_most))
         return false;
     *c = (wh_config){.tick_ns = tick_ns,
                      .wheel_bits = wheel_bits,
@@ -80,6 +80,7 @@ static wh_cold bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
                      .backed = backed,
                      .heap_chunks = heap_chunks,
                      .max_payload = max_payload,
+                     .detached_most = detached_most,
                      .heap_backed = heap_backed,
                      .token = token};
     if (wh_config_fits(c))

@@ -128,11 +128,12 @@ static bool parse_id(PyObject *object, uint64_t *id)
     return true;
 }
 
+static const char prefix[] = "group:"; /* of a receiver that is a group */
+
 /* The receiver: "group:NAME", or a worker's name. The caller has just looked whether the client is
  * open. */
 static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *target)
 {
-    static const char prefix[] = "group:";
     Py_ssize_t length;
     const char *name = PyUnicode_AsUTF8AndSize(name_object, &length);
     if (name == NULL)
@@ -167,8 +168,8 @@ static bool parse_payload(WorkerObject *w, const Py_buffer *payload, wh_request 
 
 /* The options of every call that arms timers, one or many, behind arguments of its own. A field of
  * the timer that its user sets is one more of these: read here, stored by wh_client_arm(). */
-#define OPTION_NAMES "interval", "to", "block", NULL
-enum { INTERVAL, TO, BLOCK, OPTIONS };
+#define OPTION_NAMES "interval", "to", "block", "detached", "keep", NULL
+enum { INTERVAL, TO, BLOCK, APART, KEEP, OPTIONS };
 
 /* The order of such a call: all that is read before the client is checked. */
 typedef struct {
@@ -178,17 +179,40 @@ typedef struct {
     bool wait;
 } Order;
 
+static bool parse_interval_as(const char *what, PyObject *object, int64_t *ns)
+{
+    if (!parse_delay(object, ns, what))
+        return false;
+    if (*ns)
+        return true;
+    PyErr_Format(errors.invalid_delay, "%s must be above 0", what);
+    return false;
+}
+
 /* A period; *interval stays as it is where there is none. False: an error is set. */
 static bool parse_interval(PyObject *object, int64_t *interval)
 {
-    if (object == NULL || object == Py_None)
-        return true;
-    if (!parse_delay(object, interval, "interval"))
+    return object == NULL || object == Py_None || parse_interval_as("interval", object, interval);
+}
+
+/* The options `detached` and `keep`. False: an error is set. */
+static bool order_parse_detached(Order *o, PyObject *const *options)
+{
+    int detached = options[APART] ? PyObject_IsTrue(options[APART]) : 0;
+    int keep = options[KEEP] ? PyObject_IsTrue(options[KEEP]) : 0;
+    if (detached < 0 || keep < 0)
         return false;
-    if (*interval)
-        return true;
-    PyErr_SetString(errors.invalid_delay, "interval must be above 0");
-    return false;
+    if (keep && !detached) {
+        PyErr_SetString(PyExc_ValueError, "keep=True is for detached timers: give detached=True");
+        return false;
+    }
+    if (detached && o->to == NULL) {
+        PyErr_SetString(PyExc_ValueError, "detached=True needs to=: the group (\"group:NAME\") or "
+                                          "the worker that receives the timer");
+        return false;
+    }
+    o->request.flags |= keep ? WH_LASTING : detached ? WH_DETACHED : 0;
+    return true;
 }
 
 /* Read the options; of those by name what is absent is NULL. False: an error is set. */
@@ -196,7 +220,7 @@ static bool order_parse(Order *o, PyObject *const *options)
 {
     o->to = options[TO] == Py_None ? NULL : options[TO];
     return parse_interval(options[INTERVAL], &o->request.interval) &&
-           parse_block(options[BLOCK], &o->wait);
+           parse_block(options[BLOCK], &o->wait) && order_parse_detached(o, options);
 }
 
 static bool parse_clock(PyObject *object, uint32_t *kind)
@@ -219,6 +243,26 @@ static bool order_parse_clock(Order *o, PyObject *clock)
         return false;
     o->request.flags |= (uint32_t)WH_PUT(FLAGS_CLOCK, kind);
     return true;
+}
+
+/* The receiver of a detached timer, which is always a group: a worker is the only member of one
+ * that has its name behind a '='. 0: it is not known yet, or nobody keeps detached timers. -1: an
+ * error is set. */
+static int order_address(Order *o, const WorkerObject *w)
+{
+    Py_ssize_t length;
+    const char *name = PyUnicode_AsUTF8AndSize(o->to, &length);
+    char own[64] = "=";
+    if (name == NULL)
+        return -1;
+    if (strncmp(name, prefix, sizeof prefix - 1) == 0)
+        name += sizeof prefix - 1, length -= (Py_ssize_t)sizeof prefix - 1;
+    else if (length + 2 <= (Py_ssize_t)sizeof own)
+        name = memcpy(own + 1, name, (size_t)length + 1) - 1, length++;
+    if (length != (Py_ssize_t)strlen(name) || wh_load_relaxed(&w->client.wheel->keeper) == 0)
+        return 0;
+    o->request.target = wh_group_target(w->groups, name);
+    return o->request.target != 0;
 }
 
 /* The checks that need the client's memory: after worker_may_begin(). */

@@ -132,7 +132,7 @@ static PyObject *worker_arm_rows(WorkerObject *w, PyObject *times, PyObject *con
     Rows rows = {0};
     wh_batch b = {.reserved = reserved};
     bool done = rows_get(&rows, times, values, &b, o) &&
-                worker_may_begin(w, o->wait && !reserved) && order_place(o, w) &&
+                order_begin(o, w, b.n, o->wait && !reserved) &&
                 batch_do(w, &b, &o->request, o->wait);
     rows_drop(&rows);
     if (!done)

@@ -56,6 +56,7 @@ typedef struct {
     PyObject *ended; /* why the daemon does not take it back, a str; or NULL */
     /* what the events of a poll have beside them: by its name a dict by id; NULL: nothing */
     PyObject *beside;
+    bool polls_held; /* the last poll was one with hold */
     struct {
         PyObject *id, *payload;
     } arriving; /* the payload that is being copied */

@@ -79,6 +79,18 @@ static void worker_payload_keep(wh_client *c, uint64_t id, uint32_t size)
         PyErr_Clear(); /* not for want of memory: its place is there */
 }
 
+/* How often a held event was delivered before. Without memory for that it is taken for a first. */
+static void worker_note_again(wh_client *c, uint64_t id, uint32_t before)
+{
+    WorkerObject *w = (WorkerObject *)((char *)c - offsetof(WorkerObject, client));
+    PyObject *things = beside_dict(&w->beside, "again");
+    PyObject *timer = PyLong_FromUnsignedLongLong(id), *count = PyLong_FromUnsignedLong(before);
+    if (!things || !timer || !count || PyDict_SetItem(things, timer, count) < 0)
+        PyErr_Clear();
+    Py_XDECREF(timer);
+    Py_XDECREF(count);
+}
+
 static const wh_payload_sink worker_sink = {worker_payload_room, worker_payload_keep};
 
 /* The events of a poll, with what belongs beside them. Takes both. */
@@ -105,6 +117,7 @@ static PyObject *events_beside_those(WorkerObject *w, PyObject *events, PyObject
 typedef struct {
     uint64_t most;
     bool hold;       /* not to be consumed yet */
+    int64_t visibility; /* how long those for a group are held, ns; 0: without a bound */
     PyObject *ticks; /* a dict for the ids and flags of ticks, or NULL */
 } Wanted;
 
@@ -137,9 +150,13 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
             Py_DECREF(events);
             return NULL;
         }
-        if (hold)
+        if (hold) {
+            c->visibility = wanted->visibility;
+            if (wh_load_relaxed(&c->seg->visibility) != (uint64_t)c->visibility && c->visibility)
+                wh_store_relaxed(&c->seg->visibility, (uint64_t)c->visibility);
             got = wh_client_hold(c, view.buf, n);
-        else if (wh_unlikely(wanted->ticks != NULL))
+            c->visibility = 0;
+        } else if (wh_unlikely(wanted->ticks != NULL))
             got = wh_client_receive_noting(c, view.buf, n, note_tick, wanted->ticks);
         else
             got = wh_client_receive(c, view.buf, n);
@@ -219,8 +236,8 @@ static bool worker_may_hold(WorkerObject *w, bool hold)
 
 /* How many events a call wants, and how long it waits: 0, or from its beginning; `until`:
  * INT64_MAX, without end. False: an error is set. */
-static bool parse_wanted(PyObject *const *values, bool heed, Wanted *wanted, int64_t *timeout,
-                         int64_t *until)
+static bool parse_wanted(WorkerObject *w, PyObject *const *values, bool heed, Wanted *wanted,
+                         int64_t *timeout, int64_t *until)
 {
     int hold = values[2] && !heed ? PyObject_IsTrue(values[2]) : 0;
     if (hold < 0)
@@ -232,6 +249,13 @@ static bool parse_wanted(PyObject *const *values, bool heed, Wanted *wanted, int
         return false;
     if (values[1] && values[1] != Py_None && !parse_u64(values[1], &wanted->most, "max_events"))
         return false;
+    if (values[3] && values[3] != Py_None &&
+        (!hold ? (PyErr_SetString(PyExc_ValueError, "visibility= is about held events: give "
+                                                    "hold=True, too"),
+                  true)
+               : !parse_interval_as("visibility", values[3], &wanted->visibility)))
+        return false;
+    w->polls_held = hold;
     if (wanted->ticks && !PyDict_CheckExact(wanted->ticks)) {
         PyErr_SetString(PyExc_TypeError, "ticks: expected a dict");
         return false;
@@ -252,14 +276,14 @@ static PyObject *worker_none(WorkerObject *w, int ready)
 static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                                 PyObject *kwnames, bool heed)
 {
-    static const char *const poll_names[] = {"timeout", "max_events", "hold", NULL};
+    static const char *const poll_names[] = {"timeout", "max_events", "hold", "visibility", NULL};
     static const char *const await_names[] = {"timeout", "max_events", "ticks", NULL};
-    PyObject *values[3] = {0};
+    PyObject *values[4] = {0};
     int64_t timeout = 0, until = 0;
     Wanted wanted;
     if (!parse_keywords("poll", heed ? await_names : poll_names, heed ? 3 : 2, args, n, kwnames,
                         values) ||
-        !parse_wanted(values, heed, &wanted, &timeout, &until))
+        !parse_wanted(w, values, heed, &wanted, &timeout, &until))
         return NULL;
     for (bool asked = false;; asked = true) {
         if (wh_unlikely(!worker_is_open(w))) {
@@ -316,12 +340,36 @@ static PyObject *worker_poll(WorkerObject *w, PyObject *const *args, Py_ssize_t 
         handles_drop(handles, events);
         Py_DECREF(handles);
     }
+    if (events && w->polls_held)
+        Py_SETREF(events, PyObject_CallMethod((PyObject *)w, "_with_attempts", "O", events));
     return events;
 }
 
-static PyObject *worker_acknowledge(WorkerObject *w, PyObject *unused)
+/* Acknowledge these events of groups. How many were still this worker's. */
+static PyObject *worker_acknowledge_these(WorkerObject *w, PyObject *ids)
 {
-    (void)unused;
+    PyObject *list = PyObject_CallMethod((PyObject *)w, "_ids_of", "O", ids);
+    PyObject *rows =
+        list ? PySequence_Fast(list, "acknowledge() takes events, or their ids") : NULL;
+    Py_XDECREF(list);
+    uint64_t done = 0;
+    for (Py_ssize_t i = 0; rows && i < PySequence_Fast_GET_SIZE(rows); i++) {
+        uint64_t id;
+        if (!parse_id(PySequence_Fast_GET_ITEM(rows, i), &id) || !worker_usable(w)) {
+            Py_DECREF(rows);
+            return NULL;
+        }
+        done += wh_client_acknowledge_one(&w->client, id);
+    }
+    Py_XDECREF(rows);
+    return rows ? PyLong_FromUnsignedLongLong(done) : NULL;
+}
+
+/* acknowledge(events), acknowledge(): all that is held */
+static PyObject *worker_acknowledge(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
+{
+    if (n == 1)
+        return worker_acknowledge_these(w, args[0]);
     if (!worker_usable(w))
         return NULL;
     if (w->client.comp_acked != w->client.comp_head)
@@ -332,6 +380,24 @@ static PyObject *worker_acknowledge(WorkerObject *w, PyObject *unused)
         return done;
     }
     Py_RETURN_NONE;
+}
+
+/* _nack(id, delay, block) */
+static PyObject *worker_nack(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
+{
+    uint64_t id;
+    int64_t delay;
+    bool wait;
+    if (n != 3)
+        return PyErr_Format(PyExc_TypeError, "_nack() takes an id, a delay and block");
+    if (!parse_id(args[0], &id) || !parse_delay(args[1], &delay, "delay") ||
+        !parse_block(args[2], &wait) || !worker_may_begin(w, wait))
+        return NULL;
+    enum wh_call call = wh_call_nack(&w->client, id, delay, wait);
+    if (call <= WH_CALL_OVER)
+        return PyBool_FromLong(call == WH_CALL_OK);
+    worker_raise(w, call);
+    return NULL;
 }
 
 /* _stands(id, flags): has nobody cancelled or moved it since a tick with these flags came? */

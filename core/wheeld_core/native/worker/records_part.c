@@ -20,7 +20,9 @@ static PyObject *record_to(const WorkerObject *w, const wh_timer_record *r)
 {
     char name[WH_TARGET_NAME];
     bool there = r->target && wh_target_name(w->rows, w->row_count, w->groups, r->target, name);
-    return name_or_none(there, name, sizeof name);
+    const char *own = "group:="; /* the group of one worker: see order_address() */
+    bool one = there && strncmp(name, own, strlen(own)) == 0;
+    return name_or_none(there, name + (one ? strlen(own) : 0), sizeof name - strlen(own));
 }
 
 /* When it is due next, and how long that is from now; if it is paused, as if it went on now. */
@@ -308,7 +310,7 @@ static PyObject *worker_schedule_keys(WorkerObject *w, PyObject *const *args, Py
         PyErr_SetString(PyExc_ValueError, "keys and delays differ in length");
         done = false;
     }
-    done = done && worker_may_begin(w, o.wait) && order_place(&o, w);
+    done = done && order_begin(&o, w, b.n, o.wait);
     if (done) {
         enum wh_call call =
             wh_call_schedule_keys(&w->client, &w->keys, &b, &keys.rows, &o.request, o.wait, &id);

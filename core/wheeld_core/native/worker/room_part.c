@@ -106,6 +106,14 @@ static void worker_raise_heap(const wh_client *c)
                          : "start wheeld with a larger --payload-heap");
 }
 
+static void worker_raise_detached(const wh_client *c)
+{
+    PyErr_Format(errors.detached_full,
+                 "%llu detached timers are pending, and %u may be (--detached-capacity); cancel "
+                 "some, or start wheeld with a higher cap; `wheeld pending` lists them",
+                 (unsigned long long)wh_load_relaxed(&c->wheel->detached), c->detached_most);
+}
+
 static void worker_raise_quota(const wh_client *c)
 {
     PyErr_Format(
@@ -139,6 +147,8 @@ static wh_seldom void worker_raise(WorkerObject *w, enum wh_call call)
         worker_raise_full(w);
     else if (call == WH_CALL_HEAP_FULL)
         worker_raise_heap(c);
+    else if (call == WH_CALL_DETACHED_FULL)
+        worker_raise_detached(c);
     else if (call == WH_CALL_OVER_QUOTA)
         worker_raise_quota(c);
     else if (call == WH_CALL_RING_FULL || call == WH_CALL_RING_TOO_SMALL)

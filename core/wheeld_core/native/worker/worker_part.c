@@ -22,6 +22,36 @@ static PyObject *worker_arm(WorkerObject *w, const wh_request *r, int64_t due, b
 #define TIMER_NAMES "cookie", "payload", "key", "on_conflict", OPTION_NAMES
 enum { COOKIE, PAYLOAD, KEY, ON_CONFLICT, TIMER_OPTIONS, TIMER_VALUES = TIMER_OPTIONS + OPTIONS };
 
+/* Begin a call that arms `n` timers: the client is usable, and all that the order needs is there.
+ * The supervisor is asked once for the address of a detached timer's receiver. */
+static bool order_begin(Order *o, WorkerObject *w, uint64_t n, bool wait)
+{
+    int found;
+    if (wh_likely(!(o->request.flags & WH_DETACHED)))
+        return worker_may_begin(w, wait) && order_place(o, w);
+    for (bool asked = false;; asked = true) {
+        if (!worker_may_begin(w, wait) || (found = order_address(o, w)) < 0)
+            return false;
+        if (found)
+            break;
+        PyObject *done = asked ? NULL : PyObject_CallMethod((PyObject *)w, "_address", "O", o->to);
+        if (done == NULL) {
+            if (asked)
+                raise_about(errors.wheel_error, o->to,
+                            "to={}: the daemon has no room for detached "
+                            "timers just now; see `wheeld status`");
+            return false;
+        }
+        Py_DECREF(done);
+    }
+    enum wh_call room = wh_client_detached_room(&w->client, n, wait);
+    if (room != WH_CALL_OK) {
+        worker_raise(w, room);
+        return false;
+    }
+    return o->payload.buf == NULL || parse_payload(w, &o->payload, &o->request);
+}
+
 static bool order_parse_timer(Order *o, PyObject *const *values)
 {
     return (!values[PAYLOAD] ||
@@ -100,7 +130,7 @@ static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_s
     if (values[0] == NULL)
         return PyErr_Format(PyExc_TypeError, "schedule() needs a delay, in seconds");
     if (parse_delay(values[0], &delay, "delay") && order_parse_timer(&o, values + 1) &&
-        order_parse_key(&k, values + 1) && worker_may_begin(w, o.wait) && order_place(&o, w)) {
+        order_parse_key(&k, values + 1) && order_begin(&o, w, 1, o.wait)) {
         int64_t now = wh_client_now(&w->client);
         wh_request_made(&o.request, now);
         o.request.deadline = wh_time_add(now, delay);
@@ -124,7 +154,7 @@ static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *const *args, Py_s
     long long deadline = PyLong_AsLongLong(values[0]);
     if (!(deadline == -1 && PyErr_Occurred()) && order_parse_clock(&o, values[1]) &&
         order_parse_timer(&o, values + 2) && order_parse_key(&k, values + 2) &&
-        worker_may_begin(w, o.wait) && order_place(&o, w)) {
+        order_begin(&o, w, 1, o.wait)) {
         int64_t now = wh_client_now(&w->client);
         int64_t own = wh_client_now_of(&w->client, wh_flags_clock(o.request.flags));
         int64_t rest = wh_time_sub(deadline, own);

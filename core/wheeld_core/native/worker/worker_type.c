@@ -187,6 +187,7 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     w->client.control = w->daemon;
     w->client.waits = &worker_waits;
     w->client.keyed = keep_key;
+    w->client.again = worker_note_again;
     w->client.sink = &worker_sink;
     w->refork = refork;
     worker_become(w, OPEN);
@@ -291,6 +292,10 @@ static PyMethodDef worker_methods[] = {
      "cookie : int\n    64 bits of your own, returned with the expiration.\n"
      "payload : bytes-like\n    At most the daemon's max_payload, returned with the expiration: payload_of().\n"
      "interval : float or timedelta, optional\n    Seconds; the timer fires again and again until cancelled.\n"
+     "detached : bool\n    It belongs to no worker: it stays when this one dies or closes, whatever `on_death`\n"
+     "    says, and its end waits for a receiver, for --keep-for. Needs `to`, which need not be\n"
+     "    there yet.\n"
+     "keep : bool\n    The end of a detached timer waits for a receiver without a limit.\n"
      "to : str, optional\n    Name of the worker that receives it, or 'group:NAME' for one of a\n"
      "    group's members; default: this one.\n"
      "block : bool\n    Whether it may wait for the clock process: when this worker's ring is full (up to\n"
@@ -387,30 +392,39 @@ static PyMethodDef worker_methods[] = {
      "Raises\n------\nRingFull\n    With block=False, when the call would have to wait for the clock. It is still paused.\n"
      "DaemonNotRunning, ClientClosed, ForkedClient"},
     {"poll", FAST(LOCKED(worker_poll)), METH_FASTCALL | METH_KEYWORDS,
-     "poll(timeout=0.0, max_events=None, *, hold=False)\n--\n\n"
+     "poll(timeout=0.0, max_events=None, *, hold=False, visibility=None)\n--\n\n"
      "Receive expirations.\n\n"
      "Parameters\n----------\n"
      "timeout : float, timedelta or None\n    Seconds to wait for the first event; None: no limit.\n"
      "max_events : int, optional\n    At most this many; the rest comes with the next call.\n"
      "hold : bool\n    Keep them in shared memory until `acknowledge()`: if this worker dies first,\n"
      "    its successor (on_death=\"keep\") receives them again, in the same order. The next\n"
-     "    call with hold continues after them; one without it is refused.\n\n"
+     "    call with hold continues after them; one without it is refused. One that was sent to a\n"
+     "    group goes to another member.\n"
+     "visibility : float or timedelta, optional\n    Seconds; an event for a group that is held for longer goes to another member, as\n"
+     "    this one may hang. Default: held events stay with this worker as long as it lives.\n\n"
      "Returns\n-------\nnumpy.ndarray\n"
      "    Structured, shape (n,), dtype `timers.expiration_dtype`: timer_id u8, cookie u8,\n"
      "    deadline i8 ns, fired i8 ns, missed u4, payload_size u4, payload. `missed`\n"
      "    counts ticks of `interval` that came too late for an event of their own; it stops at\n"
-     "    2**32 - 1.\n\n"
-     "Raises\n------\nInvalidDelay\n    `timeout` is NaN, infinite or negative.\nDaemonNotRunning\n"
+     "    2**32 - 1. With `hold` there is `attempts` u4, too: how often an event for a group was\n"
+     "    delivered, with this time.\n\n"
+     "Raises\n------\nInvalidDelay\n    `timeout` or `visibility` is NaN, infinite or negative.\nDaemonNotRunning\n"
      "    It has stopped, or been away for `reconnect_for` seconds. What is armed stays armed; a\n"
      "    later call reconnects if the daemon is back.\n"
      "ValueError\n    Events are held and `hold` is not set; or it is set and this worker has\n"
      "    purgatories.\n\n"
      "Notes\n-----\nOne thread at a time should poll. Signals are handled while it waits. A callback of\n"
      "`call_later` whose expiration it returns is not called: `dispatch` calls."},
-    {"acknowledge", (PyCFunction)LOCKED(worker_acknowledge), METH_NOARGS,
-     "acknowledge()\n--\n\n"
-     "Release all events that poll(hold=True) returned: no successor sees them, and their slots\n"
-     "can be reused. Without such events it does nothing. Never blocks."},
+    {"acknowledge", FAST(LOCKED(worker_acknowledge)), METH_FASTCALL,
+     "acknowledge(events=None, /)\n--\n\n"
+     "Release events that poll(hold=True) returned: no successor sees them, no other member of their\n"
+     "group gets them, and their slots can be reused. Never blocks.\n\n"
+     "Parameters\n----------\n"
+     "events : an event, events, an id or ids, optional\n    Only these, which were sent to a group; default: all that is held.\n\n"
+     "Returns\n-------\nint or None\n    How many of `events` were still this worker's: less than all if it held one for longer\n"
+     "    than its `visibility`, or had acknowledged it before. None without `events`."},
+    {"_nack", FAST(LOCKED(worker_nack)), METH_FASTCALL, NULL},
     {"_await_work", FAST(LOCKED(worker_await_work)), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_stands", FAST(LOCKED(worker_stands)), METH_FASTCALL, NULL},
     {"_wake", (PyCFunction)LOCKED(worker_wake), METH_NOARGS, NULL},
