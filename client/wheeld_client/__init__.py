@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from wheeld_client.intake.connection import Connection
     from wheeld_client.intake.request import Request
     from wheeld_client.intake.server import Intake
+    from wheeld_client.jobs.calendars import CronError
+    from wheeld_client.jobs.jobs import Jobs
     from wheeld_client.leases.lease import AsyncLease, Lease
     from wheeld_client.limits.rate_limit import AsyncRateLimit, RateLimit
     from wheeld_client.pool.memory_pool import MemoryPool, PoolBuffer
@@ -57,6 +59,7 @@ __all__ = [
     "AsyncWatermarks",
     "ClientClosed",
     "Connection",
+    "CronError",
     "DaemonNotRunning",
     "Deadlines",
     "DelayedOperation",
@@ -64,6 +67,7 @@ __all__ = [
     "ForkedClient",
     "Intake",
     "InvalidDelay",
+    "Jobs",
     "KeyInUse",
     "KeysFull",
     "LayoutMismatch",
@@ -104,6 +108,8 @@ _HOMES = {
     "RateLimit": "limits.rate_limit",
     "AsyncLease": "leases.lease",
     "Lease": "leases.lease",
+    "CronError": "jobs.calendars",
+    "Jobs": "jobs.jobs",
     "MemoryPool": "pool.memory_pool",
     "PoolBuffer": "pool.memory_pool",
     "AsyncPurgatory": "purgatory.aio",

@@ -1,0 +1,54 @@
+"""Arguments of jobs as JSON, as far as it gives back exactly what it was given."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from wheeld_core.arguments import shown
+
+
+def packed(value: Any, place: str = "argument") -> bytes:
+    """A value as bytes, of which `json.loads` makes an equal value of the same types.
+
+    Raises
+    ------
+    TypeError
+        Something in it has a type that would come back as another one: a tuple, bytes, a datetime,
+        a subclass, a dict with keys that are not str.
+    ValueError
+        A float is NaN or infinite, a str has lone surrogates, or something contains itself.
+    """
+    _check(value, place, ())
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _check(value: Any, place: str, around: tuple[int, ...]) -> None:
+    kind = type(value)
+    if value is None or kind is bool or kind is int:
+        return
+    if kind is float:
+        if not math.isfinite(value):
+            raise ValueError(f"{place}: got {value}, expected a finite float")
+    elif kind is str:
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError as error:
+                raise ValueError(f"{place}: {shown(value)} has lone surrogates") from error
+    elif kind is list or kind is dict:
+        if id(value) in around:
+            raise ValueError(f"{place}: it contains itself")
+        inner = (*around, id(value))
+        for key, each in value.items() if kind is dict else enumerate(value):
+            if kind is dict:
+                if type(key) is not str:
+                    raise TypeError(f"{place}: got the key {shown(key)}, expected str")
+                _check(key, place, inner)
+            _check(each, f"{place}[{key!r}]", inner)
+    else:
+        raise TypeError(
+            f"{place}: got {shown(value)}, expected None, bool, int, float, str, list or dict: "
+            f"{kind.__name__} would not come back as it is; convert it"
+        )

@@ -1,0 +1,112 @@
+"""A function that is a job, and what its options are."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from wheeld_client.connection.options import check_seconds
+from wheeld_client.jobs.calendars import Calendar
+from wheeld_core.arguments import Seconds, shown
+from wheeld_core.timer_options import Conflict, Key
+
+if TYPE_CHECKING:
+    from wheeld_client.jobs.jobs import Jobs
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """Options of `every`, `cron`, `on` and `task`.
+
+    Attributes
+    ----------
+    name : str, optional
+        Unique in its `Jobs`; default: the function's `__qualname__`.
+    at_most_once : bool
+        A worker that dies in it does not have it run again.
+    overlap : {'skip', 'wait'}
+        Occurrences that fall due while one runs are left out, or run after it.
+    grace : float or timedelta, optional
+        Seconds; an occurrence that would begin later than that is left out. Default: each runs.
+    jitter : float or timedelta
+        Seconds; each occurrence is later by up to as much.
+    retries : int
+        How often it is run again after an exception.
+    backoff : float or timedelta
+        Seconds before the first retry; each further one waits twice as long, up to an hour.
+    """
+
+    name: str | None = None
+    at_most_once: bool = False
+    overlap: Literal["skip", "wait"] = "skip"
+    grace: Seconds | None = None
+    jitter: Seconds = 0.0
+    retries: int = 0
+    backoff: Seconds = 1.0
+
+    def __post_init__(self) -> None:
+        if self.overlap not in ("skip", "wait"):
+            raise ValueError(f"overlap={shown(self.overlap)}: expected 'skip' or 'wait'")
+        for option in ("grace", "jitter", "backoff"):
+            given = getattr(self, option)
+            if given is not None:
+                object.__setattr__(self, option, check_seconds(option, given))
+        if type(self.retries) is not int or self.retries < 0:
+            raise ValueError(f"retries={shown(self.retries)}: expected an int, 0 or more")
+
+
+class Job:
+    """A function that `Jobs` runs; a call of it calls the function, here and now."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        function: Callable[..., Any],
+        calendar: Calendar | None,
+        options: JobOptions,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.calendar, self.options = function, calendar, options
+        self.name = options.name or function.__qualname__
+        self._jobs = jobs
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self.function(*args, **options)
+
+    def schedule(
+        self,
+        delay: Seconds,
+        /,
+        *args: Any,
+        key: Key | None = None,
+        on_conflict: Conflict = "raise",
+        **keywords: Any,
+    ) -> int:
+        """Have it run in `delay` seconds with these arguments, by any worker that runs the jobs.
+
+        Parameters
+        ----------
+        delay : float or timedelta
+        *args, **keywords
+            Of the function: None, bool, int, float, str, and lists and dicts of these.
+        key : str, bytes, int or a flat tuple of those, optional
+            At most one pending run of this job has it.
+        on_conflict : {'raise', 'keep', 'replace', 'later', 'earlier'}
+            As in `Timers.schedule`; 'replace' debounces.
+
+        Returns
+        -------
+        int
+            The id of its timer, which `Timers.cancel` takes.
+
+        Raises
+        ------
+        TypeError, ValueError
+            An argument would not come back as it is, or the function does not take them; nothing is
+            scheduled.
+        KeyInUse, PayloadTooLarge, WheelFull, DaemonNotRunning
+            As in `Timers.schedule`.
+        """
+        return self._jobs._schedule(self, delay, args, keywords, key, on_conflict)

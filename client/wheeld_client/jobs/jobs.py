@@ -1,0 +1,208 @@
+"""Jobs: the named callbacks of an application."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Final
+
+from wheeld_client.aio.timers import AsyncTimers
+from wheeld_client.integrations.process import ProcessTimers
+from wheeld_client.jobs.arguments import packed
+from wheeld_client.jobs.calendars import Calendar, Cron, Every, Trigger
+from wheeld_client.jobs.job import Job, JobOptions
+from wheeld_client.jobs.occurrences import Occurrences
+from wheeld_client.jobs.runner import Runner
+from wheeld_client.timers.timers import Timers
+from wheeld_core.arguments import Seconds, shown
+from wheeld_core.timer_options import Conflict, Key
+
+THREADS: Final = 4
+Decorator = Callable[[Callable[..., Any]], Job]
+
+
+class Jobs:
+    """Named functions that any worker of a host runs: each occurrence once.
+
+    A worker that dies in an occurrence has it run again by another one. Making it and its jobs
+    needs no daemon; `run` and `running` do, and `Job.schedule`.
+
+    Parameters
+    ----------
+    name : str
+        The application. Workers that run its jobs have the same functions under the same names.
+    daemon : str
+        Name of the daemon, or the path of its runtime directory; for `Job.schedule` where the jobs
+        do not run.
+    version : int, optional
+        Of two definitions of a job, the one with the larger number counts, and jobs that it does
+        not have end. Default: the time when this object was made, ns.
+    threads : int
+        How many jobs this process runs at the same time.
+    **options
+        As of `connect`: `runtime_dir=...`
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        daemon: str = "default",
+        version: int | None = None,
+        threads: int = THREADS,
+        **options: Any,
+    ) -> None:
+        if not name or type(name) is not str:
+            raise ValueError(f"Jobs({shown(name)}): expected a name, such as 'shop'")
+        if type(threads) is not int or threads < 1:
+            raise ValueError(f"threads={shown(threads)}: expected an int, 1 or more")
+        self.name, self.threads = name, threads
+        self.version = time.time_ns() if version is None else version
+        self.jobs: dict[str, Job] = {}
+        self._process = ProcessTimers(daemon, dispatch=False, **options)
+        self._runner: Runner | None = None
+        os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        self._runner = None
+
+    def every(self, period: Seconds, **options: Any) -> Decorator:
+        """Decorate a function that runs at each multiple of a period, on the wheel's clock.
+
+        Parameters
+        ----------
+        period : float or timedelta
+        **options
+            Of `JobOptions`.
+        """
+        return self._decorator(Every(period), options)
+
+    def cron(self, expression: str, *, tz: str = "UTC", **options: Any) -> Decorator:
+        """Decorate a function that runs at the times of a cron expression.
+
+        A fixed hour that a day has twice or not at all runs once; a wildcard follows the clock.
+
+        Parameters
+        ----------
+        expression : str
+            Minute, hour, day, month, weekday, as `cronsim` takes them.
+        tz : str
+            Name of a zone.
+        **options
+            Of `JobOptions`.
+
+        Raises
+        ------
+        CronError
+            The expression is wrong or never matches, or there is no such zone. A ValueError.
+        """
+        return self._decorator(Cron(expression, tz), options)
+
+    def on(self, trigger: Any, **options: Any) -> Decorator:
+        """Decorate a function that runs when a trigger says.
+
+        Parameters
+        ----------
+        trigger : object
+            With `get_next_fire_time(previous, now)`, as APScheduler's triggers have it.
+        **options
+            Of `JobOptions`.
+        """
+        return self._decorator(Trigger(trigger), options)
+
+    def task(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
+        """Decorate a function that runs when its `schedule(delay, ...)` says; `options` as of
+        `JobOptions`."""
+        decorate = self._decorator(None, options)
+        return decorate if function is None else decorate(function)
+
+    def _decorator(self, calendar: Calendar | None, options: dict[str, Any]) -> Decorator:
+        checked = JobOptions(**options)
+
+        def decorate(function: Callable[..., Any]) -> Job:
+            job = Job(self, function, calendar, checked)
+            if job.name in self.jobs:
+                raise ValueError(f"{self.name} has a job {job.name!r} already: give it a name=")
+            self.jobs[job.name] = job
+            return job
+
+        return decorate
+
+    def run(self, timers: Timers | AsyncTimers) -> None:
+        """Run the jobs of this application in this thread, until `stop` is called.
+
+        Parameters
+        ----------
+        timers : Timers or AsyncTimers
+            A connection to the daemon. The jobs have one of their own to the same daemon.
+
+        Raises
+        ------
+        RuntimeError
+            They run in this process already.
+        DaemonNotRunning
+            As `connect`. Later it waits for the daemon.
+        """
+        self._start(timers, None).run()
+
+    def stop(self) -> None:
+        """End `run`, from any thread; it returns when what runs has ended."""
+        if self._runner is not None:
+            self._runner.stop()
+
+    def running(
+        self, timers: Timers | AsyncTimers | None = None
+    ) -> AbstractAsyncContextManager[Jobs]:
+        """Run the jobs while the block lasts: async functions on this loop, others in threads.
+
+        Parameters
+        ----------
+        timers : Timers or AsyncTimers, optional
+            As in `run`; default: the daemon that `Jobs` was made with.
+        """
+
+        @asynccontextmanager
+        async def block() -> Any:
+            loop = asyncio.get_running_loop()
+            given = timers if timers is not None else await asyncio.to_thread(self._process.get)
+            runner = await asyncio.to_thread(self._start, given, loop)
+            thread = threading.Thread(target=runner.run, name=f"jobs-{self.name}", daemon=True)
+            thread.start()
+            try:
+                yield self
+            finally:
+                runner.stop()
+                await asyncio.shield(asyncio.to_thread(thread.join))
+
+        return block()
+
+    def _start(
+        self, timers: Timers | AsyncTimers, loop: asyncio.AbstractEventLoop | None
+    ) -> Runner:
+        if self._runner is not None and not self._runner.ended:
+            raise RuntimeError(f"the jobs of {self.name!r} run in this process already")
+        wheel = timers.timers if isinstance(timers, AsyncTimers) else timers
+        self._runner = Runner(self, str(wheel.directory), loop)
+        return self._runner
+
+    def _schedule(
+        self,
+        job: Job,
+        delay: Seconds,
+        args: tuple[Any, ...],
+        keywords: dict[str, Any],
+        key: Key | None,
+        on_conflict: Conflict,
+    ) -> int:
+        inspect.signature(job.function).bind(*args, **keywords)
+        text = {"args": json.loads(packed(list(args))), "kw": json.loads(packed(keywords))}
+        runner = self._runner
+        timers = runner.timers if runner is not None and not runner.ended else self._process.get()
+        occurrences = Occurrences(timers, self.name, self.version)
+        return occurrences.task(job.name, delay, text, key, on_conflict)

@@ -1,0 +1,275 @@
+"""Jobs: each occurrence once, in one of the workers, whoever dies, starts and goes."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wheeld
+from wheeld_client import Jobs, Timers, connect
+from wheeld_client.jobs.occurrences import Account, Occurrences
+
+MINUTE = 60
+KEY = ("job", "shop", "refresh")
+
+
+@pytest.fixture
+def wheel() -> Iterator[tuple[Any, Timers]]:
+    with wheeld.embedded(virtual_clock=True) as daemon, connect(daemon) as timers:
+        yield daemon, timers
+
+
+def until(reached: Callable[[], object]) -> None:
+    """pytest's limit ends what never comes."""
+    while not reached():
+        time.sleep(0.002)
+
+
+@contextmanager
+def running(jobs: Jobs, timers: Timers) -> Iterator[None]:
+    thread = threading.Thread(target=jobs.run, args=(timers,))
+    thread.start()
+    until(lambda: jobs._runner is not None)
+    try:
+        yield
+    finally:
+        jobs.stop()
+        thread.join()
+
+
+def account(timers: Timers, job: str = "refresh") -> Account:
+    return Occurrences(timers, "shop", 0).account(job)
+
+
+def due(timers: Timers) -> int:
+    """When its next occurrence is, ns; 0: none is pending."""
+    found = timers.find(KEY)
+    return 0 if found is None else found.deadline
+
+
+def settled(timers: Timers) -> bool:
+    return timers.find(KEY) is not None and timers.find(("job-run", *KEY[1:])) is None
+
+
+def minutely(ran: list[float], timers: Timers, **options: Any) -> Jobs:
+    jobs = Jobs("shop")
+
+    @jobs.every(MINUTE, name="refresh", **options)
+    def refresh() -> None:
+        ran.append(timers.now_ns() / 1e9)
+
+    return jobs
+
+
+def test_each_occurrence_runs_once_of_several_workers(wheel: tuple[Any, Timers]) -> None:
+    daemon, timers = wheel
+    ran: list[float] = []
+    one, two = minutely(ran, timers), minutely(ran, timers)
+    with running(one, timers), running(two, timers):
+        until(lambda: timers.find(KEY))
+        for count in range(1, 6):
+            daemon.advance(MINUTE)
+            until(lambda count=count: len(ran) == count and settled(timers))
+    assert account(timers).runs == 5
+
+
+def test_nobody_runs_for_an_hour(wheel: tuple[Any, Timers]) -> None:
+    daemon, timers = wheel
+    ran: list[float] = []
+    with running(minutely(ran, timers), timers):
+        until(lambda: timers.find(KEY))
+    daemon.advance(3600)
+    with running(minutely(ran, timers), timers):
+        until(lambda: due(timers) > 3600e9)
+    assert len(ran) == 60
+
+    ran.clear()
+    daemon.advance(3600)
+    with running(minutely(ran, timers, grace=90), timers):
+        until(lambda: due(timers) > 7200e9)
+    assert len(ran) == 2
+    assert account(timers).missed > 0
+
+
+def test_debounce_and_arguments(wheel: tuple[Any, Timers]) -> None:
+    daemon, timers = wheel
+    jobs, sent = Jobs("shop"), []
+
+    @jobs.task
+    def send_mail(user: Any, *, subject: str) -> None:
+        sent.append((user, subject))
+
+    with running(jobs, timers):
+        for number in range(6):
+            send_mail.schedule(
+                5, [1, {"a": 2**70}], subject=str(number), key=("m", 1), on_conflict="replace"
+            )
+            daemon.advance(1)
+        with pytest.raises(TypeError, match="tuple"):
+            send_mail.schedule(5, (1,), subject="")
+        with pytest.raises(TypeError, match="missing"):
+            send_mail.schedule(5, 1)
+        assert sent == []
+        daemon.advance(5)
+        until(lambda: sent)
+    assert sent == [([1, {"a": 2**70}], "5")]
+    assert timers.pending == 0
+
+
+def test_a_new_definition_wins_and_a_removed_job_ends(wheel: tuple[Any, Timers]) -> None:
+    daemon, timers = wheel
+    ran: list[float] = []
+    old = minutely(ran, timers)
+    new = Jobs("shop")
+
+    @new.every(3600, name="refresh")
+    def refresh() -> None:
+        ran.append(timers.now_ns() / 1e9)
+
+    with running(old, timers):
+        until(lambda: timers.find(KEY))
+        with running(new, timers):
+            until(lambda: due(timers) == 3600e9)
+        with running(Jobs("shop"), timers):
+            until(lambda: timers.find(KEY) is None)
+        daemon.advance(7200)
+    assert ran == []
+
+
+def test_retries_then_the_next_occurrence(wheel: tuple[Any, Timers]) -> None:
+    daemon, timers = wheel
+    jobs, tried = Jobs("shop"), []
+
+    @jobs.every(MINUTE, name="refresh", retries=2, backoff=5)
+    def refresh() -> None:
+        tried.append(timers.now_ns() / 1e9)
+        raise RuntimeError("no")
+
+    with running(jobs, timers):
+        until(lambda: timers.find(KEY))
+        for step, count in ((60, 1), (5, 2), (10, 3), (45, 4)):
+            daemon.advance(step)
+            until(lambda count=count: len(tried) == count and settled(timers))
+    assert tried == [60, 65, 75, 120]
+    assert account(timers).failures == 4
+
+
+@pytest.mark.parametrize(("overlap", "runs"), [("skip", [60, 240]), ("wait", [60, 180, 180])])
+def test_a_run_that_is_longer_than_the_period(
+    wheel: tuple[Any, Timers], overlap: Any, runs: list[float]
+) -> None:
+    daemon, timers = wheel
+    ran: list[float] = []
+    jobs, go = Jobs("shop"), threading.Event()
+
+    @jobs.every(MINUTE, name="refresh", overlap=overlap)
+    def refresh() -> None:
+        ran.append(timers.now_ns() / 1e9)
+        go.wait()
+
+    with running(jobs, timers):
+        until(lambda: timers.find(KEY))
+        daemon.advance(60)
+        until(lambda: ran)
+        daemon.advance(120)
+        go.set()
+        until(lambda: due(timers) == 240e9)
+        if overlap == "skip":
+            daemon.advance(60)
+        until(lambda: len(ran) == len(runs))
+    assert ran == runs
+
+
+def test_async_jobs_run_on_the_loop(wheel: tuple[Any, Timers]) -> None:
+    daemon, timers = wheel
+    jobs, loops = Jobs("shop"), []
+
+    @jobs.every(MINUTE, name="refresh")
+    async def refresh() -> None:
+        loops.append(asyncio.get_running_loop())
+
+    async def main() -> None:
+        async with jobs.running(timers):
+            await asyncio.to_thread(until, lambda: timers.find(KEY))
+            daemon.advance(MINUTE)
+            await asyncio.to_thread(until, lambda: loops)
+            assert loops == [asyncio.get_running_loop()]
+
+    asyncio.run(main())
+
+
+def test_cron_follows_the_wall_clock(wheel: tuple[Any, Timers]) -> None:
+    daemon, timers = wheel  # it is 1970, and Berlin is an hour ahead of UTC
+    jobs, nights = Jobs("shop"), []
+
+    @jobs.cron("0 3 * * *", tz="Europe/Berlin", name="refresh")
+    def nightly() -> None:
+        nights.append(timers.now_ns() / 3600e9)
+
+    with running(jobs, timers):
+        until(lambda: timers.find(KEY))
+        daemon.advance(2 * 3600)
+        until(lambda: len(nights) == 1 and settled(timers))
+        daemon.advance(24 * 3600)
+        until(lambda: len(nights) == 2)
+    assert nights == [2, 26]
+
+
+def work(directory: str, log: str, period: float, die_at: int, once: bool) -> None:
+    """A worker: writes a line for each run's begin and end; kills itself in run number `die_at`."""
+    jobs = Jobs("shop")
+    begun = 0
+
+    @jobs.every(period, name="refresh", at_most_once=once, overlap="wait")
+    def refresh() -> None:
+        nonlocal begun
+        begun += 1
+        planned = threading.current_thread().name
+        with open(log, "a") as file:
+            file.write(f"begin {os.getpid()} {planned}\n")
+        if begun == die_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with open(log, "a") as file:
+            file.write(f"end {os.getpid()}\n")
+
+    with connect(directory) as timers:
+        jobs.run(timers)
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_workers_that_are_killed_in_a_run(
+    wheel: tuple[Any, Timers], tmp_path: Path, once: bool
+) -> None:
+    daemon, timers = wheel
+    context = multiprocessing.get_context("spawn")
+    log, directory = tmp_path / "log", str(timers.directory)
+    crew = [
+        context.Process(target=work, args=(directory, str(log), MINUTE, die_at, once))
+        for die_at in (2, 3, 10**9)
+    ]
+    for worker in crew:
+        worker.start()
+    try:
+        until(lambda: timers.find(KEY))
+        for _ in range(30):
+            daemon.advance(MINUTE)
+            now = timers.now_ns()
+            until(lambda now=now: due(timers) > now and settled(timers))
+        lines = log.read_text().splitlines()
+        begins = sum(line.startswith("begin") for line in lines)
+        ends = len(lines) - begins
+        dead = begins - ends
+        assert dead == sum(not worker.is_alive() for worker in crew)
+        assert begins == (30 if once else 30 + dead)
+    finally:
+        for worker in crew:
+            worker.kill()
+            worker.join()
