@@ -15,7 +15,7 @@ import pytest
 
 import wheeld
 from wheeld_client import Jobs, Timers, connect
-from wheeld_client.jobs.occurrences import Account, Occurrences
+from wheeld_client.jobs.occurrences import Account, Occurrence, Occurrences
 
 MINUTE = 60
 KEY = ("job", "shop", "refresh")
@@ -273,3 +273,20 @@ def test_workers_that_are_killed_in_a_run(
         for worker in crew:
             worker.kill()
             worker.join()
+
+
+def test_an_occurrence_that_was_run_comes_again(wheel: tuple[Any, Timers]) -> None:
+    """As when its worker died between the end of the run and the acknowledgement."""
+    daemon, timers = wheel
+    ran: list[float] = []
+    jobs = minutely(ran, timers)
+    with running(jobs, timers):
+        until(lambda: timers.find(KEY))
+        daemon.advance(MINUTE)
+        until(lambda: ran and settled(timers))
+        again = Occurrence("refresh", 60 * 10**9, jobs.version, ["every", 60 * 10**9])
+        Occurrences(timers, "shop", jobs.version).arm(again, timers.now_ns(), "replace")
+        until(lambda: due(timers) == 120 * 10**9)
+        daemon.advance(MINUTE)
+        until(lambda: due(timers) == 180 * 10**9)
+    assert ran == [60, 120]
