@@ -34,6 +34,7 @@ TESTS = {
     "otel": ["daemon/test_metrics_otel.py"],
     "parquet": ["recorder/test_recorder_files.py"],
     "spark": ["pipeline/test_generate.py", "pipeline/test_report.py", "pipeline/test_fit.py"],
+    "jobs": ["jobs/test_jobs.py"],
     "kafka": ["pipeline/test_kafka.py", "pipeline/test_datasource.py"],
 }
 """The tests to run for the dependencies, and for those of each extra."""

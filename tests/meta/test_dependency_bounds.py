@@ -41,6 +41,7 @@ NAMES = {
 EXTRAS = [name for name in dependency_bounds.TESTS if name]
 PARTS = {
     "core": (), "client": (), "testing": (), "wheeld": (),
+    "client/wheeld_client/jobs/calendars.py": ("jobs",),
     "wheeld/metrics": ("metrics",), "wheeld/metrics/otel.py": ("otel",),
     "wheeld/recorder": ("parquet",),
     "wheeld/demo": ("parquet", "plots"),
