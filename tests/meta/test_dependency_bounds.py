@@ -31,7 +31,7 @@ OF_THE_PROGRAM = {
     "django",
     "aiohttp",
 }
-OF_THE_PROGRAM |= {"anyio", "celery", "kombu"}
+OF_THE_PROGRAM |= {"anyio", "celery", "kombu", "limits"}
 """What ours use only where the program that they run in has loaded it."""
 NAMES = {
     "opentelemetry": {"opentelemetry_sdk", "opentelemetry_exporter_otlp_proto_http"},
