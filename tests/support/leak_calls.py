@@ -143,6 +143,7 @@ def attach(b: Bench) -> None:
     b.bind(worker)
     worker.schedule(5.0)
     worker._close()
+    b.wheel.clock.keep(2, 1)
     b.wheel.clock.detach(2)
     assert b.wheel.clock.advance(b.wheel.now) == 2
     b.wheel.clock.forget(2)
@@ -349,6 +350,7 @@ ALONGSIDE = {
     "_were_armed",
     "acknowledge",
     "backlogged",
+    "keep",
     "detach",
     "forget",
     "create_worker",
