@@ -110,7 +110,7 @@ static void worker_raise_detached(const wh_client *c)
 {
     PyErr_Format(errors.detached_full,
                  "%llu detached timers are pending, and %u may be (--detached-capacity); cancel "
-                 "some, or start wheeld with a higher cap; `wheeld pending` lists them",
+                 "some, or start wheeld with a higher cap; `wheeld inspect` lists them",
                  (unsigned long long)wh_load_relaxed(&c->wheel->detached), c->detached_most);
 }
 
