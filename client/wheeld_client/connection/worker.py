@@ -26,7 +26,15 @@ from wheeld_client.connection.renewal import Renewal
 from wheeld_core import _native, control, runtime, segments, trust
 from wheeld_core.control.messages import Back, Request, Welcome
 from wheeld_core.errors import DaemonNotRunning, ForkedClient, WheelError
-from wheeld_core.views import Events, RegistryView, WheelView, expiration_dtype, with_beside
+from wheeld_core.views import (
+    Events,
+    RegistryView,
+    WheelView,
+    expiration_dtype,
+    widened,
+    wider,
+    with_beside,
+)
 
 log = logging.getLogger("wheeld")
 
@@ -182,24 +190,15 @@ class ConnectedWorker(_native.Worker):
 
     def _with_attempts(self, events: Events) -> Events:
         """Held events with the field `attempts`."""
-        kinds: Any = events.dtype.fields
-        wide = np.dtype([(name, kinds[name][0]) for name in kinds] + [("attempts", "u4")])
-        found = np.ones(len(events), wide)
-        for name in events.dtype.names or ():
-            found[name] = events[name]
-        beside = getattr(events, "beside", {})
-        again = beside.get("again", {})
-        if again:
-            ids = events["timer_id"].tolist()
-            found["attempts"] += np.array([again.get(id, 0) for id in ids], np.uint32)
-        return with_beside(found, beside)
+        found: Any = widened(events, wider(events.dtype, "attempts", "u4"))
+        again = getattr(events, "beside", {}).get("again", {})
+        found["attempts"] = [1 + again.get(id, 0) for id in events["timer_id"].tolist()]
+        return found  # type: ignore[no-any-return]
 
     def _ids_of(self, events: Any) -> list[int]:
-        found = (
-            events["timer_id"]
-            if getattr(events, "dtype", None) is not None and (events.dtype.names)
-            else events
-        )
+        """The ids of an event, of events, or that are given as such."""
+        dtype = getattr(events, "dtype", None)
+        found = events["timer_id"] if dtype is not None and dtype.names else events
         ids: list[int] = np.atleast_1d(np.asarray(found, np.uint64)).tolist()
         return ids
 

@@ -22,7 +22,7 @@ from wheeld_client.connection.options import MOST_SECONDS
 from wheeld_core import _native
 from wheeld_core.arguments import Seconds, epoch_ns, float_of, shown, time_of
 from wheeld_core.errors import InvalidDelay, RingFull, WheelError
-from wheeld_core.views import with_beside
+from wheeld_core.views import widened, wider
 
 if TYPE_CHECKING:
     from wheeld_client.timers.timers import Timers
@@ -165,8 +165,7 @@ class Policies:
     # -- events ---------------------------------------------------------------------------------
 
     def _widen_events(self) -> None:
-        kinds: Any = self._narrow.fields
-        self._wide = np.dtype([(name, kinds[name][0]) for name in kinds] + [("late", "?")])
+        self._wide = wider(self._narrow, "late", "?")
         self._timers.expiration_dtype = self._wide
         self._timers._empty_events = np.empty(0, self._wide)
 
@@ -174,11 +173,7 @@ class Policies:
         """Events with the field `late`, once a timer with `grace` was scheduled."""
         if self._wide is None or events.dtype == self._wide:
             return events
-        found = np.zeros(len(events), self._wide)
-        for name in self._narrow.names or ():
-            found[name] = events[name]
-        beside = getattr(events, "beside", None)
-        return found if beside is None else with_beside(found, beside)
+        return widened(events, self._wide)
 
     def __call__(
         self, events: Events | None, held: bool = False, ticks: dict[int, int] | None = None

@@ -4,7 +4,7 @@ For inspection, checks and tests: a view copies nothing, and reading one takes n
 fields of a record may be of different moments. The hot paths are in the native core.
 """
 
-from wheeld_core.views.events import Events, beside_of, with_beside
+from wheeld_core.views.events import Events, beside_of, widened, wider, with_beside
 from wheeld_core.views.registry import RegistryView
 from wheeld_core.views.sharing import DirectoryView, PoolsView, WatchView
 from wheeld_core.views.structs import (
@@ -37,5 +37,7 @@ __all__ = [
     "layout",
     "record",
     "records",
+    "widened",
+    "wider",
     "with_beside",
 ]

@@ -54,6 +54,21 @@ def with_beside(events: npt.NDArray[Any], beside: Beside) -> Events:
     return joined
 
 
+def wider(dtype: np.dtype[Any], name: str, kind: str) -> np.dtype[Any]:
+    """The dtype with one field more."""
+    kinds: Any = dtype.fields
+    return np.dtype([(known, kinds[known][0]) for known in kinds] + [(name, kind)])
+
+
+def widened(events: npt.NDArray[Any], wide: np.dtype[Any]) -> npt.NDArray[Any]:
+    """A copy with the fields of `wide`, those that the events lack being 0."""
+    found: npt.NDArray[Any] = np.zeros(len(events), wide)
+    for name in events.dtype.names or ():
+        found[name] = events[name]
+    beside = getattr(events, "beside", None)
+    return found if beside is None else with_beside(found, beside)
+
+
 def beside_of(event: np.void, what: str) -> Any:
     """The thing of that name beside the event, or None: there is none, or the event is a copy that
     is no part of an array any more."""
