@@ -101,7 +101,7 @@ again:
     :: tries == TRIES -> goto end_out
     :: else
     fi;
-    atomic { /* keys.h:wh_key_place, directory.h:wh_words_make */
+    atomic { /* directory.h:wh_words_hold, directory.h:wh_words_make */
         if
         :: live == NOWHERE && made < PLACES -> live = made; made++
         :: live == NOWHERE && made == PLACES -> goto end_out

@@ -269,7 +269,7 @@ inline give_back()
     atomic { linked = false; stage = OVER; rets!link_gen }
 }
 
-/* fire.h:wh_place */
+/* timing.h:wh_place */
 inline place()
 {
     atomic { timing(); linked = true; bucket = due; to_place = false }
