@@ -248,7 +248,7 @@ proctype Finder()
     looking = true;
     was_free = !HAS_TIMER;
     do
-    :: atomic { /* keys.h:wh_key_find */
+    :: atomic { /* keys.h:wh_key_pending */
             id = (live == NOWHERE -> 0 : (word[live] == CLOSED -> 0 : word[live]));
             if
             :: id == ended_id -> assert(was_free); goto end_found
