@@ -30,6 +30,7 @@ from wheeld_core.errors import (
     WheelError,
     WheelFull,
     WordsFull,
+    WorkersFull,
 )
 from wheeld_core.timer_record import TimerRecord
 
@@ -93,6 +94,7 @@ __all__ = [
     "WheelError",
     "WheelFull",
     "WordsFull",
+    "WorkersFull",
     "connect",
     "payload_of",
     "pending_timers",

@@ -54,6 +54,11 @@ class NameInUse(WheelError, ValueError):
     """Another worker that is connected has this name: use another one."""
 
 
+class WorkersFull(WheelError):
+    """Every row of the table of workers is taken: wait, or start the daemon with a larger
+    `--max-workers`."""
+
+
 class LayoutMismatch(WheelError):
     """The daemon's shared memory has another layout: install the same version on both sides."""
 

@@ -11,13 +11,16 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from commands import LONG, badly, well, wheeld_command
+from children import receive
+from commands import LONG, badly, well
 from common_fixtures import embedded
 from daemons import status_of, until
 from wheeld.cli.app import app
 from wheeld_client import Timers, connect, payload_of, pending_timers
 
 daemon = embedded("function", virtual_clock=True, capacity=1024, payload_bytes=16, keep_for="1h")
+few_rows = embedded("function", virtual_clock=True, max_workers=32)
+KEEP = ("--keep",)
 
 
 def shell(daemon: Any, command: str, *arguments: str) -> Any:
@@ -109,41 +112,72 @@ def test_pending_timers_have_their_keys(daemon: Any) -> None:
             assert sorted(found.timers["timer_id"].tolist()) == sorted(some)
 
 
-def test_what_would_be_lost_is_refused(daemon: Any) -> None:
+def test_delays_and_receivers(daemon: Any) -> None:
     where = ("--name", str(daemon))
+    for delay, why in (("-1s", "expected a number"), ("soon", "'soon'"), ("nan", "a number")):
+        said = badly("schedule", "--to", "r", *where, "--", delay, code=2)
+        assert why in said, said
+    assert CliRunner().invoke(app, ["schedule", "1s", *where]).exit_code == 2, "without --to"
+    made = well("schedule", "30d", "--to", "r", *where).strip()
+    well("reschedule", made, "48h", *where)
+    kept = [shell(daemon, "schedule", "1s", "--to", "r", *more)["timer_id"] for more in ((), KEEP)]
+    daemon.advance(2.0)
+    daemon.advance(3601.0)
     with connect(daemon, worker="r") as timers:
-        for delay, code, why in (
-            ("1h", 1, "expected at most 3599s"), ("-1s", 2, "expected a number"),
-            ("soon", 2, "'soon'"), ("nan", 2, "expected a number"),
-        ):  # fmt: skip
-            said = badly("schedule", "--to", "r", *where, "--", delay, code=code)
-            assert why in said, said
-        assert "connected" in badly("schedule", "1s", "--to", "nobody-there", *where)
-        own = next(name for name in timers.workers().values() if name.startswith("shell-"))
-        assert "do not receive" in badly("schedule", "1s", "--to", own, *where, code=2)
-        assert CliRunner().invoke(app, ["schedule", "1s", *where]).exit_code == 2
-        made = well("schedule", "1s", "--to", "r", *where).strip()
-        assert "expected at most 3599s" in badly("reschedule", made, "2h", *where)
-        assert len(received(timers, daemon, 2)) == 1
+        until(lambda: status_of(daemon)["pending"] == 1, "the one without --keep has gone")
+        assert [event["timer_id"] for event in receive(timers, 1)] == kept[1:]
+        assert [event["timer_id"] for event in received(timers, daemon, 48 * 3600)] == [int(made)]
 
 
-def test_a_receiver_that_went(daemon: Any) -> None:
-    with connect(daemon, worker="brief"):
-        made = shell(daemon, "schedule", "5s", "--to", "brief")["timer_id"]
-    daemon.advance(6.0)
-    said = wheeld_command("cancel", str(made), "--name", str(daemon))
-    assert said.returncode == 1
-    assert f"timer {made} (cookie 0) expired, but its receiver was gone" in said.stderr
-    assert "receiver was gone" not in badly("cancel", "1", "--name", str(daemon))
+SIXTY = """
+import os, signal, sys
+from wheeld.cli import shell
+from wheeld_client import Timers
+schedule = Timers.schedule
+
+def stopped(timers, *arguments, **options):
+    id = schedule(timers, *arguments, **options)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    return id
+
+def command(number):
+    if number == 0:
+        Timers.schedule = stopped
+    shell.schedule("3s", to="group:n", cookie=number, name=sys.argv[1], as_json=True)
+
+children = []
+for number in range(60):
+    pid = os.fork()
+    if not pid:
+        command(number)
+        sys.exit(0)
+    children.append(pid)
+assert os.WIFSTOPPED(os.waitpid(children[0], os.WUNTRACED)[1])
+print([pid for pid in children[1:] if os.waitpid(pid, 0)[1]], file=sys.stderr, flush=True)
+sys.stdin.readline()
+os.kill(children[0], signal.SIGCONT)
+print(os.waitpid(children[0], 0)[1], file=sys.stderr)
+"""
 
 
-def test_many_at_once(daemon: Any) -> None:
-    command = [sys.executable, "-m", "wheeld", "schedule", "3s", "--to", "n", "--name", str(daemon)]
-    with connect(daemon, worker="n") as timers:
-        running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(12)]
-        ids = {int(process.communicate(timeout=LONG)[0]) for process in running}
-        assert {int(event["timer_id"]) for event in received(timers, daemon, 4)} == ids
-        assert len(ids) == 12
+def test_sixty_at_once(few_rows: Any) -> None:
+    """None waits for another, though one is stopped in the middle, and each arrives."""
+    command = [sys.executable, "-c", SIXTY, str(few_rows)]
+    pipe = subprocess.PIPE
+    with (
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as running,
+        connect(few_rows, group="n") as timers,
+    ):
+        assert running.stderr is not None
+        assert running.stderr.readline() == "[]\n", "all others have ended"
+        made, said = running.communicate("go on\n", timeout=LONG)
+        assert said == "0\n"
+        few_rows.advance(4.0)
+        events = receive(timers, 60)
+        assert sorted(events["cookie"].tolist()) == list(range(60))
+        ids = {one["timer_id"] for one in map(json.loads, made.replace("}\n{", "}\0{").split("\0"))}
+        assert set(events["timer_id"].tolist()) == ids
+        assert len(timers.poll(0)) == 0
 
 
 def test_wait(daemon: Any) -> None:

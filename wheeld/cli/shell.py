@@ -1,19 +1,14 @@
 """The commands `wheeld schedule`, `cancel`, `pause` and so on: timers for shell scripts.
 
-A process that schedules ends at once, so its timers belong to a worker that is kept
-(on_death="keep"). Each of these commands connects as the successor of the previous one, and so
-finds them.
+A process that schedules ends at once, so its timers are detached ones: they belong to no worker.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import signal
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+import random
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 
@@ -21,16 +16,14 @@ import typer
 
 from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit, show
 from wheeld_client import Timers, connect
-from wheeld_core.errors import UsageError, WheelError
+from wheeld_core.errors import UsageError, WheelError, WorkersFull
 from wheeld_core.timer_options import Conflict
-from wheeld_core.units import duration_text
 
 MOST: Final = 2**64 - 1
 CONFLICTS: Final = get_args(Conflict)
-TURN_SECONDS: Final = 60
-"""How long a command waits for those before it."""
-SPARE_NS: Final = 10**9
-"""A timer must be due this long before the daemon would drop it: the clock may be late."""
+ROOM_SECONDS: Final = 60.0
+PAUSE: Final = 0.02
+MOST_PAUSE: Final = 0.5
 INTERRUPTED: Final = 130
 
 Delay = Annotated[str, typer.Argument(help="Such as 250ms, 1.5s or 2h; a number is seconds.")]
@@ -43,66 +36,19 @@ KeyOption = Annotated[
 ]
 
 
-def _worker() -> str:
-    return f"shell-{os.getuid()}"
-
-
-@contextmanager
-def _turn() -> Iterator[None]:
-    """One of these commands of this user at a time; the kernel queues the others."""
-    place = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    lock = os.open(place / f"wheeld-{_worker()}", flags, 0o600)
-    before = signal.signal(signal.SIGALRM, _give_up)
-    try:
-        if os.fstat(lock).st_uid != os.getuid():
-            raise PermissionError(f"{place}/wheeld-{_worker()} belongs to another user")
-        signal.alarm(TURN_SECONDS)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        signal.alarm(0)
-        yield
-    finally:
-        signal.signal(signal.SIGALRM, before)
-        os.close(lock)
-
-
-def _give_up(*_: object) -> None:
-    raise WheelError(
-        f"other `wheeld schedule`, `cancel` or `reschedule` commands of this user have taken "
-        f"{TURN_SECONDS} s: is one of them stopped?"
-    )
-
-
-@contextmanager
-def _shell(name: str, runtime_dir: Path | None) -> Iterator[Timers]:
-    """Connect as the one worker that all these commands share.
-
-    Timers that came back because their receiver is gone are named on stderr.
-    """
-    with (
-        errors_to_exit(),
-        _turn(),
-        connect(name, worker=_worker(), on_death="keep", runtime_dir=runtime_dir) as timers,
-    ):
-        for event in timers.poll(0):
-            typer.echo(
-                f"wheeld: timer {event['timer_id']} (cookie {event['cookie']}) expired, but its "
-                "receiver was gone: nobody received it",
-                err=True,
-            )
-        yield timers
-
-
-def _seconds(delay: str, found: int, timers: Timers) -> float:
-    """The delay of `found` ns, if the daemon keeps the timer for that long."""
-    longest = round(timers.keep_for * 1e9) - SPARE_NS
-    if found > longest:
-        raise WheelError(
-            f"delay {delay}: expected at most {duration_text(max(0, longest))}, as the daemon "
-            f"keeps the timers of an ended process for {duration_text(longest + SPARE_NS)}; start "
-            "it with a longer --keep-for"
-        )
-    return found / 1e9
+def _ask(place: tuple[str, Path | None], call: Callable[[Timers], Any]) -> Any:
+    """Connect a worker for one call; returns what that does. Others like it may have all rows for
+    a moment: it is tried again, at times that differ, so that the daemon finds a row for itself."""
+    give_up, pause = time.monotonic() + ROOM_SECONDS, PAUSE
+    while True:
+        try:
+            with connect(place[0], runtime_dir=place[1]) as timers:
+                return call(timers)
+        except WorkersFull:
+            if time.monotonic() >= give_up:
+                raise
+        time.sleep(random.uniform(0.0, pause))
+        pause = min(2 * pause, MOST_PAUSE)
 
 
 def schedule(
@@ -117,16 +63,20 @@ def schedule(
             help="If a pending timer has the key: raise, keep, replace, later or earlier."
         ),
     ] = "raise",
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep", help="Once expired it waits for its receiver without a limit, not --keep-for."
+        ),
+    ] = False,
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
 ) -> None:
     """Schedule a timer that workers receive, and print its id.
 
-    The timer belongs to the worker shell-UID. After this command has ended, the daemon keeps it for
-    the time of `wheeld start --keep-for`; a longer delay is refused. A timer for a group without
-    members waits just as long for one. If the receiver is gone when the timer expires, the next of
-    these commands reports it on stderr.
+    It belongs to no worker, so it outlives this command. Its receiver need not be connected: once
+    expired, the timer waits for it for the time of `wheeld start --keep-for`.
 
     Example: wheeld schedule 30s --to group:mailers --cookie 42
     """
@@ -136,14 +86,12 @@ def schedule(
             raise UsageError("--on-conflict is about the key: give --key, too")
         if on_conflict not in CONFLICTS:
             raise UsageError(f"--on-conflict {on_conflict}: expected one of {', '.join(CONFLICTS)}")
-        if to == _worker():
-            raise UsageError(
-                f"--to {to}: these commands do not receive; expected group:NAME or another worker"
-            )
-    with _shell(name, runtime_dir) as timers:
-        seconds = _seconds(delay, found, timers)
         options: dict[str, Any] = {} if key is None else {"key": key, "on_conflict": on_conflict}
-        timer = timers.schedule(seconds, cookie, payload=payload.encode(), to=to, **options)
+        options |= {"payload": payload.encode(), "to": to, "detached": True, "keep": keep}
+        seconds = found / 1e9
+        timer = _ask(
+            (name, runtime_dir), lambda timers: timers.schedule(seconds, cookie, **options)
+        )
     made = {"timer_id": timer, "to": to, "delay_s": seconds, "cookie": cookie}
     show(made if key is None else made | {"key": key}, as_json, str(timer))
 
@@ -166,13 +114,11 @@ def _change(
     with errors_to_exit():
         if (timer is None) == (key is None):
             raise UsageError("expected either the ID of a timer or --key")
-        found = None if delay is None else duration_ns(delay, "delay")
-    by: dict[str, Any] = {"id": timer} if key is None else {"key": key}
-    named: dict[str, Any] = {"timer_id": timer} if key is None else {"key": key}
-    with _shell(*place) as timers:
-        if delay is not None and found is not None:
-            by["delay"] = named["delay_s"] = _seconds(delay, found, timers)
-        if not getattr(timers, call)(**by):
+        by: dict[str, Any] = {"id": timer} if key is None else {"key": key}
+        named: dict[str, Any] = {"timer_id": timer} if key is None else {"key": key}
+        if delay is not None:
+            by["delay"] = named["delay_s"] = duration_ns(delay, "delay") / 1e9
+        if not _ask(place, lambda timers: getattr(timers, call)(**by)):
             raise _gone(timer) if key is None else _unknown(key)
     return named, str(timer if key is None else key)
 
@@ -197,7 +143,7 @@ def cancel(
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
 ) -> None:
-    """Cancel a timer made by `wheeld schedule`, or the pending timer of a key.
+    """Cancel a pending timer of any worker, by its id or its key.
 
     Exit code 0: it will never be delivered. 1: it is not pending.
 
@@ -256,9 +202,9 @@ def reschedule(
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
 ) -> None:
-    """Change when a timer made by `wheeld schedule`, or the one of a key, expires: DELAY from now.
+    """Change when a pending timer of any worker expires: DELAY from now.
 
-    Exit code 0: done. 1: it is not pending, or DELAY is too long, as for `wheeld schedule`.
+    Exit code 0: done. 1: it is not pending.
 
     Example: wheeld reschedule "$timer" 45s
     """

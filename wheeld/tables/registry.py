@@ -18,7 +18,7 @@ import numpy as np
 
 from wheeld.processes import identity
 from wheeld_core import _native
-from wheeld_core.errors import NameInUse, WheelError
+from wheeld_core.errors import NameInUse, WheelError, WorkersFull
 from wheeld_core.packing import COMPLETION_STAGE, STATE_GEN, STATE_PHASE, Phase, Stage
 from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 from wheeld_core.views import RegistryView, SlotsView, WheelView
@@ -137,7 +137,7 @@ class Registry:
         one made from `pid`.
 
         `ValueError`: the name is empty or too long. `NameInUse`: a worker of that name is
-        connected. `WheelError`: every row is taken.
+        connected. `WorkersFull`: every row is taken.
         """
         chosen = name if name is not None else f"pid-{pid}-{self._incarnations + 1 & 0xFFFF}"
         encoded = self.encode_name(chosen)
@@ -145,7 +145,7 @@ class Registry:
             raise NameInUse(f"a worker {chosen!r} is already connected (pid {tenant.pid})")
         free = [row for row in range(len(self._rows)) if row not in self.tenants]
         if not free:
-            raise WheelError(
+            raise WorkersFull(
                 f"all {len(self._rows)} rows of the worker table are taken; start wheeld with a "
                 "larger --max-workers"
             )

@@ -100,9 +100,10 @@ def connect(
         An option has the wrong type or value, or needs another one.
     NameInUse
         Another worker has this name; a ValueError and a WheelError.
+    WorkersFull
+        As many workers are connected as `--max-workers` says.
     WheelError
-        It cannot serve this process: all rows are taken, or the process lives in another pid or
-        time namespace.
+        It cannot serve this process, which lives in another pid or time namespace.
     """
     options = ConnectOptions(
         worker,
