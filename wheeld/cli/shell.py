@@ -42,7 +42,7 @@ def _ask(place: tuple[str, Path | None], call: Callable[[Timers], Any]) -> Any:
     give_up, pause = time.monotonic() + ROOM_SECONDS, PAUSE
     while True:
         try:
-            with connect(place[0], runtime_dir=place[1]) as timers:
+            with connect(place[0], runtime_dir=place[1], timeout=ROOM_SECONDS) as timers:
                 return call(timers)
         except WorkersFull:
             if time.monotonic() >= give_up:
