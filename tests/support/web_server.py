@@ -1,4 +1,4 @@
-"""gunicorn with an application of `web_apps`, and requests to it."""
+"""Servers with an application of `web_apps` or `jobs_apps`, and requests to them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def free_port() -> int:
 
 
 class Server:
-    """Where it listens."""
+    """Where it listens, and its first process."""
 
     def __init__(self, port: int) -> None:
-        self.port = port
+        self.port, self.pid = port, 0
 
     def get(self, path: str) -> tuple[int, str]:
         with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)) as peer:
@@ -43,13 +43,31 @@ class Server:
 
 @contextmanager
 def gunicorn(app: str, daemon: str, *options: str, log: Path) -> Iterator[Server]:
+    with _serving("gunicorn", ["--bind", "127.0.0.1:{port}", *options, app], daemon, log) as server:
+        yield server
+
+
+@contextmanager
+def uvicorn(app: str, daemon: str, *options: str, log: Path) -> Iterator[Server]:
+    words = ["--port", "{port}", "--factory", *options, app]
+    with _serving("uvicorn", words, daemon, log) as server:
+        yield server
+
+
+@contextmanager
+def _serving(program: str, words: list[str], daemon: str, log: Path) -> Iterator[Server]:
     server = Server(free_port())
-    bind = f"127.0.0.1:{server.port}"
-    command = [sys.executable, "-m", "gunicorn", "--bind", bind, *options, app]
-    environment = {**os.environ, "WHEELD_TEST_DAEMON": daemon, "PYTHONPATH": str(SUPPORT)}
+    command = [sys.executable, "-m", program, *(word.format(port=server.port) for word in words)]
+    environment = {
+        **os.environ,
+        "WHEELD_TEST_DAEMON": daemon,
+        "WHEELD_TEST_PLACE": str(log.parent),
+        "PYTHONPATH": str(SUPPORT),
+    }
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=environment, cwd=SUPPORT, stdout=out, stderr=out)
         try:
+            server.pid = process.pid
             until(lambda: process.poll() is not None or server.serves(), "a server that listens")
             assert process.poll() is None, log.read_text()
             yield server

@@ -3,6 +3,10 @@
 app = DeadlineMiddleware(app, 2.0)
 
 A request that takes longer is cancelled and answered with 504.
+
+app = JobsMiddleware(app, jobs)
+
+Each process of the server runs jobs.
 """
 
 from __future__ import annotations
@@ -13,13 +17,14 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.connection.reconnection import Reconnection
 from wheeld_client.integrations.deadline import Deadline, enter_as
-from wheeld_client.integrations.process import RETRY_SECONDS
+from wheeld_client.integrations.process import RETRY_SECONDS, RunsJobs, jobs_of
 from wheeld_client.integrations.seconds import limits_of
 from wheeld_core.arguments import Seconds
 from wheeld_core.errors import WheelError
@@ -158,6 +163,56 @@ class DeadlineMiddleware:
             if started or not deadline.expired():
                 raise
             await _answer(send, 504, f"the request took longer than {seconds:g} s\n")
+
+
+class JobsMiddleware:
+    """Runs jobs in each process of the server, from its start to its end, without a request.
+
+    Async functions run on the server's loop, others in threads. While there is no daemon, it waits
+    for one. The server starts and stops them by the ASGI lifespan: they are connected before it
+    accepts requests, and it ends when the runs that have begun are done. An application need not
+    know the lifespan.
+
+    Parameters
+    ----------
+    app : ASGI application
+    jobs : Jobs or str
+        "shop.work:jobs" is imported when the server starts.
+    """
+
+    def __init__(self, app: Application, jobs: RunsJobs | str) -> None:
+        self.app, self._jobs = app, jobs
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            await self.app(scope, receive, send)
+            return
+        jobs, begun = jobs_of(self._jobs), False
+
+        async def wrapped(message: MutableMapping[str, Any]) -> None:
+            nonlocal begun
+            if message["type"] == "lifespan.startup.complete":
+                jobs.start(asyncio.get_running_loop())
+            begun = True
+            await send(message)
+
+        try:
+            try:
+                await self.app(scope, receive, wrapped)
+            except Exception:
+                if begun:
+                    raise
+                await _live(receive, wrapped)
+        finally:
+            await asyncio.to_thread(partial(jobs.stop, wait=True))
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    """The lifespan of an application that refuses to have one."""
+    for phase in ("startup", "shutdown"):
+        while (await receive())["type"] != f"lifespan.{phase}":
+            pass
+        await send({"type": f"lifespan.{phase}.complete"})
 
 
 def _completes(message: MutableMapping[str, Any], trailers: bool) -> bool:

@@ -31,7 +31,7 @@ from kombu.compression import compress
 from kombu.serialization import dumps
 from kombu.utils.imports import symbol_by_name
 
-from wheeld_client.integrations.process import ProcessTimers, connect_as
+from wheeld_client.integrations.process import ProcessTimers, RunsJobs, connect_as, jobs_of
 from wheeld_client.timers.timers import Timers, payload_of
 from wheeld_core.errors import DaemonNotRunning, KeyInUse, RingFull, WheelError, WheelFull
 
@@ -91,6 +91,22 @@ def install(app: Celery, daemon: str = "default", group: str = "celery", **optio
     app.steps["worker"].add(Sender)
     _extend(app, "amqp", _sending_by_the_wheel)
     _extend(app, "control", _revoking_on_the_wheel)
+
+
+def run_jobs(app: Celery, jobs: RunsJobs | str) -> None:
+    """Have each worker of an application run jobs, from its start to its end.
+
+    They run in threads of the worker's main process, not in its pool: a job that works for long
+    sends a task. While there is no daemon, the worker waits for one.
+
+    Parameters
+    ----------
+    app : Celery
+    jobs : Jobs or str
+        "shop.work:jobs" is imported when the worker starts.
+    """
+    app.wheeld_jobs = [*getattr(app, "wheeld_jobs", ()), jobs]
+    app.steps["worker"].add(JobsStep)
 
 
 def _extend(app: Celery, part: str, extended: Callable[[Any], Any]) -> None:
@@ -289,6 +305,23 @@ def _unpacked(payload: bytes) -> tuple[list[Any], bytes]:
     whole = unpacker.decompress(payload[1:])
     end = 4 + int.from_bytes(whole[:4], "little")
     return json.loads(whole[4:end]), whole[end:]
+
+
+class JobsStep(bootsteps.StartStopStep):
+    """Part of each worker: runs the jobs of `run_jobs`."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def start(self, parent: Any) -> None:
+        self._jobs = [jobs_of(each) for each in parent.app.wheeld_jobs]
+        for each in self._jobs:
+            each.start()
+
+    def stop(self, parent: Any) -> None:
+        for each in self._jobs:
+            each.stop(wait=True)
+
+    terminate = stop
 
 
 class Sender(bootsteps.StartStopStep):

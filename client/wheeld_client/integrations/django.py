@@ -5,21 +5,31 @@
 
 Views reach this process's timers by `timers()`. Under ASGI wrap the application instead:
 `DeadlineMiddleware(get_asgi_application(), 2.0)` of `wheeld_client.integrations.asgi` cancels.
+
+    INSTALLED_APPS = ["wheeld_client.integrations.django.JobsConfig", ...]
+    WHEELD = {"jobs": "shop.work:jobs"}
+
+has each process of the server run jobs.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from django.apps import AppConfig
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from wheeld_client.integrations.limit import Limit, RequestTimeout, in_time
-from wheeld_client.integrations.process import ProcessTimers
+from wheeld_client.integrations.process import ProcessTimers, jobs_of
 from wheeld_client.integrations.seconds import limit_of
 from wheeld_client.timers.timers import Timers
 
@@ -40,6 +50,36 @@ def _process() -> ProcessTimers:
 def timers() -> Timers:
     """This process's worker, whose callbacks a thread dispatches; errors as of `connect`."""
     return _process().get()
+
+
+class JobsConfig(AppConfig):
+    """An application of Django: each process that serves runs the jobs of the setting
+    `WHEELD["jobs"]`, from its start, without a request.
+
+    Commands of `manage.py` do not, but for `runserver`. A server that loads the application and
+    then forks (gunicorn's `preload_app`) needs its own hook instead.
+    """
+
+    name, label, verbose_name = __name__, "wheeld", "wheeld"
+
+    def ready(self) -> None:
+        jobs = _setting("jobs", None)
+        if jobs is None:
+            raise ImproperlyConfigured("JobsConfig needs WHEELD = {'jobs': 'module:name'}")
+        if _serves(sys.argv):
+            jobs_of(jobs).start()
+
+
+def _serves(words: list[str]) -> bool:
+    """Is this process a server, not a command of `manage.py`?"""
+    program = Path(words[0]).name if words else ""
+    if program == "__main__.py":
+        program = Path(words[0]).parent.name
+    if program not in ("manage.py", "django-admin", "django"):
+        return True
+    if "runserver" not in words[1:2]:
+        return False
+    return "--noreload" in words or os.environ.get("RUN_MAIN") == "true"  # not its watcher
 
 
 class TimeoutMiddleware:

@@ -11,7 +11,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from typing import Annotated, Any
 
 from fastapi import Depends, HTTPException
@@ -20,6 +25,7 @@ from starlette.requests import HTTPConnection
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.integrations.deadline import Deadline, enter_as
+from wheeld_client.integrations.process import RunsJobs, jobs_of
 from wheeld_client.integrations.seconds import limit_of
 from wheeld_core.arguments import Seconds
 
@@ -27,7 +33,11 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
 
 
 def lifespan(
-    daemon: str = "default", inner: Lifespan | None = None, **options: Any
+    daemon: str = "default",
+    inner: Lifespan | None = None,
+    *,
+    jobs: RunsJobs | str | None = None,
+    **options: Any,
 ) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
     """A lifespan that connects the application to a daemon.
 
@@ -37,21 +47,22 @@ def lifespan(
         Name of the daemon, or the path of its runtime directory.
     inner : lifespan, optional
         Another one, entered after it.
+    jobs : Jobs or str, optional
+        What each process runs from its start to its end, async functions on its loop;
+        "shop.work:jobs" is imported when it starts.
     **options
         As of `AsyncTimers`.
     """
 
     @asynccontextmanager
     async def connected(app: Any) -> AsyncIterator[dict[str, Any]]:
-        timers = await enter_as(daemon, **options)
-        try:
-            if inner is None:
-                yield {"timers": timers}
-            else:
-                async with inner(app) as state:
-                    yield {**(state or {}), "timers": timers}
-        finally:
-            await timers.__aexit__(None, None, None)
+        async with AsyncExitStack() as stack:
+            timers = await enter_as(daemon, **options)
+            stack.push_async_exit(timers)
+            if jobs is not None:
+                await stack.enter_async_context(jobs_of(jobs).running(timers))
+            state = None if inner is None else await stack.enter_async_context(inner(app))
+            yield {**(state or {}), "timers": timers}
 
     return connected
 

@@ -5,6 +5,10 @@
     worker_exit = leave_worker
 
 `timers()` in the application gives the worker's connection, whose callbacks a thread dispatches.
+
+    post_worker_init = run_jobs("shop.work:jobs")
+
+has each worker process run jobs.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from wheeld_client.integrations.process import ProcessTimers
+from wheeld_client.integrations.process import ProcessTimers, RunsJobs, jobs_of
 from wheeld_client.timers.timers import Timers
 
 _processes: list[ProcessTimers] = []
@@ -47,6 +51,32 @@ def leave_worker(server: Any, worker: Any) -> None:
     """The `worker_exit` hook that leaves the daemon."""
     for process in _processes:
         process.close()
+
+
+def run_jobs(jobs: RunsJobs | str) -> Callable[[Any], None]:
+    """A `post_worker_init` hook: the worker process runs jobs from its start to its exit.
+
+    It does so without a request; while there is no daemon, it waits for one. At its exit it ends
+    the runs that have begun; gunicorn's `graceful_timeout` kills it if these take longer, and
+    another worker has them run again.
+
+    Parameters
+    ----------
+    jobs : Jobs or str
+        "shop.work:jobs" is imported by the worker, so that a reload (HUP) takes new code.
+    """
+
+    def post_worker_init(worker: Any) -> None:
+        found, ended = jobs_of(jobs), worker.cfg.worker_exit
+
+        def worker_exit(server: Any, leaving: Any) -> None:
+            found.stop(wait=True)
+            ended(server, leaving)
+
+        worker.cfg.set("worker_exit", worker_exit)
+        found.start()
+
+    return post_worker_init
 
 
 def process_timers() -> ProcessTimers:

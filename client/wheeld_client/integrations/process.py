@@ -8,19 +8,49 @@ import os
 import secrets
 import threading
 import time
-from contextlib import suppress
-from typing import Any, Final
+from contextlib import AbstractAsyncContextManager, suppress
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from wheeld_client.connection.options import ConnectOptions, with_suffix
 from wheeld_client.connection.reconnection import Reconnection
 from wheeld_client.timers.dispatcher import Dispatcher
 from wheeld_client.timers.timers import Timers, connect
+from wheeld_core.arguments import shown
 from wheeld_core.errors import NameInUse, WheelError
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 log = logging.getLogger("wheeld")
 
 RETRY_SECONDS: Final = 1.0
 """Between two tries to connect while there is no daemon: requests do not wait for it."""
+
+
+class RunsJobs(Protocol):
+    """`Jobs`, which stand above the integrations, as far as these use them."""
+
+    def start(self, loop: AbstractEventLoop | None = None) -> None: ...
+
+    def stop(self, *, wait: bool = False) -> None: ...
+
+    def running(self, timers: Any = None) -> AbstractAsyncContextManager[Any]: ...
+
+
+def jobs_of(jobs: RunsJobs | str) -> RunsJobs:
+    """Jobs, or what a text such as "shop.work:jobs" names: that is imported in this process, when
+    it is needed, so that a server that reloads its code reloads them, too.
+
+    Raises
+    ------
+    TypeError
+        It is something else.
+    """
+    found: Any = resolve_name(jobs) if isinstance(jobs, str) else jobs
+    if not all(callable(getattr(found, name, None)) for name in ("start", "stop", "running")):
+        raise TypeError(f"jobs: got {shown(found)}, expected Jobs, or a text: 'module:name' of one")
+    return cast(RunsJobs, found)
 
 
 def connect_as(daemon: str, *, worker: str | None = None, **options: Any) -> Timers:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from wheeld_client.aio.timers import AsyncTimers
-from wheeld_client.integrations.process import ProcessTimers
+from wheeld_client.integrations.process import RETRY_SECONDS, ProcessTimers
 from wheeld_client.jobs.arguments import packed
 from wheeld_client.jobs.calendars import Calendar, Cron, Every, Trigger
 from wheeld_client.jobs.job import Job, JobOptions
@@ -21,7 +23,10 @@ from wheeld_client.jobs.occurrences import Occurrences
 from wheeld_client.jobs.runner import Runner
 from wheeld_client.timers.timers import Timers
 from wheeld_core.arguments import Seconds, shown
+from wheeld_core.errors import WheelError
 from wheeld_core.timer_options import Conflict, Key
+
+log = logging.getLogger("wheeld.jobs")
 
 THREADS: Final = 4
 Decorator = Callable[[Callable[..., Any]], Job]
@@ -65,12 +70,17 @@ class Jobs:
         self.name, self.threads = name, threads
         self.version = time.time_ns() if version is None else version
         self.jobs: dict[str, Job] = {}
+        self._place = (daemon, options.get("runtime_dir"))
         self._process = ProcessTimers(daemon, dispatch=False, **options)
-        self._runner: Runner | None = None
+        self._forget()
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        self._runner = None
+        """In a forked child, nothing of these runs."""
+        self._lock, self._stopping = threading.RLock(), False
+        self._stopped: SimpleQueue[None] = SimpleQueue()
+        self._runner: Runner | None = None
+        self._thread: threading.Thread | None = None
 
     def every(self, period: Seconds, **options: Any) -> Decorator:
         """Decorate a function that runs at each multiple of a period, on the wheel's clock.
@@ -134,6 +144,49 @@ class Jobs:
 
         return decorate
 
+    def start(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Run the jobs in a thread of this process from now on, until `stop`.
+
+        It does not wait: while the daemon that these `Jobs` were made with cannot be reached, the
+        thread tries again each second. Servers call it by one line: `run_jobs` and `JobsMiddleware`
+        in `wheeld_client.integrations`.
+
+        Parameters
+        ----------
+        loop : asyncio loop, optional
+            Where async functions run; default: each on a loop of its own.
+
+        Raises
+        ------
+        RuntimeError
+            They run in this process already.
+        """
+        with self._lock:
+            self._refuse_second()
+            self._stopping, self._stopped = False, SimpleQueue()
+            self._thread = threading.Thread(
+                target=self._keep_running, args=(loop,), name=f"jobs-{self.name}", daemon=True
+            )
+            self._thread.start()
+
+    def _keep_running(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        said = ""
+        daemon, place = self._place
+        while not self._stopping:
+            try:
+                runner = self._runner = Runner(self, daemon, loop, runtime_dir=place)
+                if self._stopped.empty():  # else it was not there to be stopped
+                    runner.run()
+                else:
+                    runner.close()
+                return
+            except (WheelError, OSError) as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.warning("jobs of %r wait for the daemon: %s", self.name, said)
+            with suppress(Empty):
+                self._stopped.get(timeout=RETRY_SECONDS)
+
     def run(self, timers: Timers | AsyncTimers) -> None:
         """Run the jobs of this application in this thread, until `stop` is called.
 
@@ -151,10 +204,20 @@ class Jobs:
         """
         self._start(timers, None).run()
 
-    def stop(self) -> None:
-        """End `run`, from any thread; it returns when what runs has ended."""
+    def stop(self, *, wait: bool = False) -> None:
+        """End `run`, from any thread, or what `start` has started.
+
+        Parameters
+        ----------
+        wait : bool
+            Return when the runs that have begun are done, after `start`. Not in a job.
+        """
+        self._stopping = True
+        self._stopped.put(None)
         if self._runner is not None:
             self._runner.stop()
+        if wait and self._thread is not None:
+            self._thread.join()
 
     def running(
         self, timers: Timers | AsyncTimers | None = None
@@ -185,11 +248,16 @@ class Jobs:
     def _start(
         self, timers: Timers | AsyncTimers, loop: asyncio.AbstractEventLoop | None
     ) -> Runner:
-        if self._runner is not None and not self._runner.ended:
-            raise RuntimeError(f"the jobs of {self.name!r} run in this process already")
         wheel = timers.timers if isinstance(timers, AsyncTimers) else timers
-        self._runner = Runner(self, str(wheel.directory), loop)
+        with self._lock:
+            self._refuse_second()
+            self._runner = Runner(self, str(wheel.directory), loop)
         return self._runner
+
+    def _refuse_second(self) -> None:
+        thread, runner = self._thread, self._runner
+        if (runner is not None and not runner.ended) or (thread is not None and thread.is_alive()):
+            raise RuntimeError(f"the jobs of {self.name!r} run in this process already")
 
     def _schedule(
         self,

@@ -45,11 +45,14 @@ class Runner:
     lock, and its account says whether it has been run before.
     """
 
-    def __init__(self, jobs: Jobs, directory: str, loop: asyncio.AbstractEventLoop | None) -> None:
+    def __init__(
+        self, jobs: Jobs, daemon: str, loop: asyncio.AbstractEventLoop | None, **options: Any
+    ) -> None:
         self._jobs, self._loop = jobs, loop
         self._anew = False
         self.ended = self._stopping = False
-        self.timers = connect(directory, group=group_of(jobs.name), on_reconnect=self._came_back)
+        group = group_of(jobs.name)
+        self.timers = connect(daemon, group=group, on_reconnect=self._came_back, **options)
         self._wheel = Occurrences(self.timers, jobs.name, jobs.version)
         self._free: SimpleQueue[None] = SimpleQueue()  # an item for each thread that is idle
         for _ in range(jobs.threads):
@@ -70,8 +73,11 @@ class Runner:
                 while not self._stopping:
                     self._turn(pool)
         finally:
-            self.ended = True
-            self.timers.close()
+            self.close()
+
+    def close(self) -> None:
+        self.ended = True
+        self.timers.close()
 
     def _turn(self, pool: ThreadPoolExecutor) -> None:
         """Hand one occurrence to a thread; none is received while all are busy."""
@@ -86,6 +92,10 @@ class Runner:
                 self._define()
             for event in self.timers.poll(AWAY_SECONDS, 1, hold=True):
                 pool.submit(self._take, event, payload_of(event))
+        except RuntimeError:  # the interpreter ends: this occurrence is another worker's
+            if event is None:
+                raise
+            event, self._stopping = None, True
         except DaemonNotRunning as error:
             log.warning("jobs of %r wait for the daemon: %s", self._jobs.name, error)
             time.sleep(AWAY_SECONDS)
