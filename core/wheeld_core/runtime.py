@@ -26,6 +26,8 @@ CLOCK_FIFO = "clock.fifo"
 CLOCK_LOCK = "clock.lock"
 DAEMON_FILE = "daemon.json"
 MAX_SOCKET_PATH = 107
+ALREADY = "already runs in"
+"""Words of a daemon that refuses to start because another one of its name runs there."""
 WORKER_NAME_BYTES = 63
 GROUP_NAME_BYTES = 59
 """The longest names of workers and groups, in bytes of UTF-8."""

@@ -48,7 +48,7 @@ def test_the_systems_service(tmp_path: Path) -> None:
     assert "u     wheeld" in (tmp_path / "etc/sysusers.d/wheeld.conf").read_text()
     assert "capacity = " in (tmp_path / "etc/wheeld/games.toml").read_text()
     again = json.loads(install("--root", tmp_path, "--write", "--name", "games", "--json"))
-    assert [file["state"] for file in again["files"]] == ["unchanged", "unchanged", "kept"]
+    assert [file["state"] for file in again["files"]] == ["unchanged"] * 3 + ["kept"]
     assert again["commands"][-1] == "systemctl enable --now wheeld@games"
 
 
@@ -98,11 +98,13 @@ def test_systemd_takes_the_units(
     program = shutil.which("true")
     monkeypatch.setattr(service_cli, "_program", lambda: program)
     files = json.loads(install(whose, "--json", "--root", tmp_path))["files"]
-    (unit,) = (file for file in files if file["path"].endswith(".service"))
-    path = tmp_path / "wheeld@default.service"
-    path.write_text(unit["text"])
+    units = [file for file in files if file["path"].endswith((".service", ".socket"))]
+    paths = [tmp_path / Path(unit["path"]).name.replace("@", "@default") for unit in units]
+    assert len(paths) == 2
+    for path, unit in zip(paths, units, strict=True):
+        path.write_text(unit["text"])
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    command = ["systemd-analyze", whose, "verify", "--man=no", str(path)]
+    command = ["systemd-analyze", whose, "verify", "--man=no", *map(str, paths)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     ours = [line for line in done.stderr.splitlines() if "wheeld" in line]
     assert (done.returncode, ours) == (0, [])

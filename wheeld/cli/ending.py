@@ -45,7 +45,7 @@ def stop(
         directory = runtime.find(name, runtime_dir)
         with contextlib.closing(Connection(directory)) as connection:
             answer = connection.request(Request.STOP, keep=keep)
-            connection.wait_closed(timeout=answer.get("patience_s", 15.0))
+            _await_end(connection, answer)
         who = f"{directory.name} (pid {answer['pid']})"
         left = Path(segments.SHM_DIRECTORY, answer["wheel"]).exists()
         if keep and not left:
@@ -101,6 +101,15 @@ def restart(
         f"restarted {directory.name} (pid {now['pid']}): {now['pending']} pending timers, no "
         f"clock for {now['gap_ms']:.1f} ms",
     )
+
+
+def _await_end(connection: Connection, answer: dict[str, Any]) -> None:
+    patience = answer.get("patience_s", 15.0)
+    give_up = time.monotonic() + patience
+    with _Process(answer["pid"]) as process:
+        connection.wait_closed(patience, until_gone=not answer.get("activated"))
+        while answer.get("activated") and not process.has_ended() and time.monotonic() < give_up:
+            time.sleep(LOOK_SECONDS)
 
 
 def _await_next(directory: Path, answer: dict[str, Any], timeout: float) -> dict[str, Any]:

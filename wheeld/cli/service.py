@@ -25,6 +25,8 @@ from wheeld_core.errors import UsageError, WheelError
 
 UNIT: Final = "wheeld@.service"
 USER_UNIT: Final = "wheeld-user@.service"
+SOCKET: Final = "wheeld@.socket"
+USER_SOCKET: Final = "wheeld-user@.socket"
 OPTIONS_FILE: Final = "default.toml"
 ACCOUNT: Final = "wheeld.sysusers"
 _CHECKOUT: Final = Path(__file__).parents[2] / "systemd"
@@ -84,6 +86,7 @@ def _systems_plan(name: str, program: str, root: Path) -> Installation:
     files = (
         PlannedFile(etc / "sysusers.d/wheeld.conf", _text(ACCOUNT)),
         PlannedFile(etc / "systemd/system" / UNIT, _unit(UNIT, program)),
+        PlannedFile(etc / "systemd/system" / SOCKET, _text(SOCKET)),
         PlannedFile(etc / f"wheeld/{name}.toml", _text(OPTIONS_FILE), is_users=True),
     )
     commands = (
@@ -98,6 +101,7 @@ def _users_plan(name: str, program: str) -> Installation:
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     files = (
         PlannedFile(home / "systemd/user" / UNIT, _unit(USER_UNIT, program)),
+        PlannedFile(home / "systemd/user" / SOCKET, _text(USER_SOCKET)),
         PlannedFile(home / f"wheeld/{name}.toml", _text(OPTIONS_FILE), is_users=True),
     )
     commands = ("systemctl --user daemon-reload", f"systemctl --user enable --now wheeld@{name}")

@@ -135,6 +135,12 @@ class Config:
         " More are refused with DetachedFull.",
         least=0, most=_native.MAX_CAPACITY, example=100_000, unset="half of --capacity",
     )  # fmt: skip
+    idle_exit: str | None = option(
+        "duration", None, "End when nobody has used the daemon for so long, such as 5m.",
+        more="It is in use while a worker is connected, while timers or their ends wait, and while"
+        " a command such as `wheeld top` watches it.",
+        least="10ms", most="36500d", example="5m", unset="never",
+    )  # fmt: skip
     evict_after: int | None = option(
         "integer", None, "Kill a worker after this many offences.",
         more="An offence is a submission that no correct client makes.",
@@ -216,6 +222,10 @@ class Config:
     @property
     def keep_for_s(self) -> float:
         return parse_duration(self.keep_for) / 1e9
+
+    @property
+    def idle_exit_s(self) -> float | None:
+        return None if self.idle_exit is None else parse_duration(self.idle_exit) / 1e9
 
     @property
     def hang_after_s(self) -> float:

@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheeld.config.settings import Config
-from wheeld.processes import pidfd as processes
+from wheeld.processes import activation, pidfd as processes
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
+from wheeld_core.runtime import CONTROL_SOCKET
 
 VARIABLE: Final = "WHEELD_HANDOVER"
 CHECK_OPTION: Final = "--check"
@@ -82,6 +83,7 @@ class Handover:
         be executed; the memory stays."""
         for fd in self.descriptors():
             os.set_inheritable(fd, True)
+        activation.pass_on()
         environment = {**os.environ, VARIABLE: json.dumps(asdict(self))}
         command = _command()
         try:
@@ -109,6 +111,16 @@ def received() -> Handover | None:
     return handover
 
 
+def activated(before: Handover | None, directory: Path) -> dict[str, Any] | None:
+    """Arguments for `asyncio.start_unix_server`: the socket that the service manager passed to this
+    process, or None. Its file is the service manager's, too."""
+    if (listener := activation.listener(directory / CONTROL_SOCKET)) is None:
+        return None
+    if before is not None and before.listener >= 0:
+        os.close(before.listener)  # another copy
+    return _as_arguments({"sock": listener})
+
+
 def listening(before: Handover | None, path: Path) -> dict[str, Any]:
     """Arguments for `asyncio.start_unix_server`: `path`, or the socket that was handed over, if
     `path` still leads to it."""
@@ -119,6 +131,10 @@ def listening(before: Handover | None, path: Path) -> dict[str, Any]:
             at = {"sock": listener}
         else:
             listener.close()
+    return _as_arguments(at)
+
+
+def _as_arguments(at: dict[str, Any]) -> dict[str, Any]:
     if sys.version_info >= (3, 13):
         at["cleanup_socket"] = False  # removing the file is up to us
     return at

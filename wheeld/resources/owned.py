@@ -288,7 +288,7 @@ class Resources:
         if not same:
             os.close(fd)
             raise WheelError(
-                f"a wheeld daemon {self.config.name!r} already runs in {self.directory}; "
+                f"a wheeld daemon {self.config.name!r} {runtime.ALREADY} {self.directory}; "
                 f"stop it with `wheeld stop --name {self.config.name}`"
             )
         return fd
@@ -356,9 +356,11 @@ class Resources:
         return path
 
     def open_socket(self) -> None:
-        """Let the clients' group in; if another file is there, `renew` makes the socket again."""
-        if runtime.CONTROL_SOCKET not in self.lost():
-            self._share(self.directory / runtime.CONTROL_SOCKET)
+        """Let the clients' group in; if another file is there, `renew` makes the socket again. A
+        socket that the service manager made has the mode that its unit says."""
+        path = self.directory / runtime.CONTROL_SOCKET
+        if path in self._files and runtime.CONTROL_SOCKET not in self.lost():
+            self._share(path)
 
     def write_daemon_file(self, **facts: Any) -> None:
         path = self.directory / runtime.DAEMON_FILE

@@ -67,6 +67,10 @@ class ControlSocket:
             self._serve, **where, limit=LONGEST_REQUEST, backlog=BACKLOG
         )
 
+    @property
+    def connections(self) -> int:
+        return len(self._connections)
+
     def drop_workers(self) -> None:
         for task in self._tenants:
             task.cancel()

@@ -19,7 +19,7 @@ from typing import Any
 from wheeld.clock.guard import ClockGuard
 from wheeld.config.settings import Config, reloaded
 from wheeld.metrics.guard import ExporterGuard
-from wheeld.processes import descriptors, identity, notify, signals
+from wheeld.processes import activation, descriptors, identity, notify, signals
 from wheeld.processes.callers import OneForAll
 from wheeld.processes.messages import Order
 from wheeld.recorder.guard import RecorderGuard
@@ -27,6 +27,7 @@ from wheeld.resources import handover, takeover
 from wheeld.resources.owned import Resources
 from wheeld.supervisor import logs, status
 from wheeld.supervisor.control_socket import ControlSocket
+from wheeld.supervisor.idle import Idleness
 from wheeld.supervisor.snapshots import Snapshots
 from wheeld.supervisor.workers import Workers, evict, evict_offenders
 from wheeld.tables.registry import Tenant
@@ -165,6 +166,9 @@ class Supervisor:
                     functools.partial(self.clock.send, Order.LOOK)
                 )
                 tasks.append(asyncio.create_task(polling))
+            if (seconds := self.config.idle_exit_s) is not None:
+                idle = Idleness(self.resources, self.workers, self.control)
+                tasks.append(asyncio.create_task(idle.watch(seconds, self.stop)))
             await self.stopping.wait()
         except (OSError, WheelError) as error:  # such as a file in our way
             self.fail(str(error))
@@ -184,12 +188,15 @@ class Supervisor:
     async def _listen(self, before: handover.Handover | None) -> None:
         """Serve the socket that was handed over, or a new one; note its file at once, before
         another one can have its name."""
-        where = handover.listening(before, self.resources.socket_path())
-        known = None
-        if before is not None and "sock" in where:
-            known = before.known_socket()
-        else:
-            self.resources.clear_socket()
+        where = known = None
+        if before is not None or self._server is None:  # it was not removed by anyone
+            where = handover.activated(before, self.resources.directory)
+        if where is None:
+            where = handover.listening(before, self.resources.socket_path())
+            if before is not None and "sock" in where:
+                known = before.known_socket()
+            else:
+                self.resources.clear_socket()
         self._server = await self.control.listen(**where)
         self.resources.note(runtime.CONTROL_SOCKET, known)
 
@@ -315,6 +322,7 @@ class Supervisor:
             "pending": self.resources.slots.pending(),
             "restarts": self.restarts,
             "keeps": mode in (StopMode.KEEP, StopMode.RESTART),
+            "activated": activation.is_activated(),
         }
 
     async def _advance(self, message: Message) -> int:

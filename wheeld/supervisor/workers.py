@@ -57,6 +57,8 @@ class Workers:
         self._kept = KeptWorkers(resources, self.registry, self.fenced, self._depart)
         self.connections = Connections()
         self._addressing = asyncio.Lock()
+        self.last_left = time.monotonic()
+        """When the last worker left a free row."""
         self._killed: dict[int, int] = {}
         """Row -> pidfd of a departing worker that may not be dead yet."""
 
@@ -411,6 +413,7 @@ class Workers:
         self._drop_segment(tenant)
         self._resources.drop_file(runtime.worker_fifo(tenant.row))
         self.registry.set_state(tenant, RowState.FREE)
+        self.last_left = time.monotonic()
 
     def offences(self, tenant: Tenant) -> int:
         return int(self._resources.wheel.ports["offences"][tenant.row])

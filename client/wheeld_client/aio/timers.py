@@ -19,7 +19,7 @@ from wheeld_client.aio.operations import OperationPoller
 from wheeld_client.aio.waiters import Waiter, running_loop
 from wheeld_client.aio.waits import Waits
 from wheeld_client.connection.arrival import arrive
-from wheeld_client.connection.options import ConnectOptions, check_seconds
+from wheeld_client.connection.options import ConnectOptions, Start, check_seconds
 from wheeld_client.connection.reconnect import LATE_PAUSE
 from wheeld_client.connection.reconnection import Announce, Reconnection
 from wheeld_client.connection.renewal import REASON
@@ -65,7 +65,8 @@ class AsyncTimers(Waits):
 
     Parameters
     ----------
-    name, worker, on_death, group, after_fork, reconnect_for, on_reconnect, runtime_dir, timeout
+    name, worker, on_death, group, after_fork, reconnect_for, on_reconnect, runtime_dir, timeout,
+    start
         As in `connect`. Like its loop, an AsyncTimers serves one process: `after_fork` applies to
         its `timers`.
     """
@@ -82,6 +83,7 @@ class AsyncTimers(Waits):
         on_reconnect: Announce | None = None,
         runtime_dir: str | os.PathLike[str] | None = None,
         timeout: Seconds = 10.0,
+        start: Start = "never",
     ) -> None:
         super().__init__()
         back = None if on_reconnect is None else self._came_back
@@ -93,12 +95,13 @@ class AsyncTimers(Waits):
             check_seconds("reconnect_for", reconnect_for),
             check_seconds("timeout", timeout),
             on_reconnect=back,
+            start=start,
         )
         self._on_reconnect = on_reconnect
         self._tasks: set[asyncio.Future[Any]] = set()
         self._patient = False  # whether iterations wait for the next daemon
         self._connect = lambda: arrive(
-            lambda directory: Timers(directory, options), name, runtime_dir, options.timeout
+            lambda directory: Timers(directory, options), name, runtime_dir, options
         )
         self._timers: Timers | None = None
         self._entering = False

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from wheeld_client.connection.options import ConnectOptions
 from wheeld_core import presence, runtime
 from wheeld_core.errors import DaemonNotRunning
+
+if TYPE_CHECKING:
+    from wheeld_client.connection.starting import Starter
 
 Client = TypeVar("Client")
 PAUSE: Final = 0.02
@@ -19,19 +24,35 @@ def arrive(
     enter: Callable[[Path], Client],
     name: str,
     runtime_dir: str | os.PathLike[str] | None,
-    timeout: float,
+    options: ConnectOptions,
 ) -> Client:
     """Find a daemon as `connect` does, and call `enter` with its runtime directory. Retry for
-    `timeout` seconds while none answers but the shared memory of one that was not stopped is there.
+    `options.timeout` seconds while none answers but the shared memory of one that was not stopped
+    is there; or with `options.start`, until one was started.
 
     DaemonNotRunning: there is none; raised at once if none has left any memory.
     """
-    give_up = time.monotonic() + timeout
-    while True:
-        try:
-            return enter(runtime.find(name, runtime_dir))
-        except DaemonNotRunning:
-            places = runtime.candidates(name, runtime_dir)
-            if time.monotonic() >= give_up or not any(map(presence.is_left, places)):
-                raise
-        time.sleep(PAUSE)
+    give_up = time.monotonic() + options.timeout
+    with contextlib.ExitStack() as at_end:
+        starter: Starter | None = None
+        while True:
+            try:
+                return enter(runtime.find(name, runtime_dir))
+            except DaemonNotRunning:
+                over = time.monotonic() >= give_up
+                if options.start == "if-needed":
+                    if starter is None:
+                        from wheeld_client.connection.starting import Starter
+
+                        starter = Starter(name, runtime_dir)
+                        at_end.callback(starter.close)
+                    if over:
+                        raise starter.overdue(options.timeout) from None
+                    starter.step()
+                elif over or not _is_left(name, runtime_dir):
+                    raise
+            time.sleep(PAUSE)
+
+
+def _is_left(name: str, runtime_dir: str | os.PathLike[str] | None) -> bool:
+    return any(map(presence.is_left, runtime.candidates(name, runtime_dir)))

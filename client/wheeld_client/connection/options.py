@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from numbers import Real
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Literal, cast, get_args
 
 from wheeld_client.connection.reconnection import Announce
 from wheeld_core import _native, control
@@ -20,6 +20,7 @@ from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 
 ON_DEATH: Final = ("drop", "keep", "reroute")
 AFTER_FORK: Final = ("raise", "reconnect")
+Start = Literal["never", "if-needed"]
 AGAIN_SECONDS: Final = 0.02
 """Pause before a client retries after the daemon hung up without an answer."""
 MOST_SECONDS: Final = float(_native.MOST_SECONDS)
@@ -41,12 +42,14 @@ class ConnectOptions:
     numbered: bool = False
     """A forked child's: the daemon appends a number to the name."""
     on_reconnect: Announce | None = None
+    start: Start = "never"
 
     def __post_init__(self) -> None:
         if self.worker is not None and not isinstance(self.worker, str):
             raise TypeError(f"worker={shown(self.worker)}: expected str, or None")
         _one_of("on_death", self.on_death, ON_DEATH)
         _one_of("after_fork", self.after_fork, AFTER_FORK)
+        _one_of("start", self.start, get_args(Start))
         if self.on_death == "keep" and self.worker is None:
             raise ValueError(
                 'on_death="keep" needs worker=: the successor connects under that name'

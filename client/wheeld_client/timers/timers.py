@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_client.connection.arrival import arrive
-from wheeld_client.connection.options import ConnectOptions, check_seconds
+from wheeld_client.connection.options import ConnectOptions, Start, check_seconds
 from wheeld_client.connection.reconnection import Announce
 from wheeld_client.timers import batches, policies
 from wheeld_client.timers.callbacks import CallingWorker
@@ -41,6 +41,7 @@ def connect(
     on_reconnect: Announce | None = None,
     runtime_dir: str | os.PathLike[str] | None = None,
     timeout: Seconds = 10.0,
+    start: Start = "never",
 ) -> Timers:
     """Connect this process to a daemon as a worker.
 
@@ -83,6 +84,11 @@ def connect(
     timeout : float or timedelta
         Seconds to wait for the daemon's answer; also for a supervisor that was killed or is being
         restarted, as long as its memory is there. With nothing there the error comes at once.
+    start : {'never', 'if-needed'}
+        'if-needed': where there is no daemon of this name, start one, once for all processes of
+        this user. It ends when nobody has used it for 5 minutes, or $WHEELD_IDLE_EXIT (`wheeld
+        start --idle-exit`); its other options are those of the environment and of
+        /etc/wheeld/NAME.toml. Needs the extra `daemon`.
 
     Returns
     -------
@@ -91,7 +97,8 @@ def connect(
     Raises
     ------
     DaemonNotRunning
-        There is none; the message names the places that were searched.
+        There is none; the message names the places that were searched. Or the one that was started
+        does not answer in time.
     LayoutMismatch
         It has another version.
     PermissionError
@@ -103,7 +110,8 @@ def connect(
     WorkersFull
         As many workers are connected as `--max-workers` says.
     WheelError
-        It cannot serve this process, which lives in another pid or time namespace.
+        It cannot serve this process, which lives in another pid or time namespace; or none can be
+        started.
     """
     options = ConnectOptions(
         worker,
@@ -113,8 +121,9 @@ def connect(
         check_seconds("reconnect_for", reconnect_for),
         check_seconds("timeout", timeout),
         on_reconnect=on_reconnect,
+        start=start,
     )
-    return arrive(lambda directory: Timers(directory, options), name, runtime_dir, options.timeout)
+    return arrive(lambda directory: Timers(directory, options), name, runtime_dir, options)
 
 
 def payload_of(event: np.void) -> bytes:

@@ -174,8 +174,8 @@ class Connection:
         taken, self._descriptors = self._descriptors, []
         return taken
 
-    def wait_closed(self, timeout: float) -> None:
-        """Wait until the daemon has closed the connection and its socket file is gone."""
+    def wait_closed(self, timeout: float, until_gone: bool = True) -> None:
+        """Wait until the daemon has closed the connection and, `until_gone`, its socket's file."""
         give_up = time.monotonic() + timeout
         try:
             self._socket.settimeout(timeout)
@@ -187,7 +187,8 @@ class Connection:
             pass
         except OSError as error:
             raise DaemonNotRunning(f"the daemon did not stop within {timeout:.0f} s") from error
-        while (self.directory / CONTROL_SOCKET).exists() and time.monotonic() < give_up:
+        path = self.directory / CONTROL_SOCKET
+        while until_gone and path.exists() and time.monotonic() < give_up:
             time.sleep(0.01)
 
     def fileno(self) -> int:

@@ -82,6 +82,8 @@ class Leaving(TypedDict):
     restarts: int
     """The number of earlier restarts in place."""
     keeps: bool
+    activated: bool
+    """The service manager listens for the next daemon: the socket stays."""
 
 
 def _kin() -> Message:
