@@ -26,16 +26,28 @@ from wheeld_core import _native
 from wheeld_core.errors import WheelError
 
 SECOND: Final = 10**9
+FAILURES: Final = (WheelError, OSError)
 YEAR: Final = 366 * 86400 * SECOND
 
 
+_processes: Final[dict[tuple[str, str], ProcessTimers]] = {}
+"""By daemon and options: the limiters of a process are one worker, however many it makes."""
+
+
+def _process(daemon: str, options: dict[str, Any]) -> ProcessTimers:
+    key = daemon, repr(sorted(options.items()))
+    if key not in _processes:
+        options.setdefault("worker", f"limits-{os.getpid()}")
+        _processes[key] = ProcessTimers(daemon, dispatch=False, **options)
+    return _processes[key]
+
+
 class _Limits:
-    """The calls of both storages, once per process connected. Times are the wheel's."""
+    """The calls of both storages. Times are the wheel's."""
 
     def __init__(self, uri: str | None, options: dict[str, Any]) -> None:
         place = urlparse(uri or "wheeld://default")
-        options.setdefault("worker", f"limits-{os.getpid()}")
-        self.process = ProcessTimers(place.path or place.netloc, dispatch=False, **options)
+        self.process = _process(place.path or place.netloc, options)
         self._made: tuple[Timers | None, dict[tuple[str, int, int], _native.Limit]] = (None, {})
 
     def _limit(self, window: str, most: int, seconds: int) -> _native.Limit:
@@ -79,7 +91,7 @@ class _Limits:
     def check(self) -> bool:
         try:
             self.get("")
-        except WheelError:
+        except FAILURES:
             return False
         return True
 
@@ -138,7 +150,8 @@ class WheeldStorage(
 
     Notes
     -----
-    Connects when it is first used, in each process. A fixed window counts up to 4,194,303; a moving
+    Connects when it is first used, in each process; the storages of a process with one daemon and
+    the same options are one worker. A fixed window counts up to 4,194,303; a moving
     window has up to 65,535.
     """
 
@@ -149,11 +162,12 @@ class WheeldStorage(
     ) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self._limits = _Limits(uri, options)
+        self.storage = self._limits.process.daemon  # `flask limiter config` shows it
 
     @property
-    def base_exceptions(self) -> type[Exception]:
-        """All errors of wheeld."""
-        return WheelError
+    def base_exceptions(self) -> tuple[type[Exception], ...]:
+        """All errors of wheeld, and of the system."""
+        return FAILURES
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
         """Count in the fixed window of a key; returns the count."""
@@ -218,11 +232,12 @@ class AsyncWheeldStorage(
     ) -> None:
         super().__init__(uri, wrap_exceptions=wrap_exceptions)
         self._limits_of = _Limits(uri, options)
+        self.storage = self._limits_of.process.daemon
 
     @property
-    def base_exceptions(self) -> type[Exception]:
-        """All errors of wheeld."""
-        return WheelError
+    def base_exceptions(self) -> tuple[type[Exception], ...]:
+        """All errors of wheeld, and of the system."""
+        return FAILURES
 
     async def _limits(self) -> _Limits:
         if self._limits_of.process._timers is None:
