@@ -61,19 +61,28 @@ def doctor(
         Path | None,
         typer.Option(help="TOML file.", show_default="/etc/wheeld/NAME.toml, if it exists"),
     ] = None,
+    client: Annotated[
+        bool, typer.Option("--client", help="Only check why this process cannot connect.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check this machine, and the daemon if it runs, for anything that makes timers late.
 
+    With --client it connects as a worker, as the user and in the container where it runs, and names
+    the first thing that is in the way.
+
     Exit code 0: no problem, perhaps notes. 1: warnings or failures. 2: could not run the checks.
 
-    Example: wheeld doctor --name shop
+    Examples: `wheeld doctor --name shop`, `wheeld doctor --client`.
     """
     from wheeld.doctor import run as physician
     from wheeld_core.errors import WheelError
 
     try:
-        diagnosis = physician.run(name, runtime_dir, config)
+        if client:
+            diagnosis = physician.run_for_client(name, runtime_dir)
+        else:
+            diagnosis = physician.run(name, runtime_dir, config)
     except (WheelError, OSError, ValueError) as error:
         typer.echo(f"wheeld doctor: could not run the checks: {error}", err=True)
         raise typer.Exit(COULD_NOT) from None

@@ -13,6 +13,7 @@ from typing import Any
 from wheeld.config import settings as configuration
 from wheeld.config.settings import Config
 from wheeld.doctor import (
+    client as doctor_client,
     leftovers as doctor_leftovers,
     live as doctor_live,
     machine as checks,
@@ -100,6 +101,12 @@ def run(
     if patient is not None:
         findings += live(patient, host)
     return Diagnosis(loaded.name, str(patient.daemon.directory) if patient else None, findings)
+
+
+def run_for_client(name: str = "default", runtime_dir: Path | None = None) -> Diagnosis:
+    """Look at why this process can, or cannot, be a worker of the daemon."""
+    findings = list(doctor_client.checks(name, runtime_dir))
+    return Diagnosis(name, "this process as its worker", findings)
 
 
 @dataclass
