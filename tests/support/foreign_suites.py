@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -41,18 +42,21 @@ def source_of(project: str) -> Path:
     return place
 
 
+def _environment() -> dict[str, str]:
+    paths = [str(SUPPORT), ".", *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
 def run_suite(project: str, plugin: str, *arguments: str) -> dict[str, str]:
     """What became of each of its tests: "passed", or the message of its failure."""
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
         command = [sys.executable, "-m", "pytest", "-p", plugin, "-c", os.devnull, "--rootdir=."]
         command += ["-q", "-W", "ignore", "-p", "no:cacheprovider", f"--junitxml={report.name}"]
         command += arguments
-        paths = [str(SUPPORT), ".", *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": os.pathsep.join(paths)}
         done = subprocess.run(
             command,
             cwd=source_of(project),
-            env={**os.environ, **environment},
+            env={**_environment(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             capture_output=True,
             text=True,
         )
@@ -66,3 +70,20 @@ def _outcome(case: ElementTree.Element) -> str:
         if (found := case.find(kind)) is not None:
             return f"{kind}: {found.get('message')}"
     return "passed"
+
+
+def run_django(*labels: str) -> tuple[int, dict[str, str]]:
+    """Django's own tests, with the settings of foreign_django.py: how many ran, and what became of
+    those that did not pass."""
+    with tempfile.NamedTemporaryFile(suffix=".json") as report:
+        command = [sys.executable, "runtests.py", "--settings=foreign_django", "--parallel=1"]
+        done = subprocess.run(
+            [*command, *labels],
+            cwd=source_of("Django") / "tests",
+            env={**_environment(), "FOREIGN_REPORT": report.name},
+            capture_output=True,
+            text=True,
+        )
+        assert Path(report.name).stat().st_size, f"{done.stdout}\n{done.stderr}"
+        count, bad = json.load(report)
+        return count, bad

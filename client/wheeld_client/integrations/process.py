@@ -21,6 +21,10 @@ from wheeld_core.errors import NameInUse, WheelError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+    from collections.abc import Callable
+
+    import numpy as np
+    import numpy.typing as npt
 
 log = logging.getLogger("wheeld")
 
@@ -83,16 +87,25 @@ class ProcessTimers:
         Name of the daemon, or the path of its runtime directory.
     dispatch : bool
         Whether a thread dispatches; without it the worker receives nothing.
+    on_events : callable, optional
+        Gets what it receives beside callbacks, as of `Timers.dispatching`.
     **options
         As of `connect`, but for `after_fork` and `on_reconnect`. A `worker` that another process is
         already gets a suffix.
     """
 
-    def __init__(self, daemon: str = "default", *, dispatch: bool = True, **options: Any) -> None:
+    def __init__(
+        self,
+        daemon: str = "default",
+        *,
+        dispatch: bool = True,
+        on_events: Callable[[npt.NDArray[np.void]], object] | None = None,
+        **options: Any,
+    ) -> None:
         given = {name: value for name, value in options.items() if name != "runtime_dir"}
         ConnectOptions(**given)  # a wrong one is an error now, not of the first request
         self.daemon = daemon
-        self._dispatch = dispatch
+        self._dispatch, self._on_events = dispatch, on_events
         self._options = options
         self._forget()
         atexit.register(self.close)
@@ -120,7 +133,8 @@ class ProcessTimers:
             if self._timers is None:
                 timers = connect_as(self.daemon, on_reconnect=_came_back, **self._options)
                 try:
-                    self._dispatcher = timers.dispatching().start() if self._dispatch else None
+                    dispatcher = timers.dispatching(self._on_events)
+                    self._dispatcher = dispatcher.start() if self._dispatch else None
                 except BaseException:  # no room for a thread: the name shall be free again
                     timers.close()
                     raise
