@@ -17,7 +17,7 @@ from wheeld_pipeline.overflow import Daemon, ShardMap
 from wheeld_pipeline.overflow.checkpoint.files import LocalFiles
 from wheeld_pipeline.overflow.driver import sink
 from wheeld_pipeline.overflow.driver.manifest import Ledger, Manifest
-from wheeld_pipeline.overflow.driver.offsets import CommandOffsets
+from wheeld_pipeline.overflow.driver.offsets import SparkLog
 from wheeld_pipeline.overflow.driver.tasks import Tasks
 from wheeld_pipeline.overflow.machine import Rules
 
@@ -297,6 +297,6 @@ def test_offsets_tell_which_batches_have_commands(tmp_path: Path) -> None:
     for batch, commands in enumerate(said):
         (folder / str(batch)).write_text(f"v1\n{{}}\n{commands}\n{batch}")
     (folder / "4").write_text("v2\n{}")
-    offsets = CommandOffsets(LocalFiles(tmp_path))
+    offsets = SparkLog(LocalFiles(tmp_path))
     assert [offsets.moved(batch) for batch in range(6)] == [False, True, False, True, True, True]
-    assert not CommandOffsets(LocalFiles(tmp_path)).moved(2)
+    assert not SparkLog(LocalFiles(tmp_path)).moved(2)

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from wheeld.recorder import columns
 from wheeld.recorder.facts import Facts
 from wheeld.recorder.spool import SpoolName, chunks, counter_rows, read_facts
-from wheeld.snapshot import durable
+from wheeld_core import durable
 from wheeld_core.trace_schema import COUNTERS_FOLDER, EVENTS_FOLDER
 from wheeld_core.views.trace import TRACE_LOST
 
@@ -149,7 +149,7 @@ def make_folders(folder: Path, root: Path) -> None:
         make_folders(folder.parent, root)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o750)
-    durable.sync_folder(folder.parent)
+    durable.sync(folder.parent)
 
 
 def remove_fresh(spool: Path, run: str) -> None:

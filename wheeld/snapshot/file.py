@@ -28,7 +28,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from wheeld.snapshot import durable
 from wheeld.snapshot.contents import (
     FOREVER,
     PAUSED,
@@ -39,7 +38,7 @@ from wheeld.snapshot.contents import (
 )
 from wheeld.snapshot.keys import KEYED
 from wheeld.tables.registry import ANY_UID, Registry
-from wheeld_core import _native, runtime, trust
+from wheeld_core import _native, durable, runtime, trust
 from wheeld_core.errors import WheelError
 from wheeld_core.packing import FLAGS_CLOCK, FLAGS_PRIVATE
 

@@ -88,13 +88,17 @@ class Result(NamedTuple):
     in_wheel: int
     wakes_ms: int | None
     """When a key is due next; None: never."""
+    lost: tuple[str, ...] = ()
+    """Sentences about torn files."""
 
     def has_work(self, now_ms: int) -> bool:
         return self.in_wheel > 0 or (self.wakes_ms is not None and self.wakes_ms <= now_ms)
 
     def idle(self) -> Result:
         none = dict.fromkeys(COUNTS, 0)
-        return self._replace(staged={}, counts=none, brought=None, late_us=None, seconds={})
+        return self._replace(
+            staged={}, counts=none, brought=None, late_us=None, seconds={}, lost=()
+        )
 
 
 def tend(errand: Errand, batches: Sequence[pa.RecordBatch]) -> Result:
@@ -123,8 +127,8 @@ class Attempt:
             position = self._finish(store, step)
             return Result(
                 errand.shard, position, self._staged, self._counts, store.pending,
-                store.remembered, self._trouble, brought, _lateness(step), self._seconds,
-                store.keys(HANDED), store.next_ms(),
+                store.remembered, self._trouble, brought.how, _lateness(step), self._seconds,
+                store.keys(HANDED), store.next_ms(), brought.lost,
             )  # fmt: skip
 
     def _with_wheel(self, store: Store, commands: Commands) -> Step:

@@ -19,6 +19,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from wheeld_core import durable
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -71,6 +73,10 @@ class Files(Protocol):
     def put_new(self, text: str, name: str) -> bool:
         """A small file appears whole; False: there is one of this name, which stays."""
 
+    def sync(self, name: str) -> None:
+        """Put the names in a folder, or the contents of a file, on disk, where that is ours."""
+        return
+
     def locked(self, name: str) -> AbstractContextManager[object]:
         """Hold a lock for the block; without effect in an object store, which has none."""
 
@@ -101,7 +107,7 @@ class LocalFiles(Files):
             return []
 
     def make(self, name: str = "") -> None:
-        os.makedirs(self.at(name), exist_ok=True)
+        durable.make_folders(Path(self.at(name)))
 
     def remove(self, name: str) -> None:
         try:
@@ -127,13 +133,18 @@ class LocalFiles(Files):
         folder, last = os.path.split(self.at(name))
         draft = f"{folder}/.{last}-{secrets.token_hex(4)}"
         Path(draft).write_text(text)
+        durable.sync(Path(draft))
         try:
             os.link(draft, self.at(name))
         except FileExistsError:
             return False
         finally:
             os.unlink(draft)
+        durable.sync(Path(folder))
         return True
+
+    def sync(self, name: str) -> None:
+        durable.sync(Path(self.at(name)))
 
     @contextmanager
     def locked(self, name: str, wait: bool = True) -> Iterator[bool]:

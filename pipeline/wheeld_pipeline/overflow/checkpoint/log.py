@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_pipeline.overflow.checkpoint.places import Place
+from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.overflow.checkpoint.places import Place, Torn
 from wheeld_pipeline.overflow.columns import delta, store as stores
 from wheeld_pipeline.overflow.columns.delta import FREE, Changes
 from wheeld_pipeline.overflow.columns.store import Store
@@ -40,23 +41,41 @@ class Position(NamedTuple):
     rows: int = 0
 
 
-def bring(store: Store, log: Place, position: Position) -> str | None:
-    """Bring the store to a position.
+class Brought(NamedTuple):
+    how: str | None = None
+    """None: it was there. "redo": it was behind. "rebuild": it was made anew."""
+    lost: tuple[str, ...] = ()
+    """A sentence for each delta that is torn."""
 
-    Returns
-    -------
-    str or None
-        None: it was. "redo": it was behind. "rebuild": it was made anew.
-    """
+
+def bring(store: Store, log: Place, position: Position) -> Brought:
+    """Bring the store to a position. A torn delta falls out: its rows stay as they were."""
     names = [(batch, token) for batch, token, _ in position.chain]
     if store.at == position.at:
-        return None
-    if store.at in names:
-        for name in names[names.index(store.at) + 1 :]:
-            redo(store, log, name)
-        return "redo"
-    _rebuild(store, log, position, names)
-    return "rebuild"
+        return Brought()
+    behind = store.at in names
+    if not behind:
+        _load(store, log, position)
+    ahead = position.chain[names.index(store.at) + 1 :] if behind else position.chain
+    lost = []
+    for batch, token, rows in ahead:
+        try:
+            redo(store, log, (batch, token))
+        except Torn as error:
+            lost.append(_lost(error, batch, rows))
+    if lost:
+        store.mend(position.at[0])
+    store.head["batch"], store.head["token"] = position.at
+    store.head["busy"] = 0
+    return Brought("redo" if behind else "rebuild", tuple(lost))
+
+
+def _lost(torn: Torn, batch: int, rows: int) -> str:
+    return (
+        f"{torn}: what batch {batch} did to {rows:,} keys of this shard is lost. Send the commands "
+        "of that batch again: what they scheduled is not pending, what they cancelled is pending "
+        "again, and what expired then may be in the sink twice"
+    )
 
 
 def redo(store: Store, log: Place, name: Name) -> None:
@@ -99,19 +118,27 @@ def trimmed(store: Store, position: Position) -> Position:
     return position._replace(chain=tuple(d for d in position.chain if d[0] > oldest))
 
 
-def _rebuild(store: Store, log: Place, position: Position, names: list[Name]) -> None:
+def _load(store: Store, log: Place, position: Position) -> None:
+    """Begin anew with the snapshots."""
     store.clear()
     found = [
-        (name[0], _joined(log.read(segment_name(number, name))))
+        (name[0], _joined(_snapshot_of(log, number, name)))
         for number, name in enumerate(position.segments)
         if name != NOTHING
     ]
     store.load(found, position.rows)
     store.reindex()
-    for name in names:
-        redo(store, log, name)
-    store.head["batch"], store.head["token"] = position.at
-    store.head["busy"] = 0
+
+
+def _snapshot_of(log: Place, number: int, name: Name) -> list[Any]:
+    try:
+        return log.read(segment_name(number, name))
+    except Torn as error:
+        first, last = number * stores.SEGMENT, (number + 1) * stores.SEGMENT - 1
+        raise PipelineError(
+            f"{error}: it is the only copy of what rows {first:,} to {last:,} of this shard were "
+            f"after batch {name[0]}. Put the checkpoint and the sink back from before the loss"
+        ) from error
 
 
 def _waiting(store: Store, position: Position) -> list[int]:

@@ -73,6 +73,12 @@ class Rejects(NamedTuple):
     reasons: pa.StringArray
 
 
+def no_blobs(count: int) -> pa.LargeBinaryArray:
+    import pyarrow as pa
+
+    return pa.nulls(count, pa.large_binary())
+
+
 def schema() -> pa.Schema:
     import pyarrow as pa
 

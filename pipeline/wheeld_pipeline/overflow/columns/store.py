@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_pipeline.overflow.columns import index
+from wheeld_pipeline.overflow.columns import delta, index
 from wheeld_pipeline.overflow.columns.blobs import Blobs
 from wheeld_pipeline.overflow.columns.delta import FREE, RECORD, Changes
 from wheeld_pipeline.overflow.columns.mapped import Mapped
@@ -167,6 +167,22 @@ class Store:
         self._index.insert(np.ascontiguousarray(self.records.array["a"][rows]), rows)
         self.head["slots"] = len(rows)
         self.head["busy"] = was
+
+    def mend(self, batch: int) -> None:
+        """After a delta fell out of the log: drop rows whose key it had, and all but the newest of
+        rows with one key. The segments of dropped rows are snapshotted again after `batch`."""
+        records = self.records.array[: self.rows]
+        rows = np.lexsort([records["generation"], records["b"], records["a"]])
+        rows = rows[records["phase"][rows] != FREE]
+        found = records[rows]
+        older = (found["a"][:-1] == found["a"][1:]) & (found["b"][:-1] == found["b"][1:])
+        gone = np.append(older, np.zeros(min(len(rows), 1), bool))
+        gone |= np.isin(found["phase"], (WAITING, HANDED)) & (found["blob"] < 0)
+        blank = np.zeros(np.count_nonzero(gone), RECORD)
+        blank["phase"] = FREE
+        wake = np.full(len(blank), FREE_WAKE)
+        self.apply(Changes(rows[gone], blank, wake, delta.no_blobs(len(blank))), batch, self.at[1])
+        self.reindex()
 
     def forget_wheel(self, token: int) -> None:
         if self.head["wheel"][0] != token:

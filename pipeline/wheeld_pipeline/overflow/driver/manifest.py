@@ -141,7 +141,7 @@ def result_of(said: dict[str, Any]) -> Result:
     chain = tuple((int(b), int(t), int(rows)) for b, t, rows in position["chain"])
     segments = tuple(_pair(one) for one in position["segments"])
     made = Position(_pair(position["at"]), chain, segments, position["rows"])
-    return Result(**{**said, "position": made})
+    return Result(**{**said, "position": made, "lost": tuple(said.get("lost", ()))})
 
 
 def _pair(said: list[int]) -> Name:

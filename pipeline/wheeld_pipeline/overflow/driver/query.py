@@ -20,7 +20,7 @@ from wheeld_pipeline.overflow.batch.task import COUNTS, Errand, Result
 from wheeld_pipeline.overflow.checkpoint import files
 from wheeld_pipeline.overflow.driver import commands, job as jobs, sink
 from wheeld_pipeline.overflow.driver.manifest import SHARDS, Ledger, Manifest
-from wheeld_pipeline.overflow.driver.offsets import CommandOffsets
+from wheeld_pipeline.overflow.driver.offsets import SparkLog
 from wheeld_pipeline.overflow.driver.tasks import Tasks
 from wheeld_pipeline.overflow.machine import Rules
 from wheeld_pipeline.overflow.shards import ShardMap
@@ -67,6 +67,8 @@ class Batch(NamedTuple):
     late_us: dict[str, int] | None
     """The lateness of rows that reached the sink: the largest p50 of any shard, and the maximum."""
     shards: tuple[Result, ...]
+    lost: tuple[str, ...] = ()
+    """A sentence for each torn file of the checkpoint."""
 
 
 def start(
@@ -110,7 +112,8 @@ def start(
     writer = rows.writeStream.queryName(f"overflow-{job.id[:8]}")
     writer = writer.option("checkpointLocation", f"{plan.checkpoint}/{jobs.QUERY}")
     driver = Driver(checkpoint, out, plan, job)
-    tasks, offsets = Tasks(session, plan.shards.shards), CommandOffsets(checkpoint)
+    tasks, offsets = Tasks(session, plan.shards.shards), SparkLog(checkpoint)
+    offsets.mend(driver.decided)
     writer = writer.foreachBatch(_Batches(tasks, driver, offsets, on_batch))
     if plan.trigger is None:
         return writer.trigger(once=True).start()
@@ -124,7 +127,12 @@ class Driver:
         self._checkpoint, self._sink, self._plan, self._job = checkpoint, out, plan, job
         self._ledger = Ledger(checkpoint, plan.shards.shards)
         self._begun = False
-        sink.check(out, self._ledger.last.batch)
+        sink.check(out, self.decided)
+
+    @property
+    def decided(self) -> int:
+        """The last batch that is; -1: none."""
+        return self._ledger.last.batch
 
     def run(
         self,
@@ -176,13 +184,14 @@ class _Batches:
         self,
         tasks: Tasks,
         driver: Driver,
-        offsets: CommandOffsets,
+        offsets: SparkLog,
         on_batch: Callable[[Batch], object] | None,
     ) -> None:
         self._tasks, self._driver, self._offsets, self._tell = tasks, driver, offsets, on_batch
 
     def __call__(self, rows: DataFrame, number: int) -> None:
         commands = self._offsets.moved(number)
+        self._offsets.seal()
 
         def attempt(errands: list[Errand]) -> list[Result]:
             return self._tasks.with_rows(rows, errands) if commands else self._tasks.alone(errands)
@@ -218,4 +227,5 @@ def _summed(manifest: Manifest) -> Batch:
     pending, remembered = (
         sum(getattr(result, name) for result in results) for name in ("pending", "remembered")
     )
-    return Batch(manifest.batch, totals, pending, remembered, troubles, worst, results)
+    lost = tuple(f"shard {r.shard}: {said}" for r in results for said in r.lost)
+    return Batch(manifest.batch, totals, pending, remembered, troubles, worst, results, lost)

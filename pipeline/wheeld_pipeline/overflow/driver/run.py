@@ -62,6 +62,8 @@ class Account:
             new = set(batch.troubles) - self._troubles
             over = self._troubles - set(batch.troubles)
             self._troubles = set(batch.troubles)
+        for lost in batch.lost:
+            self._say(f"overflow: {lost}")
         for trouble in sorted(new):
             self._say(f"overflow: {trouble}; its timers will be handed out again later")
         if over and not self._troubles:

@@ -8,7 +8,8 @@
 
 Tasks write files beside the folders; the driver moves those that the batch's manifest names. After
 a death the next driver moves what is missing, and rewrites from the delta what is lost. So the
-folders hold each expiration once. Empty batches leave nothing.
+folders hold each expiration once. A folder is on disk before the delta of its batch may be removed.
+Empty batches leave nothing.
 """
 
 from __future__ import annotations
@@ -60,14 +61,17 @@ def publish(sink: Files, checkpoint: Files, manifest: Manifest, again: bool) -> 
                 continue
             if not sink.rename(f"{STAGING}/{result.staged[kind]}", f"{whole}/{name}"):
                 _make(sink, checkpoint, result, kind, f"{whole}/{name}")
+        sink.sync(whole)
         with sink.locked(LOCK):
             _show(sink, whole, final, again)
+        sink.sync(kind)
 
 
 def _show(sink: Files, whole: str, final: str, again: bool) -> None:
     if again and sink.exists(final):  # where a folder is not moved in one piece
         for name in sink.names(whole):
             sink.rename(f"{whole}/{name}", f"{final}/{name}")
+        sink.sync(final)
         sink.remove(whole)
     else:
         sink.rename(whole, final)
