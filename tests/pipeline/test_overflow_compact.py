@@ -8,11 +8,12 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -25,6 +26,9 @@ from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.overflow.checkpoint.files import LocalFiles
 from wheeld_pipeline.overflow.driver import compact as compaction, sink as sinks
 from wheeld_pipeline.overflow.driver.compact import compact
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ROWS = 5
 PACKAGE = str(Path(compaction.__file__).parents[1])
@@ -63,7 +67,7 @@ def seen(base: Path, kind: str = "expired") -> Counter[str]:
 def test_folders_become_few_and_rows_stay(tmp_path: Path) -> None:
     base = tmp_path / "sink"
     fill(base, range(20))
-    done = compact(str(base))
+    done = compact(str(base), older_than=0)
     assert [one.kind for one in done] == ["expired", "rejected"]
     assert all(one[1:] == (20, 2, 40, 3, 19 * 2 * ROWS) for one in done)
     for kind in sinks.KINDS:
@@ -73,9 +77,9 @@ def test_folders_become_few_and_rows_stay(tmp_path: Path) -> None:
     table = ds.dataset(base / "expired", partitioning="hive").to_table()
     assert Counter(table["batch"].to_pylist()) == {18: 190, 19: 10}
     assert not (base / compaction.FOLDER).exists()
-    assert compact(str(base))[0].rows == 0  # nothing is left to do
+    assert compact(str(base), older_than=0)[0].rows == 0  # nothing is left to do
     fill(base, range(20, 25))
-    compact(str(base))
+    compact(str(base), older_than=0)
     assert sorted(path.name for path in (base / "expired").iterdir()) == ["batch=023", "batch=24"]
     assert seen(base) == wanted(range(25))
 
@@ -83,10 +87,10 @@ def test_folders_become_few_and_rows_stay(tmp_path: Path) -> None:
 def test_a_name_never_stands_for_other_rows(tmp_path: Path) -> None:
     base = tmp_path / "sink"
     fill(base, [1, 2, 3], ["expired"])
-    compact(str(base))
+    compact(str(base), older_than=0)
     first = {path.name for path in (base / "expired").iterdir()}
     shutil.copytree(base / "expired/batch=02", base / "expired/batch=01")  # made up: two of them
-    compact(str(base))
+    compact(str(base), older_than=0)
     second = {path.name for path in (base / "expired").iterdir()}
     assert (first, second) == ({"batch=02", "batch=3"}, {"batch=002", "batch=3"})
 
@@ -95,9 +99,9 @@ def test_sizes(tmp_path: Path) -> None:
     base = tmp_path / "sink"
     fill(base, range(9), ["expired"])
     size = sum(file.stat().st_size for file in (base / "expired/batch=0").iterdir())
-    done = compact(str(base), size)
+    done = compact(str(base), size, 0)
     assert (done[0].folders, done[0].files) == (9, 10)  # two files of a folder become one
-    done = compact(str(base), 3 * size)
+    done = compact(str(base), 3 * size, 0)
     assert done[0].folders < 9
     assert seen(base) == wanted(range(9))
 
@@ -122,7 +126,7 @@ class Lines:
     def compact(self, base: Path) -> None:
         sys.settrace(self.enter)
         try:
-            compact(str(base))
+            compact(str(base), older_than=0)
         finally:
             sys.settrace(None)
 
@@ -150,7 +154,7 @@ def test_a_kill_at_every_line_leaves_it_right(tmp_path: Path) -> None:
         assert seen(base) == wanted(range(3)), line
         states.add((len(list((base / "expired").iterdir())), (base / compaction.FOLDER).exists()))
         publish(base, "expired", 3)  # the driver goes on
-        compact(str(base))
+        compact(str(base), older_than=0)
         assert seen(base) == wanted(range(4)), line
         assert sorted(path.name for path in (base / "expired").iterdir()) == ["batch=02", "batch=3"]
         assert not (base / compaction.FOLDER).exists()
@@ -169,7 +173,7 @@ def test_readers_and_the_driver_meanwhile(tmp_path: Path) -> None:
 
     def merge() -> None:
         while not over.wait(0.02):
-            compact(str(base))
+            compact(str(base), older_than=0)
 
     threads = [threading.Thread(target=each) for each in (drive, merge)]
     for thread in threads:
@@ -202,22 +206,55 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         LocalFiles(base).locked(f"{compaction.FOLDER}.lock"),
         pytest.raises(PipelineError, match="is being compacted by another process"),
     ):
-        compact(str(base))
+        compact(str(base), older_than=0)
     monkeypatch.setattr(compaction, "RENAME_EXCHANGE", 1 << 30)  # as where it is not known
     with pytest.raises(PipelineError, match="cannot exchange two folders"):
-        compact(str(base))
+        compact(str(base), older_than=0)
     assert seen(base) == wanted(range(3))
+
+
+def test_a_stream_of_the_sink_has_each_row_once(tmp_path: Path, spark: SparkSession) -> None:
+    """By default, if it keeps up. One that has fallen behind has rows twice, and all."""
+    base, got = tmp_path / "sink", dict[str, list[str]]()
+
+    def publish_days_ago(batches: range) -> None:
+        fill(base, batches, ["expired"])
+        for batch in batches:
+            for file in (base / f"expired/batch={batch}").iterdir():
+                os.utime(file, (time.time() - (0 if batch == 5 else 20 - batch) * 86400,) * 2)
+
+    def read(reader: str) -> Counter[str]:
+        keys = got.setdefault(reader, [])
+        rows = spark.readStream.schema("key string, generation bigint, batch bigint")
+        query = (
+            rows.parquet(str(base / "expired")).writeStream
+            .foreachBatch(lambda rows, _: keys.extend(row.key for row in rows.collect()))
+            .option("checkpointLocation", str(tmp_path / reader))
+            .trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        return Counter(keys)
+
+    publish_days_ago(range(2))
+    assert read("stops") == wanted(range(2))
+    publish_days_ago(range(2, 6))
+    assert read("keeps up") == wanted(range(6))
+    assert compact(str(base))[0].folders == 2  # batch 5 and the others
+    assert read("keeps up") == wanted(range(6))
+    assert read("begins") == wanted(range(6))
+    assert Counter(row.key for row in sinks.read(spark, str(base)).collect()) == wanted(range(6))
+    assert read("stops") == wanted(range(6)) + wanted(range(2))
 
 
 def test_the_command(tmp_path: Path) -> None:
     base = tmp_path / "sink"
     fill(base, range(5))
-    said = CliRunner().invoke(app, ["overflow-compact", str(base), "--json"])
+    said = CliRunner().invoke(app, ["overflow-compact", str(base), "--older-than", "0s", "--json"])
     assert said.exit_code == 0, said.output
     facts = json.loads(said.stdout)
     assert facts[0] == {"kind": "expired", "folders_before": 5, "folders": 2, "files_before": 10,
                         "files": 3, "rows": 40}  # fmt: skip
-    said = CliRunner().invoke(app, ["overflow-compact", str(base)])
+    said = CliRunner().invoke(app, ["overflow-compact", str(base), "--older-than", "0s"])
     assert "expired: 2 folders are 2, 3 files are 3, 0 rows were merged" in said.stdout
     said = CliRunner().invoke(app, ["overflow-compact", str(base), "--file-bytes", "many"])
     assert said.exit_code != 0

@@ -106,6 +106,13 @@ def compact(
     file_bytes: Annotated[
         str, typer.Option(help="Size up to which folders are merged, such as 128M.")
     ] = "128M",
+    older_than: Annotated[
+        str,
+        typer.Option(
+            help="How much older than the newest a file is that is merged. 0s: nobody reads the "
+            "sink as a stream."
+        ),
+    ] = "8d",
     as_json: Json = False,
 ) -> None:
     """Merge the small folders of a sink into few files; the overflow may run, and readers read.
@@ -115,7 +122,8 @@ def compact(
     with errors_to_exit():
         from wheeld_pipeline.overflow.driver.compact import compact as merge
 
-        done = merge(sink, _size("--file-bytes", file_bytes))
+        age = milliseconds("older-than", older_than) / 1000
+        done = merge(sink, _size("--file-bytes", file_bytes), age)
         if as_json:
             typer.echo(json.dumps([one._asdict() for one in done]))
             return

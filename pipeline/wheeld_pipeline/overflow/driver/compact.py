@@ -9,6 +9,12 @@ small folders. That one is named after the last of them, with a leading zero mor
 rows of batches up to 12. So a name always stands for the same rows: a reader that has listed the
 old folder finds those rows or a missing file, and never a row twice.
 
+A stream of Spark remembers the files that it has read by path, and takes a merged file for a new
+one, unless it is older than the newest file that the stream has seen by `maxFileAge` (7 days). So
+a merged file is as old as the newest file in it, and only files are merged that are older than
+the sink's newest one by `older_than`. A stream that has fallen behind by more than the difference
+reads merged rows again, and misses none.
+
 Invariants
  1. The newest folder of each kind stays: after a death the driver looks for it.
  2. `expired` is whole at any moment; what is in `_compact` is nobody's.
@@ -25,6 +31,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from wheeld_core import durable
 from wheeld_core.progress import show_progress
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.overflow.checkpoint.files import LocalFiles
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
 
 FOLDER: Final = "_compact"
 FILE_BYTES: Final = 128 << 20
+OLDER_THAN: Final = 8 * 86400.0
 GROUP_ROWS: Final = 1 << 18
 """Rows of a row group."""
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
@@ -54,12 +62,26 @@ class _Folder(NamedTuple):
     path: Path
     files: list[Path]
     size: int
+    changed: int
+    """Of its newest file, in ns."""
 
 
-def compact(sink: str, file_bytes: int = FILE_BYTES) -> list[Compacted]:
+def compact(
+    sink: str, file_bytes: int = FILE_BYTES, older_than: float = OLDER_THAN
+) -> list[Compacted]:
     """Merge the small folders of a sink, up to `file_bytes` each; an overflow may run meanwhile.
 
-    `PipelineError`: it is no sink, is not on a local file system, or is being compacted.
+    Parameters
+    ----------
+    sink : str
+    file_bytes : int
+    older_than : float
+        Seconds between the files that are merged and the newest. 0: no stream reads the sink.
+
+    Raises
+    ------
+    PipelineError
+        It is no sink, is not on a local file system, or is being compacted.
     """
     base = sinks.local(sink)
     if base is None or not (base / sinks.CARD).exists():
@@ -73,14 +95,15 @@ def compact(sink: str, file_bytes: int = FILE_BYTES) -> list[Compacted]:
             raise PipelineError(f"{sink} is being compacted by another process: wait for its end")
         shutil.rmtree(base / FOLDER, ignore_errors=True)
         kinds = [kind for kind in sinks.KINDS if (base / kind).is_dir()]
-        return [_compact(files, kind, file_bytes) for kind in kinds]
+        return [_compact(files, kind, file_bytes, older_than) for kind in kinds]
 
 
-def _compact(files: LocalFiles, kind: str, file_bytes: int) -> Compacted:
+def _compact(files: LocalFiles, kind: str, file_bytes: int, older_than: float) -> Compacted:
     base = Path(files.base)
     shown, draft = base / kind, base / FOLDER / kind
     before = _folders(shown)
-    runs = _runs(before[:-1], file_bytes)
+    until = max((one.changed for one in before), default=0) - int(older_than * 10**9)
+    runs = _runs([one for one in before[:-1] if one.changed <= until], file_bytes)
     rows = 0
     with show_progress(f"compact {kind}", sum(map(len, runs)), "folders") as tell:
         for number, run in enumerate(runs, 1):
@@ -101,7 +124,8 @@ def _show(files: LocalFiles, shown: Path, draft: Path, merged: set[str]) -> None
     with files.locked(sinks.LOCK):
         _link(shown, draft, merged)  # what the driver has added meanwhile
         _swap(draft, shown)
-    _sync(shown.parent)
+    for folder in (shown.parent, draft.parent):
+        durable.sync(folder)
     shutil.rmtree(draft.parent)
 
 
@@ -111,7 +135,9 @@ def _folders(shown: Path) -> list[_Folder]:
     made = []
     for path in found:
         inside = sorted(path.glob("*.parquet"))
-        made.append(_Folder(path, inside, sum(file.stat().st_size for file in inside)))
+        found_ = [file.stat() for file in inside]
+        changed = max((one.st_mtime_ns for one in found_), default=0)
+        made.append(_Folder(path, inside, sum(one.st_size for one in found_), changed))
     return made
 
 
@@ -143,8 +169,10 @@ def _merge(run: list[_Folder], draft: Path) -> int:
             writer.write_table(table)
     if (got := pq.read_metadata(path).num_rows) != rows:
         raise PipelineError(f"{path} has {got} rows, expected {rows}: nothing was changed")
-    for made in (path, folder, draft):
-        _sync(made)
+    changed = max(one.changed for one in run)
+    os.utime(path, ns=(changed, changed))
+    for made in (path, folder):
+        durable.sync(made)
     return rows
 
 
@@ -169,6 +197,8 @@ def _link(shown: Path, draft: Path, merged: set[str]) -> None:
     for path in shown.iterdir():
         if path.name not in merged and not (draft / path.name).exists():
             shutil.copytree(path, draft / path.name, copy_function=os.link)
+            durable.sync(draft / path.name)
+    durable.sync(draft)
 
 
 def _swap(one: Path, other: Path) -> None:
@@ -182,11 +212,3 @@ def _swap(one: Path, other: Path) -> None:
             f"{other}: {why}: its file system cannot exchange two folders in one step, as ext4, "
             "XFS, Btrfs and tmpfs can; nothing was changed"
         )
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
