@@ -15,7 +15,8 @@ import pytest
 
 import wheeld
 from wheeld_client import Jobs, Timers, connect
-from wheeld_client.jobs.occurrences import Account, Occurrence, Occurrences
+from wheeld_client.jobs.occurrences import Occurrences
+from wheeld_client.jobs.records import Account, Occurrence
 
 MINUTE = 60
 KEY = ("job", "shop", "refresh")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from wheeld_client.connection.options import check_seconds
 from wheeld_client.jobs.calendars import Calendar
-from wheeld_core.arguments import Seconds, shown
+from wheeld_core.arguments import Seconds, float_of, shown
 from wheeld_core.timer_options import Conflict, Key
 
 if TYPE_CHECKING:
@@ -71,6 +71,18 @@ class Job:
         self.function, self.calendar, self.options = function, calendar, options
         self.name = options.name or function.__qualname__
         self._jobs = jobs
+
+    @property
+    def jitter(self) -> float:
+        return float_of(self.options.jitter)
+
+    @property
+    def grace(self) -> float | None:
+        return None if self.options.grace is None else float_of(self.options.grace)
+
+    @property
+    def backoff(self) -> float:
+        return float_of(self.options.backoff)
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.function(*args, **options)

@@ -15,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from wheeld_client.aio.timers import AsyncTimers
+from wheeld_client.connection.options import check_seconds
 from wheeld_client.integrations.process import RETRY_SECONDS, ProcessTimers
 from wheeld_client.jobs.arguments import packed
 from wheeld_client.jobs.calendars import Calendar, Cron, Every, Trigger
@@ -29,6 +30,7 @@ from wheeld_core.timer_options import Conflict, Key
 log = logging.getLogger("wheeld.jobs")
 
 THREADS: Final = 4
+VISIBILITY: Final = 3600.0
 Decorator = Callable[[Callable[..., Any]], Job]
 
 
@@ -50,6 +52,9 @@ class Jobs:
         not have end. Default: the time when this object was made, ns.
     threads : int
         How many jobs this process runs at the same time.
+    visibility : float or timedelta
+        Seconds that a run may take. One that takes longer hangs: another worker runs it again, and
+        no earlier, as long as this one lives.
     **options
         As of `connect`: `runtime_dir=...`
     """
@@ -61,12 +66,16 @@ class Jobs:
         daemon: str = "default",
         version: int | None = None,
         threads: int = THREADS,
+        visibility: Seconds = VISIBILITY,
         **options: Any,
     ) -> None:
         if not name or type(name) is not str:
             raise ValueError(f"Jobs({shown(name)}): expected a name, such as 'shop'")
         if type(threads) is not int or threads < 1:
             raise ValueError(f"threads={shown(threads)}: expected an int, 1 or more")
+        self.visibility = check_seconds("visibility", visibility)
+        if not self.visibility:
+            raise ValueError("visibility=0: expected more than 0 seconds, longer than any run")
         self.name, self.threads = name, threads
         self.version = time.time_ns() if version is None else version
         self.jobs: dict[str, Job] = {}

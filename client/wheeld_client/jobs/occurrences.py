@@ -3,8 +3,7 @@
 Each job with a schedule has one pending timer, under its key, which is its next occurrence; its
 payload says for when that was planned, by which schedule, of which version. While an occurrence
 runs there is none: the next one is armed from the planned time of this one before this one is
-acknowledged. A lock is a timer that ends with its worker. A job's definition and its account are
-payloads of timers that are never due, so they outlive the workers.
+acknowledged. A lock is a timer that ends with its worker, or when that hangs.
 
 A worker that starts begins only jobs without a definition: one whose occurrence is on its way or
 runs has no timer, either. The definition of a removed job stays, without a schedule, so that no
@@ -13,12 +12,29 @@ worker of an older version begins it anew.
 
 from __future__ import annotations
 
-import json
 import random
-from dataclasses import asdict, dataclass, field
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, Final
 
 from wheeld_client.jobs.arguments import packed
+from wheeld_client.jobs.calendars import Calendar
+from wheeld_client.jobs.records import (
+    ACCOUNT,
+    DEFINITION,
+    NEXT,
+    NOTING,
+    PAUSED,
+    RUNNING,
+    Account,
+    Definition,
+    Occurrence,
+    boot_of,
+    group_of,
+    read,
+)
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
 from wheeld_core.arguments import Seconds
@@ -26,42 +42,8 @@ from wheeld_core.errors import KeyInUse
 from wheeld_core.timer_options import Conflict, Key
 
 NEVER_NS: Final = 2**63 - 1 - 10**9
-LOCK_SECONDS: Final = 1e9
-
-
-@dataclass
-class Occurrence:
-    """One run of a job: the payload of its timer."""
-
-    job: str
-    planned: int
-    version: int
-    spec: list[Any] | None = None
-    tries: int = 0
-    clock: int = _native.CLOCK_BASE
-    call: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass
-class Definition:
-    """The schedule that counts for a job; None: it was removed."""
-
-    spec: list[Any] | None
-    version: int
-
-
-@dataclass
-class Account:
-    """The runs of a job: the last one and how many."""
-
-    planned: int | None = None
-    clock: int = _native.CLOCK_BASE
-    runs: int = 0
-    failures: int = 0
-    missed: int = 0
-    lateness_ns: int = 0
-    lasted_ns: int = 0
-    worker: str = ""
+NOTE_SECONDS: Final = 1.0
+"""After which a worker that was stopped while it noted a run is not waited for."""
 
 
 class Occurrences:
@@ -74,16 +56,21 @@ class Occurrences:
     def key(self, kind: str, job: str) -> Key:
         return (kind, self.application, job)
 
+    def now(self, clock: int) -> int:
+        return int(self.timers._clock_ns(clock))
+
+    # -- occurrences ----------------------------------------------------------------------------
+
     def task(
         self,
         job: str,
         delay: Seconds,
         call: dict[str, Any],
-        key: Key | None,
-        on_conflict: Conflict,
+        key: Key | None = None,
+        on_conflict: Conflict = "raise",
     ) -> int:
         """Arm a run by hand; its planned time is its timer's deadline."""
-        run = Occurrence(job, 0, self.version, call=call)
+        run = Occurrence(job, 0, self.version, call=call, boot=boot_of(_native.CLOCK_BASE))
         own: Key | None = None
         if key is not None:
             own = ("job-task", self.application, job, *(key if isinstance(key, tuple) else (key,)))
@@ -97,10 +84,31 @@ class Occurrences:
             keep=True,
         )
 
+    def plan(
+        self,
+        job: str,
+        calendar: Calendar,
+        planned: int,
+        jitter: float,
+        on_conflict: Conflict = "keep",
+    ) -> None:
+        """Let the occurrence of this time be a job's next one."""
+        run = Occurrence(job, planned, self.version, calendar.spec, clock=calendar.clock)
+        self.arm(run, planned + int(random.uniform(0.0, jitter) * 1e9), on_conflict)
+
     def arm(self, run: Occurrence, due: int, on_conflict: Conflict = "keep") -> None:
         """Let an occurrence be its job's next one; one without a schedule has no key."""
-        key = self.key("job", run.job) if run.spec is not None else None
+        run.ahead, run.boot = due - run.planned, boot_of(run.clock)
+        key = self.key(NEXT, run.job) if run.spec is not None else None
         self._put(run, due, run.clock, key, on_conflict)
+
+    def received(self, event: Any, payload: bytes) -> Occurrence:
+        """The occurrence of an event. After a reboot its planned time is told from its timer,
+        which was moved to the new clock."""
+        run = read(Occurrence, payload)
+        if (run.boot and run.boot != boot_of(run.clock)) or (run.spec is None and not run.planned):
+            run.planned = int(event["deadline"]) - run.ahead
+        return run
 
     def _put(
         self, content: Any, due: int, clock: int, key: Key | None, on_conflict: Conflict
@@ -117,44 +125,58 @@ class Occurrences:
         )
 
     def is_pending(self, job: str) -> bool:
-        return self.timers.remaining(self.key("job", job)) is not None
+        return self.timers.remaining(self.key(NEXT, job)) is not None
+
+    # -- records --------------------------------------------------------------------------------
 
     def definition(self, job: str) -> Definition | None:
-        found = self.timers.find(self.key("job-definition", job))
-        return None if found is None else Definition(**json.loads(found.payload))
+        found = self.timers.find(self.key(DEFINITION, job))
+        return None if found is None else read(Definition, found.payload)
 
     def define(self, job: str, spec: list[Any] | None) -> None:
-        self._note("job-definition", job, Definition(spec, self.version))
+        self._note(DEFINITION, job, Definition(spec, self.version))
 
     def account(self, job: str) -> Account:
-        found = self.timers.find(self.key("job-account", job))
-        return Account() if found is None else Account(**json.loads(found.payload))
+        found = self.timers.find(self.key(ACCOUNT, job))
+        return Account() if found is None else read(Account, found.payload)
 
     def write(self, job: str, account: Account) -> None:
-        self._note("job-account", job, account)
+        self._note(ACCOUNT, job, account)
+
+    def is_paused(self, job: str) -> bool:
+        return self.timers.remaining(self.key(PAUSED, job)) is not None
 
     def _note(self, kind: str, job: str, content: Definition | Account) -> None:
-        self._put(content, NEVER_NS, _native.CLOCK_BASE, self.key(kind, job), "replace")
+        # on the wall clock, whose times no restore moves: these are never due
+        self._put(content, NEVER_NS, _native.CLOCK_REALTIME, self.key(kind, job), "replace")
 
-    def lock(self, job: str) -> bool:
-        """Take the job for a run; it is free when this worker unlocks, closes or dies."""
+    # -- locks ----------------------------------------------------------------------------------
+
+    def lock(self, job: str, seconds: float, kind: str = RUNNING) -> int | None:
+        """Take a job for a run; None: it is taken. It is free again when this worker unlocks it,
+        closes or dies, and when it has not renewed it for so long.
+
+        The lock's end goes to any worker, which has nothing to do with it: an event that is held
+        by its own worker could not be acknowledged alone.
+        """
         try:
-            self.timers.schedule(LOCK_SECONDS, key=self.key("job-run", job))
+            return self.timers.schedule(seconds, key=self.key(kind, job), to=self._group)
         except KeyInUse:
-            return False
-        return True
+            return None
 
-    def unlock(self, job: str) -> None:
-        self.timers.cancel(key=self.key("job-run", job))
+    def renew(self, lock: int, seconds: float) -> bool:
+        """False: the lock's time is over, and another worker may have the job."""
+        return self.timers.reschedule(lock, seconds)
 
+    def unlock(self, lock: int) -> None:
+        self.timers.cancel(lock)
 
-def group_of(application: str) -> str:
-    return f"jobs-{application}"
-
-
-def occurrence_of(payload: bytes) -> Occurrence:
-    return Occurrence(**json.loads(payload))
-
-
-def drawn_ns(jitter: float) -> int:
-    return int(random.uniform(0.0, jitter) * 1e9)
+    @contextmanager
+    def noting(self, job: str) -> Iterator[None]:
+        """Be the one that writes the account of a job whose runs take no lock."""
+        while (lock := self.lock(job, NOTE_SECONDS, NOTING)) is None:
+            time.sleep(0.0005)
+        try:
+            yield
+        finally:
+            self.unlock(lock)

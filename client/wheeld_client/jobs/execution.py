@@ -1,0 +1,248 @@
+"""A worker runs one occurrence, leaves it out, or gives it back.
+
+It is held while it runs, and acknowledged at the end. One of a schedule runs under the job's lock,
+and the job's account says whether it has been run before. A worker that hangs loses both after
+`visibility` seconds: the occurrence goes to another worker, which takes the lock, and this one, if
+it goes on, finds at its end that the lock is not its own, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from wheeld_client.jobs.calendars import Calendar, of_spec
+from wheeld_client.jobs.job import Job
+from wheeld_client.jobs.occurrences import Occurrences
+from wheeld_client.jobs.records import TASK, Account, Occurrence, boot_of
+from wheeld_client.timers.observer import Observer
+from wheeld_core import _native
+
+if TYPE_CHECKING:
+    from wheeld_client.jobs.jobs import Jobs
+
+log = logging.getLogger("wheeld.jobs")
+
+AGAIN_SECONDS: Final = 0.05
+"""Until an occurrence is offered again that this worker cannot run now."""
+OTHERS_SECONDS: Final = 1.0
+"""The same for one that only workers of another version can run, or that waits for `resume`."""
+MOST_BACKOFF: Final = 3600.0
+
+
+class Execution:
+    """One occurrence, received by this worker."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        wheel: Occurrences,
+        loop: asyncio.AbstractEventLoop | None,
+        event: Any,
+        run: Occurrence,
+    ) -> None:
+        self._jobs, self._wheel, self._loop = jobs, wheel, loop
+        self._event, self._run = event, run
+        self._began = wheel.now(run.clock)
+        self._lock: int | None = None
+
+    def dispose(self) -> None:
+        """Run it, leave it out, or give it back for later."""
+        job, run, wheel = self._jobs.jobs.get(self._run.job), self._run, self._wheel
+        if run.spec is None:
+            if job is None:
+                self._give_back(OTHERS_SECONDS)
+            elif job.calendar is not None:  # `wheeld jobs run` of one with a schedule
+                self._run_locked(job, None)
+            elif wheel.is_paused(run.job):
+                self._give_back(OTHERS_SECONDS)
+            else:
+                self._execute(job, None)
+            return
+        known = wheel.definition(run.job)
+        spec = run.spec if known is None else known.spec
+        if spec is None or spec == TASK:
+            log.info("job %r has no schedule any more: its last occurrence is left out", run.job)
+            self._acknowledge()
+            return
+        own = None if job is None else job.calendar
+        calendar = own if own is not None and own.spec == spec else of_spec(spec)
+        if job is None or calendar is None:  # a worker of its version runs it
+            self._give_back(OTHERS_SECONDS)
+        else:
+            self._run_locked(job, calendar)
+
+    def _give_back(self, seconds: float) -> None:
+        self._wheel.timers.nack(self._event, seconds)
+
+    def _acknowledge(self) -> bool:
+        return bool(self._wheel.timers.acknowledge([int(self._event["timer_id"])]))
+
+    def _run_locked(self, job: Job, calendar: Calendar | None) -> None:
+        self._lock = self._wheel.lock(job.name, self._jobs.visibility)
+        if self._lock is None:
+            self._give_back(AGAIN_SECONDS)
+            return
+        try:
+            self._execute(job, calendar)
+        finally:
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._wheel.unlock(self._lock)
+            self._lock = None
+
+    def _execute(self, job: Job, calendar: Calendar | None) -> None:
+        """Run it, unless it was run or is left out; then the next one is armed, and this one
+        acknowledged."""
+        run, wheel, options = self._run, self._wheel, job.options
+        account = wheel.account(job.name)
+        if calendar is not None:
+            account.moves_to(run.clock, boot_of(run.clock))
+        since = self._began
+        if calendar is not None and account.planned is not None and run.planned <= account.planned:
+            pass
+        elif self._is_left_out(job, calendar):
+            self._note_left_out(job, calendar)
+        else:
+            if calendar is not None:
+                since = self._first_began(account)
+            if options.at_most_once:
+                if calendar is not None:
+                    self._follow(job, calendar, since)
+                if not self._acknowledge():
+                    return
+            self._note_begin(job, calendar, account)
+            failed = not self._call(job)
+            again = failed and run.tries < options.retries and not options.at_most_once
+            if not self._note_end(job, calendar, failed, again):
+                log.warning(
+                    "job %r took longer than its visibility, %g s: another worker has run it again",
+                    job.name, self._jobs.visibility,
+                )  # fmt: skip
+                return
+            if again:
+                self._unlock()
+                self._retry(job)
+                self._acknowledge()
+                return
+        self._unlock()  # the next one may be due at once, and needs it
+        if calendar is not None:
+            self._follow(job, calendar, since)
+        self._acknowledge()
+
+    def _is_left_out(self, job: Job, calendar: Calendar | None) -> bool:
+        late = self._began - self._run.planned
+        if job.grace is not None and not self._run.tries and late > _ns_of(job.grace + job.jitter):
+            log.warning("job %r is %.3g s late: left out", job.name, late / 1e9)
+            return True
+        return calendar is not None and self._wheel.is_paused(job.name)
+
+    def _first_began(self, account: Account) -> int:
+        """When a worker that hangs in this occurrence has begun it; else when this one does."""
+        if int(self._event["attempts"]) == 1 or account.running != self._run.planned:
+            return self._began
+        with Observer(str(self._wheel.timers.directory)) as observer:
+            if account.worker not in observer.workers():  # it died: nothing ran meanwhile
+                return self._began
+        ago = self._wheel.now(_native.CLOCK_REALTIME) - account.began
+        return self._began - max(ago, 0)
+
+    # -- the account ----------------------------------------------------------------------------
+
+    def _note_left_out(self, job: Job, calendar: Calendar | None) -> None:
+        def note(account: Account) -> None:
+            account.missed += 1
+            if calendar is not None:
+                account.planned = self._run.planned
+
+        self._note(job, calendar, note)
+
+    def _note_begin(self, job: Job, calendar: Calendar | None, account: Account) -> None:
+        if calendar is None:
+            return
+        account.running = self._run.planned
+        account.began = self._wheel.now(_native.CLOCK_REALTIME)
+        account.worker = self._wheel.timers.worker
+        self._wheel.write(job.name, account)
+
+    def _note_end(self, job: Job, calendar: Calendar | None, failed: bool, again: bool) -> bool:
+        """False: the job is another worker's by now."""
+        run, wheel = self._run, self._wheel
+
+        def note(account: Account) -> None:
+            account.runs += 1
+            account.failures += failed
+            account.failing = account.failing + 1 if failed else 0
+            account.lateness_ns = self._began - run.planned
+            account.lasted_ns = wheel.now(run.clock) - self._began
+            account.began = wheel.now(_native.CLOCK_REALTIME) - account.lasted_ns
+            account.worker = wheel.timers.worker
+            if calendar is not None:
+                account.running = None
+                account.planned = account.planned if again else run.planned
+
+        return self._note(job, calendar, note)
+
+    def _note(self, job: Job, calendar: Calendar | None, note: Any) -> bool:
+        wheel = self._wheel
+        if self._lock is None:
+            with wheel.noting(job.name):
+                self._change(job, calendar, note)
+            return True
+        if not wheel.renew(self._lock, self._jobs.visibility):
+            return False
+        self._change(job, calendar, note)
+        return True
+
+    def _change(self, job: Job, calendar: Calendar | None, note: Any) -> None:
+        account = self._wheel.account(job.name)
+        if calendar is not None:
+            account.moves_to(self._run.clock, boot_of(self._run.clock))
+        note(account)
+        self._wheel.write(job.name, account)
+
+    # -- what comes then ------------------------------------------------------------------------
+
+    def _follow(self, job: Job, calendar: Calendar, began: int) -> None:
+        """Arm the next occurrence: after this one's planned time, not after now."""
+        run, wheel, grace = self._run, self._wheel, job.grace
+        now = wheel.now(calendar.clock)
+        # a new definition: the old one's times are of another clock
+        planned = run.planned if calendar.clock == run.clock else now
+        due = calendar.after(planned, now)
+        if due is not None and job.options.overlap == "skip" and began < due <= now:
+            due = calendar.after(now, now)
+        if due is not None and grace is not None and now - due > _ns_of(grace):
+            due = calendar.after(now - _ns_of(grace), now)  # those before are too late
+        if due is not None:
+            wheel.plan(job.name, calendar, due, job.jitter)
+
+    def _retry(self, job: Job) -> None:
+        run = self._run
+        pause = min(job.backoff * 2.0**run.tries, MOST_BACKOFF)
+        due = self._wheel.now(run.clock) + _ns_of(pause)
+        self._wheel.arm(replace(run, tries=run.tries + 1), due)
+
+    def _call(self, job: Job) -> bool:
+        args, keywords = self._run.call.get("args", []), self._run.call.get("kw", {})
+        try:
+            if not inspect.iscoroutinefunction(job.function):
+                job.function(*args, **keywords)
+            elif self._loop is None:
+                asyncio.run(job.function(*args, **keywords))
+            else:
+                coroutine = job.function(*args, **keywords)
+                asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        except Exception:
+            log.exception("job %r raised", job.name)
+            return False
+        return True
+
+
+def _ns_of(seconds: float) -> int:
+    return int(seconds * 1e9)
