@@ -210,7 +210,7 @@ def test_only_its_owner_ends_a_daemon(daemon: Daemon) -> None:
     daemon.start(group=GROUP, virtual_clock=True)
     for before in (run_as_stranger(), member(OTHER), member(OTHER, ADMINS)):
         assert asked(daemon, before, "status")[0] == 0
-        for command in (["stop"], ["advance", "1s"], ["evict", "somebody"]):
+        for command in (["stop"], ["advance", "1s"], ["evict", "somebody"], ["drain", "x"]):
             code, words = asked(daemon, before, *command)
             assert code == 1
             assert f"may not run `wheeld {command[0]}`" in words

@@ -11,6 +11,7 @@ from wheeld.cli import (
     checks as checks_cli,
     daemons as daemons_cli,
     ending as ending_cli,
+    events as events_cli,
     listing,
     pending,
     service as service_cli,
@@ -143,6 +144,8 @@ app.command("pause")(shell_cli.pause)
 app.command("resume")(shell_cli.resume)
 app.command("wait")(shell_cli.wait)
 app.command("evict")(ending_cli.evict)
+app.command("drain")(events_cli.drain)
+app.command("events")(events_cli.events)
 app.command("top")(watching_cli.top)
 app.command("health")(watching_cli.health)
 app.command("metrics", cls=with_bare({"--otlp": ""}))(watching_cli.metrics)

@@ -23,6 +23,7 @@ from wheeld.config.settings import Config
 from wheeld.processes.children import ChildGuard
 from wheeld.processes.messages import Notice, Order
 from wheeld.processes.spawn import CLOCK
+from wheeld.resources.events import Kind
 from wheeld.resources.handover import Predecessor
 from wheeld.resources.owned import Resources
 from wheeld_core import _native, runtime, trust
@@ -279,10 +280,14 @@ class ClockGuard(ChildGuard):
     def _was_healthy(self, ran: float) -> bool:
         return self._drove
 
+    def _note(self, text: str) -> None:
+        log.warning("%s", text)
+        self._resources.events.note(Kind.CLOCK, text)
+
     def _failed(self, error: Exception | None, pause: float) -> None:
         if self._drove:
             self._died = time.monotonic()
-            log.warning("the clock (pid %s) died; starting another", self.pid)
+            self._note(f"the clock (pid {self.pid}) died; starting another")
             return
         serves = self._watcher is not None
         if isinstance(error, DamagedMemory) and serves:
@@ -429,6 +434,6 @@ class ClockGuard(ChildGuard):
                 continue
             stuck += min(time.monotonic() - began, 2 * often)
             if stuck >= self._config.hang_after_s:
-                log.warning("the clock (pid %s) hung for %.1f s: killed", self.pid, stuck)
+                self._note(f"the clock (pid {self.pid}) hung for {stuck:.1f} s: killed")
                 self.kill()
                 stuck = 0.0

@@ -25,6 +25,7 @@ from wheeld.resources import (
     trace_directory,
     trace_segment,
 )
+from wheeld.resources.events import Events
 from wheeld.resources.handover import Handover
 from wheeld.resources.remains import own_pid_namespace
 from wheeld.snapshot import file as snapshot_file
@@ -60,6 +61,7 @@ class Resources:
     def __init__(
         self, config: Config, fresh: bool = False, handover: Handover | None = None
     ) -> None:
+        self.events = Events()
         self._left: dict[str, str] = {}
         """Segments that exist but that no clock may attach, either not yet or no longer."""
         self.memories: dict[str, mmap.mmap] = {}
@@ -82,7 +84,6 @@ class Resources:
         self.names: dict[str, str] = {}
         self.bells_removed = False
         self.pools = config.memory_pools
-        self._handover = handover
         self._files: list[Path] = []
         self._made: dict[str, tuple[int, int]] = {}
         """Device and inode of the files that are served, by name."""

@@ -15,8 +15,8 @@ from wheeld.processes.pidfd import has_ended
 from wheeld_core.control.messages import Request
 from wheeld_core.errors import WheelError
 
-OWNERS_ONLY: Final = (Request.STOP, Request.RESTART, Request.ADVANCE, Request.EVICT)
-"""Requests that end the daemon or a worker, or move the virtual time."""
+OWNERS_ONLY: Final = (Request.STOP, Request.RESTART, Request.ADVANCE, Request.EVICT, Request.DRAIN)
+"""Requests that end the daemon or a worker, empty one, or move the virtual time."""
 _CREDENTIALS: Final = struct.Struct("3i")
 _SO_PEERGROUPS: Final = 59
 _SO_PEERPIDFD: Final = 77

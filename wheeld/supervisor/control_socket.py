@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from wheeld.processes import callers, descriptors
+from wheeld.resources.events import Kind
 from wheeld.resources.owned import Resources
 from wheeld.supervisor.access import Caller, caller_of
 from wheeld.supervisor.workers import Workers
@@ -22,6 +23,7 @@ from wheeld.tables.registry import Tenant
 from wheeld_core import control
 from wheeld_core.control.messages import Message, Request
 from wheeld_core.errors import WheelError
+from wheeld_core.runtime import WORKER_NAME_BYTES
 
 FIRST_MESSAGE_SECONDS: Final = 10.0
 """Seconds that a new connection may take to send its first message."""
@@ -127,6 +129,7 @@ class ControlSocket:
                     break
                 await self._callers.turn(uid)
                 answer: Answer | None
+                message: Message = {}
                 try:
                     message = control.decode(line)
                     if message.get("op") == Request.HELLO and tenant is None:
@@ -138,6 +141,7 @@ class ControlSocket:
                         answer = await self._answer(message, tenant)
                 except (WheelError, ValueError, OSError) as error:
                     answer = control.failure(error)
+                    self._refused(caller, message, error)
                 except MemoryError:
                     limit = WheelError("the daemon is out of memory: raise its limit, or stop it")
                     answer = control.failure(limit)
@@ -153,6 +157,12 @@ class ControlSocket:
         # When the daemon ends this side closes; a client that reconnects finds out who serves.
         if tenant is not None and not self._stopping.is_set():
             self._workers.hang_up(tenant)
+
+    def _refused(self, caller: Caller, message: Message, error: Exception) -> None:
+        asked, name = str(message.get("op", "a message"))[:20], message.get("worker")
+        text = f"{asked} of pid {caller.pid}, uid {caller.uid}: {error}"
+        known = name if isinstance(name, str) else None
+        self._resources.events.note(Kind.REFUSAL, text, known and known[:WORKER_NAME_BYTES])
 
     def _say(self, writer: asyncio.StreamWriter, answer: Answer) -> None:
         """Send an answer; a worker's welcome with the descriptor of its doorbell."""
@@ -190,5 +200,6 @@ class ControlSocket:
             caller.check_entry(self._resources.config)
         except PermissionError as error:
             writer.write(control.encode(control.failure(error)))
+            self._refused(caller, {}, error)
             raise ConnectionError(str(error)) from error
         return caller

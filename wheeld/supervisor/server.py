@@ -27,6 +27,7 @@ from wheeld.resources import handover, takeover
 from wheeld.resources.owned import Resources
 from wheeld.supervisor import logs, status
 from wheeld.supervisor.control_socket import ControlSocket
+from wheeld.supervisor.draining import drain
 from wheeld.supervisor.idle import Idleness
 from wheeld.supervisor.snapshots import Snapshots
 from wheeld.supervisor.workers import Workers, evict, evict_offenders
@@ -302,6 +303,10 @@ class Supervisor:
             return {"ok": True}
         if op == Request.EVICT:
             return await evict(self.workers, message)
+        if op == Request.DRAIN:
+            return drain(self.workers, message)
+        if op == Request.EVENTS:
+            return {"ok": True, **self.resources.events.as_dict()}
         if op == Request.ADVANCE:
             return {"ok": True, "now_ns": await self._advance(message)}
         if op == Request.STOP:

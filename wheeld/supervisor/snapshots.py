@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from wheeld.config.settings import Config
+from wheeld.resources.events import Kind
 from wheeld.resources.owned import Resources
 from wheeld.snapshot import file as snapshot_file
 from wheeld.snapshot.collect import collect, comp_head
@@ -90,11 +91,12 @@ class Snapshots:
             plan.skipped,
         )
         if plan.doubled:
-            log.warning(
-                "%d timers were dropped: for each the snapshot has another one with the same key, "
-                "which was armed later",
-                plan.doubled,
+            text = (
+                f"{plan.doubled} timers were dropped: for each the snapshot has another one with "
+                "the same key, which was armed later"
             )
+            log.warning("%s", text)
+            self._resources.events.note(Kind.DROPPED, text, dropped=plan.doubled)
 
     def _arm(self, plan: Restoration) -> None:
         registry, slots = self._workers.registry, self._resources.slots

@@ -20,6 +20,7 @@ from wheeld.config.settings import Config
 from wheeld.processes.journal import about
 from wheeld.processes.messages import Order
 from wheeld.processes.pidfd import ended, has_ended, kill, wait_for_end
+from wheeld.resources.events import Kind
 from wheeld.resources.owned import Resources
 from wheeld.resources.remains import KINDS
 from wheeld.supervisor.access import Caller
@@ -86,7 +87,8 @@ class Workers:
             "bell": str(self._resources.directory / runtime.worker_fifo(tenant.row)),
             "groups": ALL_GROUPS if tenant.is_keeper else tenant.groups,
             "keep_ns": round(self._config.keep_for_s * 1e9) if tenant.is_keeper else None,
-            "present": self.registry.state(tenant) in (RowState.ATTACHING, RowState.ACTIVE),
+            "present": not tenant.drained
+            and self.registry.state(tenant) in (RowState.ATTACHING, RowState.ACTIVE),
         }
 
     def damaged(self, found: list[tuple[int, str]]) -> None:
@@ -137,7 +139,7 @@ class Workers:
             if state == RowState.KEPT:
                 self._kept.add(tenant)
             elif pidfd is None or self.fenced.said_goodbye(tenant):
-                self._depart(tenant, "died or left while there was no supervisor")
+                self._depart(tenant, f"{DIED} or left while there was no supervisor")
             else:
                 self._watch(tenant, pidfd)
                 about(tenant.name).info("(pid %d) is still running", tenant.pid)
@@ -155,7 +157,7 @@ class Workers:
 
     def _watch(self, tenant: Tenant, pidfd: int) -> None:
         self._pidfds[tenant.row] = pidfd
-        asyncio.get_running_loop().add_reader(pidfd, lambda: self.depart(tenant, "died"))
+        asyncio.get_running_loop().add_reader(pidfd, lambda: self.depart(tenant, DIED))
 
     # -- a worker without a connection ------------------------------------------------------------
 
@@ -164,8 +166,9 @@ class Workers:
         good-bye, it is fenced. A dying process closes its connection before it is dead."""
         if not self.connections.closed(tenant) or self.registry.state(tenant) != RowState.ACTIVE:
             return
-        if self.registry.tenants.get(tenant.row) is not tenant:
+        if not tenant.same_life(self.registry.tenants.get(tenant.row)):
             return  # its successor is there already
+        tenant = self.registry.tenants[tenant.row]
         pidfd = self._pidfds.get(tenant.row)
         if pidfd is None or has_ended(pidfd) or self.fenced.said_goodbye(tenant):
             self._depart(tenant, "closed its connection")
@@ -244,7 +247,7 @@ class Workers:
         if tenant is not None:
             await self.fenced.await_end(tenant)
             if has_ended(self._pidfds.get(tenant.row)):
-                self._depart(tenant, "died")
+                self._depart(tenant, DIED)
         if tenant is not None and tenant.row in self._departures:
             with contextlib.suppress(WheelError, TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._departures[tenant.row]), 10)
@@ -285,7 +288,7 @@ class Workers:
             tenant = self.registry.join(tenant, bit)
             state = self.registry.state(tenant)
             if state in (RowState.ACTIVE, RowState.KEPT):
-                present = state == RowState.ACTIVE
+                present = state == RowState.ACTIVE and not tenant.drained
                 self.clock.send(
                     Order.PRESENCE, row=tenant.row, present=present, groups=tenant.groups
                 )
@@ -343,8 +346,10 @@ class Workers:
     def depart(self, tenant: Tenant, why: str) -> asyncio.Task[None] | None:
         """Begin a worker's departure, once; returns the task that completes it."""
         state = self.registry.state(tenant)
-        if self.registry.tenants.get(tenant.row) is not tenant and state != RowState.DYING:
+        now = self.registry.tenants.get(tenant.row)
+        if not tenant.same_life(now) and state != RowState.DYING:
             return None  # its successor is there already
+        tenant = now or tenant  # its groups and its policy may have changed
         if state in (RowState.FREE, RowState.KEPT):
             return None
         return self._depart(tenant, why)
@@ -352,10 +357,11 @@ class Workers:
     def _depart(self, tenant: Tenant, why: str) -> asyncio.Task[None]:
         if tenant.row not in self._departures:
             about(tenant.name).info("(pid %d) %s", tenant.pid, why)
+            was_kept = self.registry.state(tenant) == RowState.KEPT
             self.registry.set_state(tenant, RowState.DYING)
             self._kept.remove(tenant.row)
             self._unwatch(tenant)
-            self._departures[tenant.row] = asyncio.create_task(self._reap(tenant))
+            self._departures[tenant.row] = asyncio.create_task(self._reap(tenant, why, was_kept))
         return self._departures[tenant.row]
 
     def _unwatch(self, tenant: Tenant) -> None:
@@ -366,8 +372,9 @@ class Workers:
             asyncio.get_running_loop().remove_reader(pidfd)
             os.close(pidfd)
 
-    async def _reap(self, tenant: Tenant) -> None:
+    async def _reap(self, tenant: Tenant, why: str, was_kept: bool) -> None:
         """Make the clock apply the policy; afterwards the row is free or kept."""
+        before = self._dropped(tenant)
         policy = tenant.on_death
         if policy == OnDeath.REROUTE and not self._kept.has_receiver(tenant.groups):
             policy = OnDeath.KEEP
@@ -380,6 +387,9 @@ class Workers:
             return  # the daemon stops; the row stays as it is
         finally:
             self._departures.pop(tenant.row)
+        dropped = self._dropped(tenant) - before
+        if why.startswith(DIED) or dropped or kept or was_kept or tenant.drained:
+            self._note_departure(tenant, why, policy, kept, dropped, was_kept)
         if not kept:
             self._forget(tenant)
             return
@@ -389,6 +399,34 @@ class Workers:
             tenant = self.registry.set_aside(tenant)
         self.registry.set_state(tenant, RowState.KEPT)
         self._kept.add(tenant)
+
+    def note(self, kind: Kind, text: str, tenant: Tenant) -> None:
+        about(tenant.name).warning("%s", text)
+        self._resources.events.note(kind, text, tenant.name)
+
+    def _dropped(self, tenant: Tenant) -> int:
+        return int(self._resources.wheel.ports["dropped"][tenant.row])
+
+    def _note_departure(
+        self, tenant: Tenant, why: str, policy: OnDeath, kept: bool, dropped: int, was_kept: bool
+    ) -> None:
+        text = f"(pid {tenant.pid}) {why}"
+        if dropped:
+            text += f"; {dropped} timers were dropped" + (
+                "" if was_kept or policy != OnDeath.DROP else ": its on_death is 'drop'"
+            )
+        elif kept:
+            text += f"; its timers are kept for {self._config.keep_for}"
+        elif policy == OnDeath.REROUTE and not was_kept:
+            text += "; its group has its timers"
+        kind = Kind.DEPARTURE
+        if why.startswith(DIED):
+            kind = Kind.DEATH
+        elif dropped:
+            kind = Kind.DROPPED
+        elif why == INHERITED:
+            kind = Kind.INHERITED
+        self._resources.events.note(kind, text, tenant.name, dropped=dropped)
 
     def _evict(self, tenant: Tenant) -> None:
         """Remove a worker whose process has gone from what workers share."""
@@ -435,6 +473,9 @@ class Workers:
         self._pidfds.clear()
 
 
+DIED: Final = "died"
+INHERITED: Final = "is inherited by its group"
+"""Why a row is given up: words of the log and of `wheeld events`."""
 ALL_GROUPS: Final = 2**64 - 1
 NOTICE_SECONDS: Final = 1.0
 """Seconds that a process may take to die once it has closed its connection; then that is logged."""
@@ -567,7 +608,7 @@ class KeptWorkers:
         if tenant.on_death != OnDeath.REROUTE or self._registry.state(tenant) != RowState.KEPT:
             return
         if self.has_receiver(tenant.groups):
-            self._depart(tenant, "is inherited by its group")
+            self._depart(tenant, INHERITED)
         elif self._registry.members(tenant.groups):
             loop = asyncio.get_running_loop()
             self._offers[tenant.row] = loop.call_later(MEMBER_LOOK_SECONDS, self._offer, tenant)
@@ -697,7 +738,8 @@ def evict_offenders(workers: Workers, limit: int | None) -> None:
     for tenant in list(workers.registry.tenants.values()):
         offences, pidfd = workers.offences(tenant), workers.pidfd(tenant)
         if offences >= limit and pidfd is not None:
-            about(tenant.name).warning("(pid %d): %d offences: killed", tenant.pid, offences)
+            text = f"(pid {tenant.pid}): {offences} offences: killed"
+            workers.note(Kind.EVICTION, text, tenant)
             kill(pidfd)
 
 
@@ -710,7 +752,7 @@ async def evict(workers: Workers, message: Message) -> dict[str, Any]:
         known = sorted(one.name for one in workers.registry.tenants.values())
         raise ValueError(f"no worker {name!r}; connected: {', '.join(known) or 'none'}")
     kept, pidfd = workers.registry.state(tenant) == RowState.KEPT, workers.pidfd(tenant)
-    about(tenant.name).warning("(pid %d): evicted", tenant.pid)
+    workers.note(Kind.EVICTION, f"(pid {tenant.pid}): evicted", tenant)
     if kept:
         workers.give_up(tenant, "is evicted")
     elif pidfd is not None:
@@ -730,10 +772,6 @@ async def evict(workers: Workers, message: Message) -> dict[str, Any]:
 def _evicted(workers: Workers, tenant: Tenant, kept: bool) -> bool:
     """Is it gone, or replaced, or now kept for a successor?"""
     now = workers.registry.find(tenant.name)
-    if now is None or _who(now) != _who(tenant):
+    if not tenant.same_life(now):
         return True
-    return not kept and workers.registry.state(now) == RowState.KEPT
-
-
-def _who(tenant: Tenant) -> tuple[int, int, int]:
-    return tenant.incarnation, tenant.pid, tenant.identity
+    return not kept and workers.registry.state(tenant) == RowState.KEPT

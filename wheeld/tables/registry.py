@@ -71,6 +71,15 @@ class Tenant:
     identity: int = 0
     uid: int = ANY_UID
     """The user of its process. Only that user may take over what it left."""
+    drained: bool = False
+    """Its group is not to give it anything new; the next supervisor does not know."""
+
+    def same_life(self, other: Tenant | None) -> bool:
+        """Are both the same process in the row? A successor, which has the same incarnation, is
+        another one."""
+        return other is not None and (self.incarnation, self.pid, self.identity) == (
+            other.incarnation, other.pid, other.identity,
+        )  # fmt: skip
 
     @property
     def is_keeper(self) -> bool:
@@ -196,6 +205,10 @@ class Registry:
         self.tenants[tenant.row] = replace(tenant, on_death=on_death)
         return self.tenants[tenant.row]
 
+    def drain(self, tenant: Tenant, on_death: OnDeath) -> Tenant:
+        self.tenants[tenant.row] = replace(self.retire(tenant, on_death), drained=True)
+        return self.tenants[tenant.row]
+
     def set_aside(self, tenant: Tenant) -> Tenant:
         """Release a departed worker's name for others; its row stays."""
         suffix = f" (left {tenant.incarnation})"
@@ -302,7 +315,9 @@ class Registry:
         return [
             tenant
             for tenant in self.tenants.values()
-            if tenant.groups & groups and self.state(tenant) == RowState.ACTIVE
+            if tenant.groups & groups
+            and not tenant.drained
+            and self.state(tenant) == RowState.ACTIVE
         ]
 
     def set_state(self, tenant: Tenant, state: RowState) -> None:

@@ -35,6 +35,11 @@ class Request(StrEnum):
     """Make sure that detached timers can wait for the receiver `to`."""
     EVICT = "evict"
     """Kill the process of `worker`, or drop what a dead one left; the answer says which."""
+    DRAIN = "drain"
+    """Give `worker` nothing new of its groups, and drop nothing of it when it ends; the answer says
+    what becomes of that."""
+    EVENTS = "events"
+    """The last `events`, oldest first, and how many were `forgotten`."""
     STOP = "stop"
     """End; with `keep`, leave the memory. The answer is a `Leaving`."""
     RESTART = "restart"
