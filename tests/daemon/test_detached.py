@@ -60,6 +60,17 @@ def test_it_outlives_its_worker(
     until(lambda: serving.status()["pending"] == 0, "nothing is left")
 
 
+def test_one_member_drains_what_nobody_kept(virtual: str) -> None:
+    with connect(virtual) as maker:
+        maker.schedule_many([1.0] * 2000, to="group:web", detached=True)
+    advance(virtual, 2.0)
+    with connect(virtual, group="web") as web:
+        sizes = [len(receive(web, 1))]
+        while sum(sizes) < 2000:
+            sizes.append(len(receive(web, 1)))
+    assert max(sizes) > 100, "not a few at a time"
+
+
 @pytest.mark.parametrize("happens", [clock_dies, supervisor_dies, restarted, stopped_and_started])
 def test_what_ends_beside_it(serving: Daemon, happens: Callable[[Daemon], None]) -> None:
     at = str(serving.directory)

@@ -23,6 +23,14 @@
 #define WH_OFFER_SHARE 16  /* most offers that one member gets at once */
 #define WH_OFFER_LOOKS 512 /* of a queue, per pass */
 
+/* Its share. Nobody else may have read what waits with the keeper, so one member alone gets as much
+ * as a pass looks at. */
+static inline uint32_t wh_offer_share(const wh_clock *c, const wh_roster *roster,
+                                      const wh_peer *holder)
+{
+    return holder == c->keeper && roster->waiting == 1 ? WH_OFFER_LOOKS : WH_OFFER_SHARE;
+}
+
 /* Does the offer that the queue names still wait for a taker? The sweep of a dead worker handles
  * the offers that it took. */
 static inline bool wh_offer_waits(const wh_clock *c, uint32_t slot, uint32_t group)
@@ -101,7 +109,7 @@ static inline bool wh_reoffer(wh_clock *c, uint32_t group, bool late)
         const wh_peer *holder = &c->peers[wh_stage_worker(&c->wheel.links[slot])];
         if (!late && wh_peer_sleeps(holder))
             break;
-        if (to == NULL || given++ == WH_OFFER_SHARE) {
+        if (to == NULL || given++ >= wh_offer_share(c, roster, holder)) {
             given = 1;
             if ((to = wh_roster_idle_at_last(c, group)) == NULL) {
                 next = 0; /* a member that is done rings */
