@@ -69,7 +69,6 @@ OWN = {
     "WH_CALL_HEAP_FULL": "how a call ends, within a process",
     "WH_CALL_LONG_PAYLOAD": "how a call ends, within a process",
     "WH_CALL_NOT_DRAINED": "how a call ends, within a process",
-    "WH_CALL_NOT_RESERVED": "how a call ends, within a process",
     "WH_CALL_KEYS_FULL": "how a call ends, within a process",
     "WH_CALL_TAKEN": "how a call ends, within a process",
     "WH_KEY_RAISE": "what one call asks for",

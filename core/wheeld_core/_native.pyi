@@ -287,7 +287,8 @@ class Worker:
     def _find_many(self, keys: tuple[Key, ...], /) -> list[TimerRecord | None]: ...
     def _schedule_keys(
         self,
-        delays: Buffer,
+        times: Buffer,
+        clock: int | None,
         keys: tuple[Key, ...],
         conflict: Conflict,
         cookies: Buffer | int,
@@ -355,12 +356,9 @@ class Worker:
     ) -> None: ...
     def _cancel_batch(self, ids: Buffer, won: Buffer, block: bool = True, /) -> None: ...
     def _reschedule_batch(
-        self, ids: Buffer, delays: Buffer, moved: Buffer, block: bool = True, /
+        self, ids: Buffer, times: Buffer, moved: Buffer, block: bool = True, at: bool = False, /
     ) -> None: ...
-    def _reserve_batch(self, ids: Buffer, block: bool = True, /) -> None: ...
-    def _release_batch(self, ids: Buffer, /) -> None: ...
-    def _were_armed(self, ids: Buffer, armed: Buffer, /) -> None: ...
-    def _arm_batch(
+    def _schedule_at_batch(
         self,
         deadlines: Buffer,
         clock: int,

@@ -52,7 +52,7 @@ def rows(does: Callable[[], object], dtype: Any, value: Any) -> Any:
 
 
 ID, ONE, ROOM = np.array([1 << 32], np.uint64), np.ones(1), np.empty(1, np.uint64)
-DID = np.empty(1, np.bool_)
+TIME, DID = np.ones(1, np.int64), np.empty(1, np.bool_)
 NS = np.array([5], np.int64)
 Calls = dict[str, Callable[[LocalTimers, Callable[[], object]], object]]
 CALLS: Calls = {
@@ -76,10 +76,10 @@ CALLS: Calls = {
     "batch": lambda t, do: t._schedule_batch(rows(do, float, 1), 0, ROOM, None, 0),
     "batch cancel": lambda t, do: t._cancel_batch(rows(do, np.uint64, 1 << 32), DID),
     "batch move": lambda t, do: t._reschedule_batch(rows(do, np.uint64, 1 << 32), ONE, DID),
-    "batch reserve": lambda t, do: t._reserve_batch(rows(do, np.uint64, 0)),
-    "batch release": lambda t, do: t._release_batch(rows(do, np.uint64, 0)),
-    "batch armed": lambda t, do: t._were_armed(rows(do, np.uint64, 0), DID),
-    "batch arm": lambda t, do: t._arm_batch(rows(do, np.int64, 5), 0, 0, ID, None, None),
+    "batch move at": lambda t, do: t._reschedule_batch(
+        rows(do, np.uint64, 1 << 32), TIME, DID, True, True
+    ),
+    "batch at": lambda t, do: t._schedule_at_batch(rows(do, np.int64, 5), 0, 0, ROOM, None, 0),
 }
 
 

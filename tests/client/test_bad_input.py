@@ -19,7 +19,6 @@ from wheeld_client import (
     PayloadTooLarge,
     Purgatory,
     WheelError,
-    WheelFull,
     payload_of,
 )
 from wheeld_client.connection.options import ConnectOptions
@@ -263,7 +262,6 @@ def test_messages_about_any_value(timers: LocalTimers, value: Any) -> None:
         lambda t: t.call_later(1.0, value),
         lambda t: t.poll(value),
         lambda t: t.dispatch(value),
-        lambda t: t.reserve(value),
         lambda t: payload_of(value),
         lambda t: DelayedOperation(value),
         lambda t: Purgatory(t, "odd").try_complete_else_watch(operation, [[value]]),
@@ -294,15 +292,6 @@ def test_one_rule_for_a_delay_and_many(timers: LocalTimers, call: str, seconds: 
         timers.schedule_many([10**400, 1])
     with pytest.raises(InvalidDelay):
         timers.schedule(10**400)
-
-
-@pytest.mark.parametrize(
-    "count", [[3], (3,), 2.0, "3", None, -1, 2**40, pytest.param(10**5000, id="huge")], ids=str
-)
-def test_reserve_takes_a_number(timers: LocalTimers, count: Any) -> None:
-    with pytest.raises((TypeError, ValueError, WheelFull)):
-        timers.reserve(count)
-    assert len(timers.reserve(np.int64(2))) == 2
 
 
 @pytest.mark.parametrize(

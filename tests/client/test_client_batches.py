@@ -90,8 +90,7 @@ def test_ids_that_no_timer_has(timers: LocalTimers) -> None:
     for ids in ([-1, -(2**40)], np.array([-1, -(2**40)])):
         assert timers.cancel_many(ids).tolist() == [False, False]
         assert timers.reschedule_many(ids, [1.0, 1.0]).tolist() == [False, False]
-        assert timers.was_armed(ids).tolist() == [False, False]
-        timers.release(ids)
+        assert timers.reschedule_at_many(ids, [1, 1]).tolist() == [False, False]
     assert timers.pending == 1
 
 

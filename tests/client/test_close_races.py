@@ -20,7 +20,7 @@ from children import in_child, start_child
 from common_fixtures import fake_supervisor
 from fake_supervisor import StandIn
 from local_wheel import DROP, KEEP, LocalTimers, LocalWheel, take_all
-from wheeld_client import ClientClosed, DaemonNotRunning, Timers, connect
+from wheeld_client import ClientClosed, DaemonNotRunning, Timers, WheelFull, connect
 from wheeld_client.connection import worker
 from wheeld_core import control
 from wheeld_core.views import record
@@ -58,12 +58,6 @@ Setup = Callable[[LocalWheel, LocalTimers], Any]
 Call = Callable[[LocalTimers, Any], object]
 
 
-def _reserved(wheel: LocalWheel, victim: LocalTimers) -> Any:
-    ids = victim.reserve(64)
-    _full_ring(wheel, victim)
-    return ids
-
-
 WAITS: Final[dict[str, tuple[Setup, Call]]] = {
     "schedule, room": (_full_ring, lambda victim, ids: victim.schedule(FAR)),
     "schedule_many, room": (_full_ring, lambda victim, ids: victim.schedule_many([FAR] * 300)),
@@ -82,13 +76,16 @@ WAITS: Final[dict[str, tuple[Setup, Call]]] = {
         _full_ring,
         lambda victim, ids: victim.reschedule_many(ids, np.full(len(ids), 1.0)),
     ),
-    "schedule_at_many, reserved": (
-        _reserved,
-        lambda victim, ids: victim.schedule_at_many([10**15] * 64, ids=ids),
+    "schedule_at_many, room": (
+        _full_ring,
+        lambda victim, ids: victim.schedule_at_many([10**15] * 64),
     ),
     "schedule, slots": (_all_taken, lambda victim, ids: victim.schedule(FAR)),
     "schedule_many, slots": (_all_taken, lambda victim, ids: victim.schedule_many([FAR] * 2)),
-    "reserve, slots": (_all_taken, lambda victim, ids: victim.reserve(2)),
+    "schedule_at_many, slots": (
+        _all_taken,
+        lambda victim, ids: victim.schedule_at_many([10**15] * 2),
+    ),
     "poll": (_full_ring, lambda victim, ids: victim.poll(None)),
 }
 
@@ -182,10 +179,12 @@ def test_an_argument_that_closes_the_client(what: str, leave: int) -> None:
 def test_a_slab_that_is_not_ours_any_more_stays() -> None:
     with LocalWheel(CAPACITY) as wheel:
         worker = wheel.worker(0)
-        ids = worker.reserve(256)
+        worker.cancel_many(worker.schedule_many(np.full(256, FAR)))
+        wheel.settle()
         owners = wheel.slots.owners
         owners[:] = 7 << 16 | 3
-        worker.release(ids)
+        with pytest.raises(WheelFull):
+            worker.schedule(FAR)  # takes back its slots, none of whose slabs is its own
         assert (owners == 7 << 16 | 3).all()
 
 

@@ -97,7 +97,7 @@ try:
 except ZeroDivisionError:
     print(timers.pending == RING)
 wheel.settle()
-print(len(timers.reserve(3 * RING)) == 3 * RING)
+print(len(fill_slots(timers, wheel.settle, RING)) == 3 * RING)
 """,
     "closed": """
 fill_ring(timers)

@@ -37,7 +37,6 @@ CALLS = (
     "timers.poll(None)",
     "timers.dispatch(60.0)",
     "timers.call_later(1.0, print)",
-    "timers.reserve(3)",
     "timers.fileno()",
     "timers.stats()",
     "timers.workers()",

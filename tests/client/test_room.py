@@ -154,18 +154,6 @@ def test_larger_than_the_ring(wheel: LocalWheel, timers: LocalTimers, name: str)
     wheel.settle()
 
 
-def test_reserved_ids_stay_reserved(wheel: LocalWheel, timers: LocalTimers) -> None:
-    ids = timers.reserve(50, block=False)
-    fill_ring(timers)
-    with pytest.raises(RingFull):
-        timers.schedule_at_many(np.full(50, MS), ids=ids, block=False)
-    assert not timers.was_armed(ids).any()
-    wheel.settle()
-    timers.schedule_at_many(np.full(50, MS), ids=ids, block=False)
-    wheel.advance(MS)
-    assert timers.poll()["timer_id"].tolist() == ids.tolist()
-
-
 def test_refused_batches_keep_no_slot(wheel: LocalWheel, timers: LocalTimers) -> None:
     ids = fill_ring(timers)
     for _ in range(10):
@@ -174,10 +162,13 @@ def test_refused_batches_keep_no_slot(wheel: LocalWheel, timers: LocalTimers) ->
         with pytest.raises(RingFull):
             timers.schedule_at_many(np.full(500, MS), block=False)
     wheel.settle()
+    for _ in range(3):
+        timers.schedule_many(np.ones(RING - 50), block=False)
+        wheel.settle()
     for _ in range(10):
         with pytest.raises(WheelFull):
-            timers.reserve(4 * RING - RING + 1, block=False)
-    assert len(timers.reserve(4 * RING - RING, block=False)) == 3 * RING
+            timers.schedule_many(np.ones(500), block=False)
+    assert len(fill_slots(timers, wheel.settle, 4 * RING - 150)) == 150
     assert timers.cancel_many(ids, block=False).all()
 
 
@@ -188,7 +179,6 @@ ARMING: dict[str, Callable[[LocalTimers], Any]] = {
     "schedule_at": lambda t: t.schedule_at(1.0, block=False),
     "schedule_many": lambda t: t.schedule_many([1.0, 2.0], block=False),
     "schedule_at_many": lambda t: t.schedule_at_many([MS, MS], block=False),
-    "reserve": lambda t: t.reserve(2, block=False),
     "call_later": lambda t: t.call_later(1.0, nothing, block=False),
 }
 
@@ -261,7 +251,7 @@ def test_what_ends_a_wait_undoes_the_call(
         timers.schedule_many(np.ones(RING + 1))
     assert timers.pending == before
     wheel.settle()
-    assert len(timers.reserve(4 * RING - before)) == 4 * RING - before
+    assert len(fill_slots(timers, wheel.settle, before)) == 4 * RING - before
 
 
 def test_closed_while_it_waits(wheel: LocalWheel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -277,18 +277,6 @@ def test_a_snapshot_of_split_slabs(wheel: LocalWheel) -> None:
         assert len(fill(restored, second)) >= CAPACITY // 2 - IDLE
 
 
-def test_reserved_slots_are_not_taken(wheel: LocalWheel) -> None:
-    a, b = wheel.worker(0), wheel.worker(1)
-    ids = a.reserve(300)
-    a.schedule_many([100.0] * 3)  # a call that parks what is not in hand
-    wheel.settle()
-    fill(wheel, b)
-    assert not a.was_armed(ids).any()
-    a.schedule_at_many(np.full(300, 10**12), ids=ids)
-    assert a.was_armed(ids).all()
-    assert a.pending == 303
-
-
 def test_a_refused_call_asks_for_no_more(wheel: LocalWheel) -> None:
     a, b = wheel.worker(0), wheel.worker(1)
     ids = hoard(wheel, a)

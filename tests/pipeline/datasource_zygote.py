@@ -51,8 +51,13 @@ def half_arm(self: Timers, whole: Any, deadlines: Any, cookies: Any, **rest: Any
     if rest["payloads"] is not None:
         data, offsets = rest["payloads"]
         rest["payloads"] = (data, offsets[: n + 1])
-    rest["ids"] = rest["ids"][:n]
-    whole(self, deadlines[:n], cookies[:n], **rest)
+    whole(self, deadlines[:n], cookies[:n], **rest | {"keys": rest["keys"][:n]})
+
+
+def half_moved(self: Timers, whole: Any, ids: Any, deadlines: Any) -> None:
+    n = len(ids) // 2
+    whole(self, ids[:n], deadlines[:n])
+    self.poll(0.1, max_events=1, hold=True)
 
 
 def half_append(self: Spool, whole: Any, records: Any) -> None:
@@ -67,12 +72,13 @@ POINTS: dict[str, tuple[Any, str, bool, Any]] = {
     "before the seal": (stage.StagedPartition, "put_seal", True, None),
     "after the seal": (stage.StagedPartition, "put_seal", False, None),
     "after begin": (stage.StagedPartition, "begin", False, None),
-    "after reserve": (Timers, "reserve", False, None),
+    "half armed": (Timers, "schedule_at_many", False, half_arm),
+    "after arming": (Timers, "schedule_at_many", False, None),
     "before the ids": (stage.StagedPartition, "note", True, None),
     "half the ids": (stage.StagedPartition, "note", False, half_note),
     "after the ids": (stage.StagedPartition, "note", False, None),
-    "half armed": (Timers, "schedule_at_many", False, half_arm),
-    "after arming": (Timers, "schedule_at_many", False, None),
+    "half moved": (Timers, "reschedule_at_many", False, half_moved),
+    "after moving": (Timers, "reschedule_at_many", False, None),
     "before done": (stage.StagedPartition, "finish", True, None),
     "after done": (stage.StagedPartition, "finish", False, None),
     "before the spool": (Spool, "append", True, None),

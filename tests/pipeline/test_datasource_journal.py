@@ -95,7 +95,7 @@ def test_killed_again_and_again(zygote: Zygote, options: dict[str, str], rng_see
 
 
 def test_rows_of_a_stage_in_the_order_of_the_ids(zygote: Zygote, options: dict[str, str]) -> None:
-    assert not zygote.attempt(options, "half armed", 2)
+    assert not zygote.attempt(options, "half the ids", 2)
     for lane in lanes(options):
         with lane:
             stage = StagedPartition.current(lane.directory)

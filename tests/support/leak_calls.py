@@ -80,7 +80,7 @@ def by_key(b: Bench) -> None:
         assert not b.timers.cancel(key=key)
         assert b.timers.find(key) is None
     many = ("many", 1, b"x" * 100)
-    b.timers._schedule_keys(b.ones, many, "replace", 7, b.ids, None, 0)
+    b.timers._schedule_keys(b.ones, None, many, "replace", 7, b.ids, None, 0)
     assert len(b.other._find_many((*many, "none"))) == 4
     b.timers._cancel_keys(many, b.won, True)
     b.wheel.clock.advance(b.wheel.now)
@@ -122,14 +122,15 @@ def batch(b: Bench) -> None:
     b.timers.poll()
 
 
-def reserved(b: Bench) -> None:
+def points(b: Bench) -> None:
     timers, ends = b.other, np.array([0, 1, 2])
     timers.poll()
-    ids = timers.reserve(5)
-    timers._arm_batch(np.ones(2, np.int64), 0, 7, ids[:2], b"ab", ends)
-    timers._arm_batch(np.ones(2, np.int64), 0, ids[:2].copy(), ids[2:4], None, None, to="w1")
-    timers.was_armed(ids)
-    timers.release(ids)
+    times, ids = np.ones(2, np.int64), np.empty(2, np.uint64)
+    timers._schedule_at_batch(times, 0, 7, ids, b"ab", ends)
+    timers._schedule_at_batch(times, 0, ids.copy(), ids, None, 0, to="w1")
+    timers._schedule_keys(times << 62, 1, ("a", "b"), "keep", 0, ids, None, 0)
+    assert timers.reschedule_at_many(ids, times << 61).all()
+    assert timers.cancel_many(ids).all()  # received, their keys would be remembered
     b.wheel.clock.advance(b.wheel.now + MS)
     timers.poll()
     assert timers.backlogged in (False, True)
@@ -243,7 +244,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "_schedule_batch": batch,
     "_armed": lambda b: (b.timers._count_known(b.timers._armed()), b.timers._renewing),
     "_stands": lambda b: (ticks(b), b.timers._stands(b.armed, 0), b.timers._stands(2**70, 0)),
-    "_arm_batch": reserved,
+    "_schedule_at_batch": points,
     "attach": attach,
     "_bind": rebind_after_errors,
     "Clock": reinitialise_clock,
@@ -345,9 +346,6 @@ ALONGSIDE = {
     "_renewing",
     "_patience_ns",
     "_close",
-    "_reserve_batch",
-    "_release_batch",
-    "_were_armed",
     "acknowledge",
     "backlogged",
     "keep",
@@ -388,21 +386,19 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "into delay": lambda b: b.timers.call_later(-1, print),
     "stands": lambda b: b.timers._stands("x" * 500, 0),
     "ticks": lambda b: b.timers._await_work(0.0, None, []),
-    "reserve": lambda b: b.timers._reserve_batch(b"12345678"),
     "hold": lambda b: b.timers.poll(0.0, hold=True),
-    "arm unreserved": lambda b: b.timers.schedule_at_many([1], ids=[b.armed]),
-    "arm payloads": lambda b: b.timers._arm_batch(
+    "at payloads": lambda b: b.timers._schedule_at_batch(
         np.ones(1, np.int64), 0, 0, b.ids[:1], b"x", np.array([0])
     ),
-    "arm to": lambda b: b.timers._arm_batch(
-        np.ones(1, np.int64), 0, 0, b.ids[:1], None, None, to="nobody" * 99
+    "at to": lambda b: b.timers._schedule_at_batch(
+        np.ones(1, np.int64), 0, 0, b.ids[:1], None, 0, to="nobody" * 99
     ),
     "cancel type": lambda b: b.timers.cancel("x" * 500),
     "cancel how": lambda b: b.timers.cancel(b.armed, wait=False),
     "cancel often": lambda b: b.timers.cancel(b.armed, b.armed),
     "block": lambda b: b.timers.schedule(1.0, payload=bytes(8), block=np.ones(2)),
     "larger than the ring": lambda b: b.timers.schedule_many(np.ones(1025), block=False),
-    "reserve too many": lambda b: b.timers.reserve(10**5, block=False),
+    "keys at": lambda b: b.timers._schedule_keys(b.ones, 9, ("free",), "raise", 0, b.ids, None, 0),
     "cancel batch": lambda b: b.timers._cancel_batch(b.ids, b.won[:1]),
     "reschedule": lambda b: b.timers.reschedule(b.armed),
     "poll": lambda b: b.timers.poll(-1.0),
@@ -445,13 +441,13 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "find many of a list": lambda b: b.timers._find_many(["good"]),
     "cancel keys": lambda b: b.timers._cancel_keys(("good",), b.won, True),
     "schedule keys": lambda b: b.timers._schedule_keys(
-        b.ones, ("free", "in use", "free"), "raise", 0, b.ids, None, 0
+        b.ones, None, ("free", "in use", "free"), "raise", 0, b.ids, None, 0
     ),
     "schedule keys twice": lambda b: b.timers._schedule_keys(
-        b.ones, ("free", "free", "free"), "raise", 0, b.ids, None, 0
+        b.ones, None, ("free", "free", "free"), "raise", 0, b.ids, None, 0
     ),
     "schedule few keys": lambda b: b.timers._schedule_keys(
-        b.ones, ("free",), "raise", 0, b.ids, None, 0
+        b.ones, None, ("free",), "raise", 0, b.ids, None, 0
     ),
     "group": lambda b: _native.name_group(b.wheel.registry_memory, 99, "x"),
     "group name": lambda b: _native.name_group(b.wheel.registry_memory, 1, "x" * 60),

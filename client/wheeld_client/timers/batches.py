@@ -33,6 +33,21 @@ def keys_tuple(keys: Iterable[Key]) -> tuple[Key, ...]:
     return tuple(keys.tolist() if isinstance(keys, np.ndarray) else keys)
 
 
+def keys_for(keys: Iterable[Key] | None, on_conflict: str, count: int) -> tuple[Key, ...] | None:
+    """`keys` as a tuple of `count`, or ValueError; None: there are none."""
+    if keys is None:
+        if on_conflict != "raise":
+            raise ValueError("on_conflict= is about the keys: give keys=, too")
+        return None
+    named = keys_tuple(keys)
+    if len(named) != count:
+        raise ValueError(
+            f"keys: got {len(named)}, expected {count}, one for each of the times; nothing of the "
+            "batch was scheduled"
+        )
+    return named
+
+
 def ids_array(ids: npt.ArrayLike) -> npt.NDArray[np.uint64]:
     """`ids` as contiguous uint64 of one dimension, or ValueError; 0 stands for numbers that cannot
     be ids."""

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_client.connection.options import ConnectOptions
+from wheeld_client.timers.points import PointWorker
 from wheeld_client.timers.policies import Policies
-from wheeld_client.timers.reserved import ReservingWorker
 from wheeld_core import _native
 from wheeld_core.arguments import Seconds, shown
 from wheeld_core.errors import DaemonNotRunning
@@ -269,7 +269,7 @@ def _emptying(line: deque[T]) -> Iterator[T]:
         yield first
 
 
-class CallingWorker(ReservingWorker):
+class CallingWorker(PointWorker):
     """The part of `Timers` that calls back: `call_later`, and `dispatch`, which makes the calls."""
 
     exception_handler: Callable[[TimerHandle, BaseException], object] | None = None

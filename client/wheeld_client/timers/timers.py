@@ -21,8 +21,8 @@ from wheeld_client.timers import batches, policies
 from wheeld_client.timers.callbacks import CallingWorker
 from wheeld_client.timers.dependents import Dependent
 from wheeld_client.timers.dispatcher import Dispatcher
+from wheeld_client.timers.points import NEVER_NS, deadline_of
 from wheeld_client.timers.policies import NAMES, Policies
-from wheeld_client.timers.reserved import NEVER_NS, deadline_of
 from wheeld_core import _native, histograms
 from wheeld_core.arguments import Seconds, When, shown
 from wheeld_core.timer_options import Conflict, Key, PolicyOptions, SharedOptions
@@ -325,18 +325,12 @@ class Timers(CallingWorker):
         ids = np.empty(count, np.uint64)
         texts, places = batches.payloads_array(payloads, count, self._payload_room)
         shared = batches.cookies_array(cookies, count)
-        if keys is None:
-            if on_conflict != "raise":
-                raise ValueError("on_conflict= is about the keys: give keys=, too")
+        named = batches.keys_for(keys, on_conflict, count)
+        if named is None:
             self._schedule_batch(checked, shared, ids, texts, places, **options)
-            return ids
-        named = batches.keys_tuple(keys)
-        if len(named) != count:
-            raise ValueError(
-                f"keys: got {len(named)}, expected {count}, one for each of delays; nothing of the "
-                "batch was scheduled"
-            )
-        self._schedule_keys(checked, named, on_conflict, shared, ids, texts, places, **options)
+        else:
+            order = (checked, None, named, on_conflict, shared, ids, texts, places)
+            self._schedule_keys(*order, **options)
         return ids
 
     def find_many(self, keys: Iterable[Key]) -> list[TimerRecord | None]:

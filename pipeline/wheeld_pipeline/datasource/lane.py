@@ -7,8 +7,8 @@ A writing task takes any free lane; the reading query takes each lane that holds
 Invariants
  1. A lane writes the events that it receives to its spool before it acknowledges them to the wheel.
  Records in the spool that were not acknowledged come again, first and in the same order, and are
- skipped. 2. Before a lane does anything else it completes what its last holder left half done: it
- finds out which of the recorded ids were armed (stage.py). 3. `lane.json` has what was left when
+ skipped. 2. Before a lane does anything else it completes what its last holder left half done
+ (stage.py). 3. `lane.json` has what was left when
  the lane was last closed: `left`, null while it is open. So it is known, and reported, if the
  daemon dropped something.
 """
@@ -127,8 +127,8 @@ class Lane:
             self._lost(state, same)
         self.spool.mend()
         stage = StagedPartition.current(self.directory)
-        if stage is not None and adopted:
-            stage.settle(self.timers)
+        if stage is not None:
+            stage.settle(self.timers if adopted else None)
         self._write_state(None)
 
     def _lost(self, state: dict[str, Any], same: bool) -> None:

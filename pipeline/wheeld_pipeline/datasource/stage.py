@@ -3,7 +3,7 @@
     p00003.json       sealed: the rows are decided, and which lane schedules them. Made by a link,
                       so one of several attempts wins, and the others go on with its rows
     p00003-X.arrow    those rows, in the order in which they are scheduled
-    p00003.ids        the id of each row, in that order, written *before* the row is armed
+    p00003.ids        the id of each row's timer, in that order, written before it can fire
     p00003.done       all rows are armed
 
 The protocol, step by step; after a death at any step the lane's next holder continues:
@@ -11,10 +11,11 @@ The protocol, step by step; after a death at any step the lane's next holder con
  1. The rows are written. (Died: the file is nobody's, and goes with the batch.)
  2. A lane is taken, its number written into the seal, the seal linked. (Died: sealed, nothing
     armed.)
- 3. For each chunk: ids are reserved, appended to `.ids`, and armed in that order. (Died before the
-    append: the slots are the lane's again. After it: the lane's next holder asks the wheel which
-    of these ids were armed - a beginning - and cuts the file after them.) So `.ids` ends where
-    work goes on.
+ 3. For each chunk: timers are scheduled for the end of time, each under the key of its row, their
+    ids are appended to `.ids`, and then they are moved to their deadlines. (Died before the
+    append: the lane's next holder cancels them by their keys; none can have fired. After it: it
+    moves the last recorded ones again, which changes nothing for those that were moved, or have
+    fired.) So `.ids` ends where work goes on, and a row that has fired has its id there.
  4. `.done` appears.
 
 The commit of the batch removes all of it, and says so in `committed.json` first.
@@ -22,6 +23,7 @@ The commit of the batch removes all of it, and says so in `committed.json` first
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 from collections.abc import Iterator
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
     from wheeld_client import Timers
 
+_KEY = np.dtype([("partition", "V24"), ("row", ">u4")])
 ABORTED = "aborted"
 """A file of this name in a batch's directory means that the batch may schedule no more timers."""
 
@@ -56,6 +59,8 @@ class Seal:
     rows: int
     digest: int
     clock: str
+    keys: str
+    """Hexadecimal digits of the first bytes of the rows' keys."""
 
 
 class StagedPartition:
@@ -154,26 +159,34 @@ class StagedPartition:
         except FileNotFoundError:
             return 0
 
-    def settle(self, timers: Timers) -> None:
-        """Cut the ids after the last that was armed.
+    def settle(self, timers: Timers | None) -> None:
+        """Complete what its last holder left half done. None: its wheel is lost.
 
-        `timers` is the lane's worker, or its successor that has done nothing yet.
+        `timers` is the lane's worker, or its successor.
         """
-        count = self.armed()
-        if count == 0:
-            if self.ids_path.exists():
-                os.truncate(self.ids_path, 0)
+        seal = self.seal()
+        if seal is None or self.is_done:
             return
-        first = max(0, count - CHUNK_ROWS)
-        ids = np.fromfile(self.ids_path, np.uint64, count - first, offset=first * 8)
-        armed = timers.was_armed(ids)
-        begun = int(armed.argmin()) if not armed.all() else len(armed)
-        if armed[begun:].any():
-            raise PipelineError(
-                f"{self.ids_path}: rows from {first + begun} on were armed out of order: another "
-                "process uses the lane's worker"
-            )
-        os.truncate(self.ids_path, (first + begun) * 8)
+        count = self.armed()
+        if self.ids_path.exists():
+            os.truncate(self.ids_path, count * 8)
+        if timers is None:
+            return
+        at = max(0, count - CHUNK_ROWS)
+        ids = self.ids()
+        for rows in self.chunks(seal, at, count):
+            timers.reschedule_at_many(ids[at : at + rows.count], rows.deadlines)
+            at += rows.count
+        timers.cancel_many(keys=self.keys(seal, count, min(count + CHUNK_ROWS, seal.rows)))
+
+    @staticmethod
+    def keys(seal: Seal, begin: int, end: int) -> npt.NDArray[np.void]:
+        """The keys of the rows from `begin` to `end`: query, batch, partition and row, in as many
+        bytes as a key's room beside the slot has."""
+        found = np.empty(end - begin, _KEY)
+        found["partition"] = bytes.fromhex(seal.keys)
+        found["row"] = np.arange(begin, end)
+        return found.view(f"V{_KEY.itemsize}")
 
     def ids(self) -> npt.NDArray[np.uint64]:
         """The ids of the rows that are armed, in order."""
@@ -182,23 +195,22 @@ class StagedPartition:
         except FileNotFoundError:
             return np.empty(0, np.uint64)
 
-    def chunks(self, seal: Seal) -> Iterator[StagedRows]:
-        """Yield the rows that are not armed yet, chunk by chunk."""
+    def chunks(self, seal: Seal, begin: int, end: int) -> Iterator[StagedRows]:
+        """Yield the rows from `begin` to `end`, chunk by chunk."""
         import pyarrow as pa
 
-        skip = self.armed()
+        at = 0
         with pa.memory_map(str(self.batch / seal.data)) as file:
             reader = pa.ipc.open_file(file)
             for i in range(reader.num_record_batches):
                 batch: Any = reader.get_batch(i)
-                if skip >= batch.num_rows:
-                    skip -= batch.num_rows
-                    continue
-                yield StagedRows(batch.slice(skip))
-                skip = 0
+                first, last = max(begin - at, 0), min(end - at, batch.num_rows)
+                if first < last:
+                    yield StagedRows(batch.slice(first, last - first))
+                at += batch.num_rows
 
     def note(self, ids: npt.NDArray[np.uint64]) -> None:
-        """Append ids to the file, before they are armed."""
+        """Append ids to the file, before their timers can fire."""
         file = os.open(self.ids_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             data = memoryview(ids.view("u1"))
@@ -216,6 +228,12 @@ class StagedPartition:
     def finish(self, seal: Seal) -> None:
         write_json(self.batch / f"{self.stem}.done", {"rows": seal.rows})
         (self.batch / seal.data).unlink(missing_ok=True)
+
+
+def key_prefix(token: str, query: str, batch: int, partition: int) -> str:
+    """The `keys` of a seal."""
+    text = f"{token}/{query}/{batch}/{partition}".encode()
+    return hashlib.blake2b(text, digest_size=_KEY["partition"].itemsize).hexdigest()
 
 
 def stage_of(journal: Journal, query: str, batch: int, partition: int) -> StagedPartition:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -25,13 +26,11 @@ from wheeld_client import Observer, WheelError, WheelFull
 from wheeld_pipeline.datasource.journal import Journal
 from wheeld_pipeline.datasource.lane import Lane
 from wheeld_pipeline.datasource.options import Options
-from wheeld_pipeline.datasource.rows import StagedRows, Staging, check_columns
-from wheeld_pipeline.datasource.stage import ABORTED, Seal, StagedPartition, stage_of
+from wheeld_pipeline.datasource.rows import LAST_NS, StagedRows, Staging, check_columns
+from wheeld_pipeline.datasource.stage import ABORTED, Seal, StagedPartition, key_prefix, stage_of
 from wheeld_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
@@ -109,7 +108,13 @@ class PartitionWriter:
             with Lane.any(self.journal, self._options) as lane:
                 self._check(lane, intake)
                 mine = Seal(
-                    self.journal.host, lane.number, data, digest.rows, digest.cookies, self._clock
+                    self.journal.host,
+                    lane.number,
+                    data,
+                    digest.rows,
+                    digest.cookies,
+                    self._clock,
+                    key_prefix(self.journal.token, self._query, self._batch, stage.partition),
                 )
                 if stage.put_seal(mine):
                     self._refuse_late(stage)
@@ -174,27 +179,26 @@ class PartitionWriter:
         if stage.is_done:  # by the lane's previous holder
             return
         stage.begin(lane.directory)
-        for rows in stage.chunks(seal):
+        for rows in stage.chunks(seal, stage.armed(), seal.rows):
             if stage.is_aborted:
                 raise PipelineError(f"{stage.batch}: the write was aborted")
-            self._arm(stage, rows, seal.clock, lane)
+            self._arm(stage, seal, rows, lane)
             lane.drain()
         stage.finish(seal)
 
-    def _arm(self, stage: StagedPartition, rows: StagedRows, clock: str, lane: Lane) -> None:
+    def _arm(self, stage: StagedPartition, seal: Seal, rows: StagedRows, lane: Lane) -> None:
         at, size = 0, rows.count
         try:
             while at < rows.count:
                 size = min(size, rows.count - at)
                 try:
-                    ids = lane.timers.reserve(size)
+                    _arm_part(stage, seal, rows.part(at, at + size), lane.timers)
                 except WheelFull:
                     if not lane.drain():  # what expired and was not received holds slots, too
                         if size == 1:
                             raise
                         size //= 2
                     continue
-                _arm_reserved(stage, rows.part(at, at + size), ids, clock, lane.timers)
                 at += size
         except (WheelError, ValueError) as error:
             raise PipelineError(
@@ -204,27 +208,22 @@ class PartitionWriter:
             ) from error
 
 
-def _arm_reserved(
-    stage: StagedPartition,
-    rows: StagedRows,
-    ids: npt.NDArray[np.uint64],
-    clock: str,
-    timers: Timers,
-) -> None:
-    """Record the ids, then arm; at the end the recorded ids are the armed ones."""
+def _arm_part(stage: StagedPartition, seal: Seal, rows: StagedRows, timers: Timers) -> None:
+    """Step 3 of a stage. Nothing is scheduled if it raises WheelFull."""
+    first = stage.armed()
+    ids = timers.schedule_at_many(
+        np.full(rows.count, LAST_NS),
+        rows.cookies,
+        clock=seal.clock,
+        payloads=(rows.data, rows.offsets) if rows.has_payloads else None,
+        to=rows.to,
+        keys=stage.keys(seal, first, first + rows.count),
+    )
     try:
         stage.note(ids)
-        timers.schedule_at_many(
-            rows.deadlines,
-            rows.cookies,
-            clock=clock,
-            payloads=(rows.data, rows.offsets) if rows.has_payloads else None,
-            to=rows.to,
-            ids=ids,
-        )
+        timers.reschedule_at_many(ids, rows.deadlines)
     except BaseException:
         stage.settle(timers)
-        timers.release(ids)
         raise
 
 

@@ -285,7 +285,7 @@ static void play_long_look(void)
     arm_many(A, CAPACITY, FAR_NS, 0);
     B->client.waits = &slow;
     B->client.patience_ns = 300 * MS;
-    CHECK(wh_call_reserve(&B->client, &got, 1, true) == WH_CALL_WHEEL_FULL, "there was another");
+    CHECK(wh_batch_claim(&B->client, &got, 1, true) == WH_CALL_WHEEL_FULL, "there was another");
     CHECK(wh_client_answered(&B->client), "it gave up after %lld ms", (long long)(slow_ns / MS));
     CHECK(slow_ns > 2 * B->client.patience_ns, "all was looked at in %lld ms",
           (long long)(slow_ns / MS));
@@ -293,7 +293,7 @@ static void play_long_look(void)
     slow_ns = 0;
     world_settle(&w);
     wh_client_ask(&B->client, 0, false);
-    CHECK(wh_call_reserve(&B->client, &got, 1, true) == WH_CALL_WHEEL_FULL, "there was another");
+    CHECK(wh_batch_claim(&B->client, &got, 1, true) == WH_CALL_WHEEL_FULL, "there was another");
     CHECK(slow_ns <= 2 * B->client.patience_ns, "it waited %lld ms", (long long)(slow_ns / MS));
 }
 

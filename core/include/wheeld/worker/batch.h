@@ -1,18 +1,9 @@
-/* Batch: schedule many timers at once, and ids that are reserved.
- *
- * Reserved: a slot's next id follows from its generation. So a worker can claim slots, write the
- * ids into a journal of its own and arm them then; if it dies on the way and its slots are kept,
- * its successor reads off each state word whether that id was armed. Nobody else can have armed it:
- * a slot that is claimed stays the worker's, and its successor's until that one gives it away: a
- * slab of which something is reserved is not parked.
+/* Batch: schedule many timers at once.
  *
  * Invariants
  *  1. A batch that may not wait is done completely or not at all.
- *  2. A schedule is done completely or not at all; of reserved ids, the first ones may be armed, in
- * order; cancels and moves are each done by themselves.
- *  3. `reserved` has a bit per slot that is in the caller's hands: no id is armed or released
- *     twice.
- *  4. A wait lets others at the caller's arrays: what was checked before is checked again.
+ *  2. A schedule is done completely or not at all; cancels and moves are each done by themselves.
+ *  3. A wait lets others at the caller's arrays: what was checked before is checked again.
  */
 #ifndef WHEELD_BATCH_H
 #define WHEELD_BATCH_H
@@ -37,11 +28,9 @@ static inline int64_t wh_delay_ns(double seconds)
  * request. */
 typedef struct wh_batch {
     uint64_t n;
-    /* out; holds the claimed slots meanwhile. For a move, or if `reserved`: in, never written */
-    uint64_t *ids;
-    bool reserved;
+    uint64_t *ids; /* out; holds the claimed slots meanwhile. For a move: in, never written */
     const double *delays; /* s from now; or NULL: */
-    const int64_t *deadlines; /* ns, on the clock of the request */
+    const int64_t *deadlines; /* ns, on the clock of the request, or of the timer that is moved */
     const uint64_t *cookies; /* or NULL */
     const char *payloads; /* all in a row, or NULL */
     uint64_t width; /* of each payload; or: */
@@ -49,22 +38,6 @@ typedef struct wh_batch {
     int64_t bytes;
     uint64_t stopped; /* the row that was refused */
 } wh_batch;
-
-static inline uint64_t wh_slot_bit(uint64_t slot) { return 1ull << (slot & (WH_SLAB_SLOTS - 1)); }
-
-/* Is it a reserved id, neither armed nor released since? */
-static inline bool wh_client_is_reserved(const wh_client *c, uint64_t id)
-{
-    uint64_t slot = wh_id_given_slot(id);
-    return c->reserved && slot < c->capacity &&
-           c->reserved[slot >> WH_SLAB_BITS] & wh_slot_bit(slot) &&
-           wh_client_next_gen(c, (uint32_t)slot) == wh_id_gen(id);
-}
-
-static inline void wh_client_unreserve(wh_client *c, uint32_t slot)
-{
-    c->reserved[slot >> WH_SLAB_BITS] &= ~wh_slot_bit(slot);
-}
 
 /* The payload of row i. */
 static inline enum wh_call wh_batch_payload(const wh_client *c, const wh_batch *b, uint64_t i,
@@ -83,8 +56,6 @@ static inline enum wh_call wh_batch_payload(const wh_client *c, const wh_batch *
 static inline enum wh_call wh_batch_check_row(const wh_client *c, const wh_batch *b, uint64_t i)
 {
     wh_request unused;
-    if (b->reserved && !wh_client_is_reserved(c, b->ids[i]))
-        return WH_CALL_NOT_RESERVED;
     if (b->delays ? !(b->delays[i] >= 0) || isinf(b->delays[i]) : b->deadlines[i] < 0)
         return WH_CALL_BAD_DELAY;
     return b->offsets ? wh_batch_payload(c, b, i, &unused) : WH_CALL_OK;
@@ -103,8 +74,7 @@ wh_hot bool wh_batch_delays_good(const double *delays, uint64_t n)
 /* Check that each row can be done; nothing is done yet. */
 static inline enum wh_call wh_batch_check(const wh_client *c, wh_batch *b)
 {
-    if (wh_likely(b->delays && !b->reserved && !b->offsets &&
-                  wh_batch_delays_good(b->delays, b->n)))
+    if (wh_likely(b->delays && !b->offsets && wh_batch_delays_good(b->delays, b->n)))
         return WH_CALL_OK;
     for (uint64_t i = 0; i < b->n; i++) {
         enum wh_call checked = wh_batch_check_row(c, b, i);
@@ -122,7 +92,7 @@ static inline enum wh_call wh_batch_fits(wh_client *c, uint64_t n, bool wait)
     return wait ? WH_CALL_OK : wh_client_have_room(c, n, false);
 }
 
-/* -- schedule, reserve ------------------------------------------------------------------------- */
+/* -- schedule ---------------------------------------------------------------------------------- */
 
 static inline void wh_batch_give(wh_client *c, const uint64_t *slots, uint64_t n)
 {
@@ -159,7 +129,7 @@ static inline uint32_t wh_batch_size(const wh_batch *b)
  * cannot be. `now`: on the request's clock, `base` on the base clock. Values that all rows share
  * stay in registers: nothing here keeps the address of `r`. */
 wh_hot enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_request r, int64_t now,
-                                      int64_t base, uint64_t end, bool reserved, int64_t *earliest)
+                                      int64_t base, uint64_t end, bool at, int64_t *earliest)
 {
     const wh_batch rows = *b; /* in registers: nothing that is stored here can change it */
     uint64_t *ids = b->ids, i = b->stopped, began = i;
@@ -169,10 +139,6 @@ wh_hot enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_request r, i
         uint64_t id = ids[i];
         if (i + WH_BATCH_AHEAD < rows.n)
             wh_client_prefetch(c, (uint32_t)ids[i + WH_BATCH_AHEAD]);
-        if (reserved && !wh_client_is_reserved(c, id)) { /* twice in one batch */
-            armed = WH_CALL_NOT_RESERVED;
-            break;
-        }
         if (wh_unlikely(rows.offsets != NULL)) {
             wh_request one;
             if ((armed = wh_batch_payload(c, &rows, i, &one)) != WH_CALL_OK)
@@ -192,16 +158,12 @@ wh_hot enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_request r, i
             r.payload = heavy.payload;
             r.payload_size = heavy.payload_size;
         }
-        r.deadline = reserved ? rows.deadlines[i] : wh_time_add(now, wh_delay_ns(rows.delays[i]));
+        r.deadline = at ? rows.deadlines[i] : wh_time_add(now, wh_delay_ns(rows.delays[i]));
         if (rows.cookies)
             r.cookie = rows.cookies[i];
-        if (reserved)
-            wh_client_unreserve(c, (uint32_t)id);
-        id = wh_client_arm(c, (uint32_t)id, &r);
-        if (!reserved)
-            ids[i] = id;
+        ids[i] = id = wh_client_arm(c, (uint32_t)id, &r);
         wh_client_push(c, id);
-        int64_t due = reserved ? wh_time_add(base, wh_time_sub(r.deadline, now)) : r.deadline;
+        int64_t due = at ? wh_time_add(base, wh_time_sub(r.deadline, now)) : r.deadline;
         first = due < first ? due : first;
     }
     wh_count(&c->seg->scheduled, i - began);
@@ -211,7 +173,7 @@ wh_hot enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_request r, i
 }
 
 /* Arm all rows, or only b->stopped of them if something prevents the rest. */
-wh_hot enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r, bool wait, bool reserved)
+wh_hot enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r, bool wait, bool at)
 {
     uint32_t kind = wh_flags_clock(r.flags);
     int64_t earliest = INT64_MAX, now = wh_client_now_of(c, kind);
@@ -225,7 +187,7 @@ wh_hot enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r, bool w
         if (armed == WH_CALL_GONE)
             return armed;
         if (armed == WH_CALL_OK)
-            armed = wh_batch_arm_some(c, b, r, now, base, end, reserved, &earliest);
+            armed = wh_batch_arm_some(c, b, r, now, base, end, at, &earliest);
         if (wh_unlikely(armed == WH_CALL_HEAP_FULL)) {
             wh_client_publish(c, earliest);
             if ((armed = wh_client_more_heap(c, wh_batch_size(b), wait)) == WH_CALL_GONE)
@@ -248,7 +210,7 @@ static wh_seldom void wh_batch_undo(wh_client *c, const wh_batch *b)
     wh_batch_give(c, b->ids + b->stopped, b->n - b->stopped);
 }
 
-/* Schedule all rows, by their delays, or none. Meanwhile none of its slabs is parked. */
+/* Schedule all rows or none. Meanwhile none of its slabs is parked. */
 static inline enum wh_call wh_call_schedule_batch(wh_client *c, wh_batch *b, const wh_request *r,
                                                   bool wait)
 {
@@ -256,68 +218,17 @@ static inline enum wh_call wh_call_schedule_batch(wh_client *c, wh_batch *b, con
     if (done != WH_CALL_OK || (done = wh_batch_fits(c, b->n, wait)) != WH_CALL_OK)
         return done;
     c->slabs.busy++;
-    if ((done = wh_batch_claim(c, b->ids, b->n, wait)) == WH_CALL_OK &&
-        (done = wh_batch_arm(c, b, *r, wait, false)) != WH_CALL_OK && done != WH_CALL_GONE)
-        wh_batch_undo(c, b);
+    if ((done = wh_batch_claim(c, b->ids, b->n, wait)) == WH_CALL_OK) {
+        done =
+            b->deadlines ? wh_batch_arm(c, b, *r, wait, true) : wh_batch_arm(c, b, *r, wait, false);
+        if (done != WH_CALL_OK && done != WH_CALL_GONE)
+            wh_batch_undo(c, b);
+    }
     if (done == WH_CALL_GONE)
         return done;
     c->slabs.busy--;
     wh_slabs_park(&c->slabs);
     return done;
-}
-
-/* Arm reserved ids, by their deadlines. If it fails, the first rows stay armed. */
-static inline enum wh_call wh_call_arm_reserved(wh_client *c, wh_batch *b, const wh_request *r,
-                                                bool wait)
-{
-    b->reserved = true;
-    enum wh_call done = wh_batch_check(c, b);
-    if (done == WH_CALL_OK && (done = wh_batch_fits(c, b->n, wait)) == WH_CALL_OK &&
-        (done = wh_batch_arm(c, b, *r, wait, true)) == WH_CALL_OK)
-        wh_slabs_park(&c->slabs);
-    return done;
-}
-
-/* Reserve `n` ids, or none. */
-static inline enum wh_call wh_call_reserve(wh_client *c, uint64_t *ids, uint64_t n, bool wait)
-{
-    if (!c->reserved && !(c->reserved = calloc(c->slabs.count, sizeof(uint64_t))))
-        return WH_CALL_NO_MEMORY;
-    c->slabs.pinned = c->reserved;
-    c->slabs.busy++;
-    enum wh_call done = wh_batch_claim(c, ids, n, wait);
-    if (done == WH_CALL_GONE)
-        return done;
-    c->slabs.busy--; /* a slab with reserved slots is not parked */
-    for (uint64_t i = 0; done == WH_CALL_OK && i < n; i++) {
-        uint32_t slot = (uint32_t)ids[i];
-        c->reserved[slot >> WH_SLAB_BITS] |= wh_slot_bit(slot);
-        ids[i] = wh_id(wh_client_next_gen(c, slot), slot);
-    }
-    return done;
-}
-
-/* Release those that are reserved. */
-static inline void wh_call_release(wh_client *c, const uint64_t *ids, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t id = ids[i];
-        if (wh_client_is_reserved(c, id)) {
-            wh_client_unreserve(c, (uint32_t)id);
-            wh_slabs_give(&c->slabs, (uint32_t)id);
-        }
-    }
-    wh_slabs_park(&c->slabs);
-}
-
-/* Was it ever armed, by this worker or by the one it succeeded? */
-static inline bool wh_client_was_armed(const wh_client *c, uint64_t id)
-{
-    uint64_t slot = wh_id_given_slot(id);
-    if (slot >= c->capacity || !wh_id_gen(id))
-        return false;
-    /* pairs: arm - and generations wrap, so they are compared as ring positions are */
-    return (int32_t)(wh_state_gen(wh_load_acquire(&c->states[slot])) - wh_id_gen(id)) >= 0;
 }
 
 #endif

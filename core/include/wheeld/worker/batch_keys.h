@@ -64,7 +64,7 @@ static inline enum wh_call wh_keys_look(wh_keys *k, wh_key_rows *rows, uint64_t 
 static inline enum wh_call wh_key_row_request(const wh_client *c, const wh_batch *b, uint64_t i,
                                               int64_t now, wh_request *r)
 {
-    r->deadline = wh_time_add(now, wh_delay_ns(b->delays[i]));
+    r->deadline = b->delays ? wh_time_add(now, wh_delay_ns(b->delays[i])) : b->deadlines[i];
     if (b->cookies)
         r->cookie = b->cookies[i];
     if (b->offsets)
@@ -81,7 +81,7 @@ static inline enum wh_call wh_keys_arm(wh_client *c, wh_keys *k, wh_batch *b, wh
                                        enum wh_key_row_state which, wh_request r, bool wait,
                                        int64_t *earliest)
 {
-    int64_t now = wh_client_now(c);
+    int64_t now = wh_client_now_of(c, wh_flags_clock(r.flags));
     wh_request_made(&r, now);
     r.flags |= WH_KEYED;
     for (uint64_t i = 0; i < b->n; i++) {
@@ -91,7 +91,7 @@ static inline enum wh_call wh_keys_arm(wh_client *c, wh_keys *k, wh_batch *b, wh
         wh_keys_ahead(k, rows, i);
         enum wh_call call = wh_key_row_request(c, b, i, now, &r);
         if (call == WH_CALL_OK)
-            call = wh_key_schedule(c, k, &rows->keys[i], &r, wh_delay_ns(b->delays[i]),
+            call = wh_key_schedule(c, k, &rows->keys[i], &r, wh_time_sub(r.deadline, now),
                                    rows->conflict, wait, &b->ids[i], earliest);
         if (call == WH_CALL_OK && which == WH_ROW_KEY_FREE)
             rows->states[i] = WH_ROW_KEY_CLAIMED;

@@ -89,7 +89,6 @@ struct wh_client {
     uint32_t ask_size; /* how many slots to ask for next time */
     uint64_t short_of; /* how many slots or places the last refused call still needed */
     bool refused, unanswered; /* no slot has come since a refusal; the clock was still to answer */
-    uint64_t *reserved; /* one bit per reserved slot; NULL: none was ever reserved */
     wh_heap heap;
     wh_au64 *heap_asked; /* shared */
     const wh_payload_sink *sink; /* NULL: events come without payloads of the heap */
@@ -184,9 +183,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
 static inline void wh_client_free(wh_client *c)
 {
     wh_slabs_free(&c->slabs);
-    free(c->reserved);
     free(c->received);
-    c->reserved = NULL;
     c->received = NULL;
 }
 

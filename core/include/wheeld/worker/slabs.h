@@ -48,8 +48,6 @@ typedef struct wh_slabs {
     wh_slot *slots;  /* shared; only for prefetching */
     uint64_t me;     /* our owner word */
     uint64_t *free;  /* a bit per slot */
-    /* one bit per reserved slot, whose slab is not parked; or NULL */
-    const uint64_t *pinned;
     uint32_t *stack; /* slabs that may have free slots, each at most once */
     uint8_t *mode;       /* bits of wh_slab_mode */
     uint32_t *worked;    /* own slabs that are not parked */
@@ -191,7 +189,7 @@ static inline void wh_slabs_park_all(wh_slabs *s, uint32_t next)
     for (uint32_t i = 0; i < s->worked_size; i++) {
         uint32_t slab = s->worked[i];
         bool goes_on = slab == next && s->free[slab];
-        if (goes_on || s->mode[slab] & WH_SLAB_MARK || (s->pinned && s->pinned[slab]))
+        if (goes_on || s->mode[slab] & WH_SLAB_MARK)
             s->worked[kept++] = slab;
         else
             wh_slabs_rest(s, slab);

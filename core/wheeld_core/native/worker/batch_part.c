@@ -30,11 +30,6 @@ static wh_seldom bool batch_refuse(WorkerObject *w, const wh_batch *b, enum wh_c
     } else if (call == WH_CALL_BAD_DELAY)
         PyErr_Format(errors.invalid_delay, "deadlines[%llu] must be 0 or more ns: got %lld", row,
                      (long long)b->deadlines[row]);
-    else if (call == WH_CALL_NOT_RESERVED)
-        PyErr_Format(
-            PyExc_ValueError,
-            "id %llu is not reserved: it was already armed or released, or belongs to another worker",
-            (unsigned long long)b->ids[row]);
     else if (call == WH_CALL_BAD_OFFSETS)
         PyErr_Format(PyExc_ValueError, "payload offsets[%llu]: %lld to %lld of %lld bytes", row,
                      (long long)b->offsets[row], (long long)b->offsets[row + 1],
@@ -53,8 +48,7 @@ static wh_seldom bool batch_refuse(WorkerObject *w, const wh_batch *b, enum wh_c
 /* Do what a batch asks for. False: an error is set. */
 static bool batch_do(WorkerObject *w, wh_batch *b, const wh_request *r, bool wait)
 {
-    enum wh_call call = b->reserved ? wh_call_arm_reserved(&w->client, b, r, wait)
-                                    : wh_call_schedule_batch(&w->client, b, r, wait);
+    enum wh_call call = wh_call_schedule_batch(&w->client, b, r, wait);
     return call == WH_CALL_OK || batch_refuse(w, b, call);
 }
 
@@ -103,37 +97,39 @@ static bool rows_get_payloads(Rows *rows, PyObject *const *values, Py_ssize_t n,
     return true;
 }
 
-/* Read what ROWS_NAMES names. False: an error is set. */
-static bool rows_get(Rows *rows, PyObject *times, PyObject *const *values, wh_batch *b, Order *o)
+/* Read what ROWS_NAMES names, and the times: n float64, s from now, if `clock` is NULL or None; or
+ * n int64, ns on that clock. False: an error is set. */
+static bool rows_get(Rows *rows, PyObject *times, PyObject *clock, PyObject *const *values,
+                     wh_batch *b, Order *o)
 {
+    bool at = clock && clock != Py_None;
     bool each_cookie = !PyLong_Check(values[COOKIES]);
     Py_ssize_t n = PyObject_Length(times);
-    if (n < 0 || !order_parse(o, values + ROWS_OPTIONS) ||
+    if (n < 0 || !order_parse(o, values + ROWS_OPTIONS) || (at && !order_parse_clock(o, clock)) ||
         !array_get(&rows->times, times, 8, n, false) ||
-        !array_get(&rows->ids, values[IDS], 8, n, !b->reserved) ||
+        !array_get(&rows->ids, values[IDS], 8, n, true) ||
         !(each_cookie ? array_get(&rows->cookies, values[COOKIES], 8, n, false)
                       : parse_u64(values[COOKIES], &o->request.cookie, "cookie")))
         return false;
     b->n = (uint64_t)n;
     b->ids = rows->ids.view.buf;
     b->cookies = rows->cookies.view.buf;
-    if (b->reserved)
+    if (at)
         b->deadlines = rows->times.view.buf;
     else
         b->delays = rows->times.view.buf;
     return rows_get_payloads(rows, values, n, b, o);
 }
 
-/* Arm a timer per row. Reserved ids belong to this wheel, so the call does not wait for another
- * one. */
-static PyObject *worker_arm_rows(WorkerObject *w, PyObject *times, PyObject *const *values,
-                                 bool reserved, Order *o)
+/* Arm a timer per row. */
+static PyObject *worker_arm_rows(WorkerObject *w, PyObject *times, PyObject *clock,
+                                 PyObject *const *values)
 {
     Rows rows = {0};
-    wh_batch b = {.reserved = reserved};
-    bool done = rows_get(&rows, times, values, &b, o) &&
-                order_begin(o, w, b.n, o->wait && !reserved) &&
-                batch_do(w, &b, &o->request, o->wait);
+    wh_batch b = {0};
+    Order o = {0};
+    bool done = rows_get(&rows, times, clock, values, &b, &o) && order_begin(&o, w, b.n, o.wait) &&
+                batch_do(w, &b, &o.request, o.wait);
     rows_drop(&rows);
     if (!done)
         return NULL;
@@ -149,26 +145,23 @@ static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *const *args, P
 {
     static const char *const names[] = {"delays", ROWS_NAMES};
     PyObject *values[1 + ROWS_VALUES] = {0};
-    Order o = {0};
     if (!parse_keywords("schedule_many", names, 1 + ROWS_OPTIONS, args, n, kwnames, values) ||
         !parse_needed("schedule_many", names, 1 + ROWS_OPTIONS, values))
         return NULL;
-    return worker_arm_rows(w, values[0], values + 1, false, &o);
+    return worker_arm_rows(w, values[0], NULL, values + 1);
 }
 
-/* _arm_batch(deadlines, clock, cookies, ids, payloads, places, *, interval, to, block)
- * The same for ids that are reserved, which are read; deadlines: n int64 ns on `clock`. */
-static PyObject *worker_arm_batch(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
-                                  PyObject *kwnames)
+/* _schedule_at_batch(deadlines, clock, cookies, ids, payloads, places, *, interval, to, block)
+ * The same for n int64 `deadlines`, ns on `clock`. */
+static PyObject *worker_schedule_at_batch(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                          PyObject *kwnames)
 {
     static const char *const names[] = {"deadlines", "clock", ROWS_NAMES};
     PyObject *values[2 + ROWS_VALUES] = {0};
-    Order o = {0};
     if (!parse_keywords("schedule_at_many", names, 2 + ROWS_OPTIONS, args, n, kwnames, values) ||
-        !parse_needed("schedule_at_many", names, 2 + ROWS_OPTIONS, values) ||
-        !order_parse_clock(&o, values[1]))
+        !parse_needed("schedule_at_many", names, 2 + ROWS_OPTIONS, values))
         return NULL;
-    return worker_arm_rows(w, values[0], values + 2, true, &o);
+    return worker_arm_rows(w, values[0], values[1], values + 2);
 }
 
 /* cancel_batch(ids, won, block=True): ids: n uint64; won: n bools, written. */
@@ -202,83 +195,30 @@ static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* reschedule_batch(ids, delays, moved, block=True): n uint64, n float64; moved: n bools,
- * written. */
+/* reschedule_batch(ids, delays, moved, block=True, at=False): n uint64, n float64; moved: n bools,
+ * written. `at`: n int64 in place of delays, ns on the clock of each timer. */
 static PyObject *worker_reschedule_batch(WorkerObject *w, PyObject *args)
 {
     PyObject *objects[3];
-    Array ids = {0}, delays = {0}, moved = {0};
-    int wait = 1;
-    if (!PyArg_ParseTuple(args, "OOO|p", &objects[0], &objects[1], &objects[2], &wait))
+    Array ids = {0}, times = {0}, moved = {0};
+    int wait = 1, at = 0;
+    if (!PyArg_ParseTuple(args, "OOO|pp", &objects[0], &objects[1], &objects[2], &wait, &at))
         return NULL;
     Py_ssize_t n = PyObject_Length(objects[0]);
     bool ok = n >= 0 && array_get(&ids, objects[0], 8, n, false) &&
-              array_get(&delays, objects[1], 8, n, false) &&
+              array_get(&times, objects[1], 8, n, false) &&
               array_get(&moved, objects[2], 1, n, true) && worker_may_begin(w, wait);
-    wh_batch batch = {.n = (uint64_t)n, .ids = ids.view.buf, .delays = delays.view.buf};
+    wh_batch batch = {.n = (uint64_t)n, .ids = ids.view.buf};
+    if (at)
+        batch.deadlines = times.view.buf;
+    else
+        batch.delays = times.view.buf;
     enum wh_call call =
         ok ? wh_call_reschedule_batch(&w->client, &batch, moved.view.buf, wait) : WH_CALL_OK;
     ok = ok && (call == WH_CALL_OK || batch_refuse(w, &batch, call));
     PyBuffer_Release(&ids.view);
-    PyBuffer_Release(&delays.view);
+    PyBuffer_Release(&times.view);
     PyBuffer_Release(&moved.view);
-    if (!ok)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
-/* -- reserved ids ------------------------------------------------------------------------------ */
-
-/* _reserve_batch(ids, block=True): n uint64, written. All or none. */
-static PyObject *worker_reserve_batch(WorkerObject *w, PyObject *args)
-{
-    PyObject *ids_object;
-    Array ids = {0};
-    int wait = 1;
-    if (!PyArg_ParseTuple(args, "O|p", &ids_object, &wait))
-        return NULL;
-    Py_ssize_t n = PyObject_Length(ids_object);
-    bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, true) && worker_usable(w);
-    enum wh_call call =
-        ok ? wh_call_reserve(&w->client, ids.view.buf, (uint64_t)n, wait) : WH_CALL_OK;
-    if (call != WH_CALL_OK)
-        worker_raise(w, call);
-    PyBuffer_Release(&ids.view);
-    if (!ok || call != WH_CALL_OK)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
-/* _release_batch(ids): n uint64; those that are reserved go back. */
-static PyObject *worker_release_batch(WorkerObject *w, PyObject *ids_object)
-{
-    Array ids = {0};
-    Py_ssize_t n = PyObject_Length(ids_object);
-    bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, false) && worker_usable(w);
-    if (ok)
-        wh_call_release(&w->client, ids.view.buf, (uint64_t)n);
-    PyBuffer_Release(&ids.view);
-    if (!ok)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
-/* _were_armed(ids, armed): ids: n uint64; armed: n bools, written. */
-static PyObject *worker_were_armed(WorkerObject *w, PyObject *args)
-{
-    PyObject *ids_object, *armed_object;
-    Array ids = {0}, armed = {0};
-    if (!PyArg_ParseTuple(args, "OO", &ids_object, &armed_object))
-        return NULL;
-    Py_ssize_t n = PyObject_Length(ids_object);
-    bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, false) &&
-              array_get(&armed, armed_object, 1, n, true) && worker_usable(w);
-    const uint64_t *id = ids.view.buf;
-    uint8_t *out = armed.view.buf;
-    for (Py_ssize_t i = 0; ok && i < n; i++)
-        out[i] = wh_client_was_armed(&w->client, id[i]);
-    PyBuffer_Release(&ids.view);
-    PyBuffer_Release(&armed.view);
     if (!ok)
         return NULL;
     Py_RETURN_NONE;

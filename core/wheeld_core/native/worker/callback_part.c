@@ -4,7 +4,7 @@
  * signal handler and no destructor: the GIL is held, and no Python code is called. A lock would do
  * for other threads only: a destructor that cancels its timer may run in the thread that holds it.
  * Without a GIL to put it there may wait for the table's own lock, and lets others in: so it stands
- * there first, under an id that is reserved.
+ * there first, under the id that the timer in its slot will have.
  */
 
 /* Set *own, where the entry keeps its timer's id, and table[id]. */
@@ -44,27 +44,39 @@ static bool callback_enter(WorkerObject *w, PyObject *table, PyObject *entry, ui
 static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int64_t delay,
                          bool wait, uint64_t *own)
 {
-    uint64_t id;
+    uint32_t slot;
     wh_client *c = &w->client;
-    enum wh_call call = wh_call_reserve(c, &id, 1, wait);
+    enum wh_call call = wh_client_have_slot(c, 1, wait, &slot);
     if (call != WH_CALL_OK) {
         worker_raise(w, call);
         return false;
     }
+    const wh_worker_seg *seg = c->seg;
+    uint64_t id = wh_id(wh_client_next_gen(c, slot), slot), me = c->me;
+    c->slabs.busy++; /* the slot's slab is not parked while others are let in */
     PyObject *number = PyLong_FromUnsignedLongLong(id);
-    bool ok = callback_place(table, entry, number, id, own) && worker_still_usable(w);
-    int64_t now = ok ? wh_client_now(c) : 0, deadline = wh_time_add(now, delay);
-    const wh_request r = {.flags = WH_PRIVATE, .interval = wh_once_from(now)};
-    wh_batch batch = {.n = 1, .ids = &id, .deadlines = &deadline};
-    if (ok && (call = wh_call_arm_reserved(c, &batch, &r, wait)) == WH_CALL_OK) {
+    bool ok = callback_place(table, entry, number, id, own);
+    if (!worker_is_open(w) || c->seg != seg || c->me != me) { /* the slot is no longer ours */
+        if (ok)
+            worker_raise(w, WH_CALL_GONE);
+        ok = false;
+    } else {
+        c->slabs.busy--;
+        if (!ok)
+            wh_slabs_give(&c->slabs, slot);
+        else if (!wh_client_fits(c, 1) &&
+                 (call = wh_client_wait_room_with(c, slot, 1, wait)) != WH_CALL_OK) {
+            worker_raise(w, call);
+            ok = false;
+        }
+    }
+    if (ok) {
+        const wh_request r = callback_request(w, delay);
+        wh_client_submit(c, slot, &r, r.deadline);
         Py_DECREF(number);
         return true;
     }
-    if (ok)
-        worker_raise(w, call);
     PyObject *error = error_take();
-    if (call != WH_CALL_GONE && worker_is_open(w))
-        wh_call_release(c, &id, 1);
     if (number && PyDict_DelItem(table, number) < 0)
         PyErr_Clear(); /* it never came there */
     Py_XDECREF(number);
@@ -86,7 +98,7 @@ static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int6
 
 /* The same under a key. WH_CALL_TAKEN: *own has the key, and the entry is not in the table.
  * WH_CALL_OVER: an error is set. Without a GIL the caller keeps those away who look into the table:
- * there is no id to reserve. */
+ * there is no slot yet whose next id it could be. */
 static enum wh_call callback_arm_key(WorkerObject *w, PyObject *table, PyObject *entry, KeyOrder *k,
                                      int64_t delay, bool wait, uint64_t *own)
 {

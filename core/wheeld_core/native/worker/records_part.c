@@ -289,25 +289,26 @@ static wh_seldom bool keys_batch_refuse(WorkerObject *w, const KeyRows *keys, co
     return false;
 }
 
-/* _schedule_keys(delays, keys, conflict, cookies, ids, payloads, places, *, interval, to, block)
- * As _schedule_batch(), each under its key; keys: a tuple of n, conflict: as on_conflict. */
+/* _schedule_keys(times, clock, keys, conflict, cookies, ids, payloads, places, *, interval, to,
+ * block) As _schedule_batch(), if clock is None, or _schedule_at_batch(); each under its key; keys:
+ * a tuple of n, conflict: as on_conflict. */
 static PyObject *worker_schedule_keys(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                                       PyObject *kwnames)
 {
-    static const char *const names[] = {"delays", "keys", "conflict", ROWS_NAMES};
-    PyObject *values[3 + ROWS_VALUES] = {0};
+    static const char *const names[] = {"times", "clock", "keys", "conflict", ROWS_NAMES};
+    PyObject *values[4 + ROWS_VALUES] = {0};
     Order o = {0};
     Rows rows = {0};
     KeyRows keys = {0};
     wh_batch b = {0};
     uint64_t id = 0;
-    if (!parse_keywords("schedule_many", names, 3 + ROWS_OPTIONS, args, n, kwnames, values) ||
-        !parse_needed("schedule_many", names, 3 + ROWS_OPTIONS, values))
+    if (!parse_keywords("schedule_many", names, 4 + ROWS_OPTIONS, args, n, kwnames, values) ||
+        !parse_needed("schedule_many", names, 4 + ROWS_OPTIONS, values))
         return NULL;
-    bool done = parse_conflict(values[2], &keys.rows.conflict) && key_rows_get(&keys, values[1]) &&
-                rows_get(&rows, values[0], values + 3, &b, &o);
+    bool done = parse_conflict(values[3], &keys.rows.conflict) && key_rows_get(&keys, values[2]) &&
+                rows_get(&rows, values[0], values[1], values + 4, &b, &o);
     if (done && b.n != keys.rows.n) {
-        PyErr_SetString(PyExc_ValueError, "keys and delays differ in length");
+        PyErr_SetString(PyExc_ValueError, "keys and times differ in length");
         done = false;
     }
     done = done && order_begin(&o, w, b.n, o.wait);

@@ -321,10 +321,8 @@ static PyMethodDef worker_methods[] = {
     {"_schedule_batch", FAST(LOCKED(worker_schedule_batch)), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_cancel_batch", (PyCFunction)LOCKED(worker_cancel_batch), METH_VARARGS, NULL},
     {"_reschedule_batch", (PyCFunction)LOCKED(worker_reschedule_batch), METH_VARARGS, NULL},
-    {"_reserve_batch", (PyCFunction)LOCKED(worker_reserve_batch), METH_VARARGS, NULL},
-    {"_release_batch", (PyCFunction)LOCKED(worker_release_batch), METH_O, NULL},
-    {"_were_armed", (PyCFunction)LOCKED(worker_were_armed), METH_VARARGS, NULL},
-    {"_arm_batch", FAST(LOCKED(worker_arm_batch)), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_schedule_at_batch", FAST(LOCKED(worker_schedule_at_batch)), METH_FASTCALL | METH_KEYWORDS,
+     NULL},
     {"cancel", FAST(LOCKED(worker_cancel)), METH_FASTCALL | METH_KEYWORDS,
      "cancel(id, *, block=True)\n--\n\n"
      "Cancel a timer, whichever worker scheduled it.\n\n"
