@@ -29,8 +29,8 @@ def fetch(url: str) -> str:
 
 
 def value(text: str, sample: str) -> float:
-    """Of the sample that begins so, the label of the daemon left out."""
-    lines = [re.sub(r"daemon=\"[^\"]*\",?", "", line) for line in text.splitlines()]
+    """Of the sample that begins so; the labels of the daemon and of no group are left out."""
+    lines = [re.sub(r"(daemon=\"[^\"]*\"|group=\"\"),?", "", line) for line in text.splitlines()]
     found = [line for line in lines if line.replace("{}", "").startswith(sample)]
     return float(found[0].split()[-1])
 

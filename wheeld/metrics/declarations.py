@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from wheeld.metrics import series
+
 NS: Final = 1e-9
 
 
@@ -22,7 +24,7 @@ class Metric:
     key: tuple[str, ...]
     """Its path in the status, or in the entry of one worker, pool or purgatory."""
     label: str = ""
-    """worker, pool or purgatory, beside `daemon`; empty: it is the daemon's."""
+    """worker, group, pool or purgatory, beside `daemon`; empty: it is the daemon's."""
     scale: float = 1
     """The factor by which values there are multiplied."""
     unit: str = ""
@@ -146,6 +148,31 @@ METRICS: Final = (
         "worker_fire_to_poll_seconds", "From firing until the worker polls the record.",
         "fire_to_poll_ns", "worker",
     ),
+    _gauge("group_workers", "Members that are connected.", "workers", label="group", unit="worker"),
+    _gauge(
+        "group_timers_pending", "Timers of its members that are armed.", "pending", label="group",
+        unit="timer",
+    ),
+    _gauge(
+        "group_events_unread", "Expirations in the rings of its members.", "unread", label="group",
+        unit="event",
+    ),
+    _counter(
+        "group_timers_scheduled", "Timers that its members have armed.", "scheduled", label="group",
+        unit="timer",
+    ),
+    _counter(
+        "group_events_received", "Expirations that its members have received.", "received",
+        label="group", unit="event",
+    ),
+    _counter(
+        "group_wheel_full", "Calls of its members that were refused with WheelFull.", "fulls",
+        label="group", unit="call",
+    ),
+    _histogram(
+        "group_fire_to_poll_seconds", "From firing until a member polls the record.",
+        "fire_to_poll_ns", "group",
+    ),
     _gauge("pool_size_bytes", "Size of the memory pool.", "size", label="pool"),
     _gauge("pool_used_bytes", "Bytes of the pool in use.", "used", label="pool"),
     _gauge(
@@ -171,20 +198,33 @@ METRICS: Final = (
 
 def label_names(metric: Metric) -> list[str]:
     """For Prometheus; OpenTelemetry names the daemon in its resource."""
+    if metric.label == "worker":
+        return ["daemon", "group", "worker"]
     return ["daemon", metric.label] if metric.label else ["daemon"]
 
 
 def values(metric: Metric, status: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
     """(labels, value as in the status) of each entry; none if the daemon has no such entries."""
-    entries = [status]
-    if metric.label:
-        entries = status["purgatories" if metric.label == "purgatory" else f"{metric.label}s"]
-    for entry in entries:
+    for entry in _entries(metric, status):
         found: Any = entry
         for key in metric.key:
             found = found.get(key) if found is not None else None
         if found is not None:
-            yield [str(entry["name"])] if metric.label else [], found
+            names = {"": (), "worker": ("group", "name")}.get(metric.label, ("name",))
+            yield [str(entry[name]) for name in names], found
+
+
+def _entries(metric: Metric, status: dict[str, Any]) -> list[dict[str, Any]]:
+    if not metric.label:
+        return [status]
+    if metric.label not in ("worker", "group"):
+        return list(status["purgatories" if metric.label == "purgatory" else "pools"])
+    made = status.setdefault("series", {})  # once for all metrics
+    if metric.label not in made:
+        made[metric.label] = (
+            series.workers(status) if metric.label == "worker" else series.groups(status)
+        )
+    return list(made[metric.label])
 
 
 def classic_buckets(metric: Metric, found: dict[str, Any]) -> list[tuple[float, int]]:
@@ -205,7 +245,9 @@ def classic_buckets(metric: Metric, found: dict[str, Any]) -> list[tuple[float, 
 
 def table() -> str:
     lines = ["| metric | kind | label | meaning |", "| --- | --- | --- | --- |"]
-    lines += [f"| `{m.name}` | {m.kind} | {m.label} | {m.help} |" for m in METRICS]
+    lines += [
+        f"| `{m.name}` | {m.kind} | {', '.join(label_names(m)[1:])} | {m.help} |" for m in METRICS
+    ]
     return "\n".join(lines) + "\n"
 
 

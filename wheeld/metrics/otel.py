@@ -30,7 +30,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
-from wheeld.metrics.declarations import METRICS, SCHEMA, UP, Metric, rebucketed, values
+from wheeld.metrics.declarations import METRICS, SCHEMA, UP, Metric, label_names, rebucketed, values
 from wheeld_core.errors import WheelError
 
 Status = dict[str, Any]
@@ -82,7 +82,9 @@ def _scaled(found: Any, metric: Metric) -> int | float:
 
 
 def _attributes(metric: Metric, labels: Iterable[str]) -> dict[str, str]:
-    return {f"wheeld.{metric.label}.name": label for label in labels}
+    names = label_names(metric)[1:]
+    pairs = zip(names, labels, strict=True)
+    return {f"wheeld.{name}.name": label for name, label in pairs if label}
 
 
 class _WithHistograms(MetricExporter):

@@ -19,6 +19,7 @@ from typing import Any
 from wheeld.clock.guard import ClockGuard
 from wheeld.config.settings import Config, reloaded
 from wheeld.metrics.guard import ExporterGuard
+from wheeld.metrics.series import Departed
 from wheeld.processes import activation, descriptors, identity, notify, signals
 from wheeld.processes.callers import OneForAll
 from wheeld.processes.messages import Order
@@ -97,6 +98,8 @@ class Supervisor:
         self.workers.clock = self.clock
         self.recorder = RecorderGuard(self.resources)
         self.workers.on_arrival = self.recorder.arrived
+        self.departed = Departed()
+        self.workers.on_departure = self._count
         self.exporter = ExporterGuard(self.resources)
         self.snapshots = Snapshots(self.resources, self.workers, fresh)
         self.stopping = asyncio.Event()
@@ -342,6 +345,11 @@ class Supervisor:
             await self.clock.advance(target)
         return target
 
+    def _count(self, tenant: Tenant) -> None:
+        """Add a worker that leaves to the counts of its group and name."""
+        with contextlib.suppress(WheelError, OSError):  # its segment is damaged
+            self.departed.add(status.departed(self.resources, self.workers, tenant))
+
     def status(self) -> dict[str, Any]:
         if (damage := self.resources.damage()) is not None:
             raise WheelError(damage)  # reading it would end this process (SIGBUS)
@@ -353,6 +361,7 @@ class Supervisor:
             restarts=self.restarts,
             trace=self.recorder.status(),
             metrics=self.exporter.status(),
+            counted=self.departed,
         )
 
     async def _find_status(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from wheeld.clock.guard import ClockGuard
 from wheeld.config.settings import OPTIONS
+from wheeld.metrics.series import Departed
 from wheeld.processes.identity import stat_fields
 from wheeld.resources.owned import Resources
 from wheeld.resources.remains import own_pid_namespace
@@ -33,6 +34,7 @@ def collect(
     restarts: int,
     trace: dict[str, Any] | None,
     metrics: dict[str, Any] | None,
+    counted: Departed,
 ) -> dict[str, Any]:
     config = resources.config
     wheel = resources.wheel
@@ -74,6 +76,7 @@ def collect(
         "restarts": restarts,
         **clock.handed_over,
         "workers": _workers(resources, workers, counts),
+        "departed": counted.entries(),
         "purgatories": _purgatories(resources.sharing, workers),
         "pools": _pools(resources.sharing),
         **_directory(resources.sharing),
@@ -131,6 +134,20 @@ def _workers(resources: Resources, workers: Workers, counts: Census) -> list[dic
         }
         for row, tenant in registry.tenants.items()
     ]
+
+
+def departed(resources: Resources, workers: Workers, tenant: Tenant) -> dict[str, Any]:
+    """A worker's entry for its last count: what it has counted, without what it holds."""
+    names = workers.registry.group_names().items()
+    return {
+        "name": tenant.name,
+        "pid": tenant.pid,
+        "state": "gone",
+        "groups": [name for group, name in names if tenant.groups >> group & 1],
+        "backlog": False,
+        "offences": int(resources.wheel.ports["offences"][tenant.row]),
+        **_figures(resources, tenant.row),
+    }
 
 
 def _figures(resources: Resources, row: int) -> dict[str, Any]:

@@ -51,6 +51,8 @@ class Workers:
         self.clock: ClockGuard
         self.on_arrival: Callable[[Tenant], None] = lambda tenant: None
         """Called for each new worker before the clock serves it."""
+        self.on_departure: Callable[[Tenant], None] = lambda tenant: None
+        """Called for each worker whose row is about to be free."""
         self._token = int(record(resources.memories["wheel"], "head")["token"])
         self._pidfds: dict[int, int] = {}
         self._departures: dict[int, asyncio.Task[None]] = {}
@@ -446,6 +448,7 @@ class Workers:
             about(tenant.name).warning("left a segment: %s", error)
 
     def _forget(self, tenant: Tenant) -> None:
+        self.on_departure(tenant)
         self._unwatch(tenant)
         self._evict(tenant)
         self._drop_segment(tenant)
