@@ -71,6 +71,7 @@ OWN = {
     "WH_CALL_NOT_DRAINED": "how a call ends, within a process",
     "WH_CALL_KEYS_FULL": "how a call ends, within a process",
     "WH_CALL_TAKEN": "how a call ends, within a process",
+    "WH_CALL_KEY_HELD": "how a call ends, within a process",
     "WH_KEY_RAISE": "what one call asks for",
     "WH_KEY_KEEP": "what one call asks for",
     "WH_KEY_REPLACE": "what one call asks for",

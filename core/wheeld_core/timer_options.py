@@ -37,6 +37,9 @@ class SharedOptions(TypedDict, total=False):
         waits for a receiver. Needs `to`, which need not be there yet.
     keep : bool
         The end of a detached timer waits without a limit, instead of for --keep-for.
+    key_until : {'fired', 'acknowledged'}
+        When the key is free again: as the timer fires, or once the event that
+        `poll(hold=True)` returned is acknowledged; a `nack` keeps it.
     """
 
     interval: Seconds | None
@@ -44,6 +47,7 @@ class SharedOptions(TypedDict, total=False):
     block: bool
     detached: bool
     keep: bool
+    key_until: Literal["fired", "acknowledged"]
 
 
 class TimerOptions(SharedOptions, total=False):

@@ -241,14 +241,14 @@ end_stopped:
     false
 }
 
-/* keys.h:wh_key_pending */
+/* keys.h:wh_key_look */
 proctype Finder()
 {
     byte id, ended_id;
     looking = true;
     was_free = !HAS_TIMER;
     do
-    :: atomic { /* keys.h:wh_key_pending */
+    :: atomic { /* keys.h:wh_key_look */
             id = (live == NOWHERE -> 0 : (word[live] == CLOSED -> 0 : word[live]));
             if
             :: id == ended_id -> assert(was_free); goto end_found

@@ -237,3 +237,13 @@ def test_bad_options(virtual: str, options: dict[str, Any], words: str) -> None:
         with pytest.raises(ValueError, match=words):
             timers.schedule(1.0, **options)
         assert timers.pending == 0
+
+
+@pytest.mark.parametrize("ends", [killed, closed])
+def test_a_worker_with_an_address_ends(serving: Daemon, ends: Callable[[Remote], None]) -> None:
+    with Remote(serving, worker="a") as a:
+        a.ask("timers.schedule(1000.0, to='a', detached=True)")
+        ends(a)
+        until(lambda: "a" not in serving.workers(), "it is free of its row, as any other")
+    with connect(str(serving.directory), worker="a") as again:
+        assert again.pending == 0, "the wheel's"

@@ -18,10 +18,10 @@ LONG = 60.0
 """Seconds that a test waits for an event before it fails."""
 
 
-def receive(timers: Timers, count: int) -> np.ndarray[Any, Any]:
+def receive(timers: Timers, count: int, **options: Any) -> np.ndarray[Any, Any]:
     parts: list[Any] = []
     while sum(map(len, parts)) < count:
-        part = timers.poll(LONG)
+        part = timers.poll(LONG, **options)
         assert len(part), f"nothing came for {LONG} s: {timers.stats()}"
         parts.append(part)
     events = np.concatenate(parts)

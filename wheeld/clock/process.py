@@ -20,7 +20,7 @@ from wheeld_core import _native, segments
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
 
-READ_ONLY = ("registry", "keys")
+READ_ONLY = ("registry",)
 _FIFO_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 
 

@@ -198,11 +198,11 @@ class _Collection:
 
     def _block(self, first: int, end: int, states: U64) -> _Records:
         """The pending timers of one block, in the order of their slots, named owners only."""
-        phases = STATE_PHASE.of(states)
+        open_ones = np.isin(STATE_PHASE.of(states), (Phase.ARMED, Phase.FIRED, Phase.TAKEN))
         owned = self.slots.owner_words(self.wheel, slice(first, end)) != 0
-        index = (
-            np.flatnonzero(owned & np.isin(phases, (Phase.ARMED, Phase.FIRED, Phase.TAKEN))) + first
-        )
+        loose = np.flatnonzero(open_ones & ~owned) + first
+        detached = FLAGS_DETACHED.of(gathered(self.slots.slots, loose)["flags"]) != 0
+        index = np.union1d(np.flatnonzero(open_ones & owned) + first, loose[detached])
         taken: _Records | None = None
         for attempt in range(LOOKS):
             look, steady = self._look(index, patient=attempt < PATIENT_LOOKS)

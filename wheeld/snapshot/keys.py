@@ -22,6 +22,7 @@ Keys = npt.NDArray[np.object_]
 AT_ONCE: Final = 8192
 """Keys that are read without releasing the GIL."""
 KEYED: Final = np.uint16(packing.FLAGS_KEYED.mask)
+HELD: Final = np.uint16(packing.FLAGS_HELD.mask)
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,12 @@ class Directory:
 
 def is_keyed(timers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     found: npt.NDArray[np.bool_] = timers["flags"] & KEYED != 0
+    return found
+
+
+def is_held(timers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whose key stays until the acknowledgement."""
+    found: npt.NDArray[np.bool_] = timers["flags"] & HELD != 0
     return found
 
 

@@ -120,7 +120,8 @@ def plan_restore(
         skipped, moved_on = int((~keep).sum()), int(on.sum())
     sizes = snapshot.sizes()
     keys = snapshot_keys.separated(timers, snapshot.key_sizes, snapshot.keys)
-    claims = keep & snapshot_keys.is_keyed(timers) & (periodic | ~owed)
+    kept = periodic | ~owed | snapshot_keys.is_held(timers)
+    claims = keep & snapshot_keys.is_keyed(timers) & kept
     double = snapshot_keys.doubled(keys, claims)
     keep &= ~double
     payloads = snapshot.payloads[np.repeat(keep, sizes)]
@@ -227,7 +228,9 @@ def apply(
     for field in FIELDS:
         slots.slots[field][index] = timers[field]
     slots.slots["interval"][index] = packing.interval_word(timers["interval"], timers["generation"])
-    slots.slots["flags"][index] &= ~np.uint16(packing.FLAGS_MOVES.mask)
+    moves = timers["generation"] << np.uint32(packing.FLAGS_MOVES.at)  # as one that is just armed
+    moves = moves.astype(np.uint16) & np.uint16(packing.FLAGS_MOVES.mask)
+    slots.slots["flags"][index] = timers["flags"] & ~np.uint16(packing.FLAGS_MOVES.mask) | moves
     slots.slots["target"][index] = _target_words(plan, rows, groups or {})
     room = 0 if slots.payloads is None else slots.payloads.shape[1]
     slots.slots["payload_size"][index] = np.where(plan.sizes > room, _native.IN_HEAP, plan.sizes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -55,9 +55,9 @@ class OnDeath(IntEnum):
         return self + 1
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Tenant:
-    """The worker in a row."""
+    """The worker in a row. Its identity is this object: what changes is changed in place."""
 
     row: int
     incarnation: int
@@ -201,22 +201,21 @@ class Registry:
         return tenant
 
     def retire(self, tenant: Tenant, on_death: OnDeath) -> Tenant:
+        tenant.on_death = on_death
         self._put(tenant.row, on_death=on_death)
-        self.tenants[tenant.row] = replace(tenant, on_death=on_death)
-        return self.tenants[tenant.row]
+        return tenant
 
     def drain(self, tenant: Tenant, on_death: OnDeath) -> Tenant:
-        self.tenants[tenant.row] = replace(self.retire(tenant, on_death), drained=True)
-        return self.tenants[tenant.row]
+        tenant.drained = True
+        return self.retire(tenant, on_death)
 
     def set_aside(self, tenant: Tenant) -> Tenant:
         """Release a departed worker's name for others; its row stays."""
         suffix = f" (left {tenant.incarnation})"
         stem = tenant.name.removesuffix(suffix).encode()[: WORKER_NAME_BYTES - len(suffix)]
-        name = stem.decode(errors="ignore") + suffix
-        self._put(tenant.row, name=name.encode())
-        self.tenants[tenant.row] = replace(tenant, name=name)
-        return self.tenants[tenant.row]
+        tenant.name = stem.decode(errors="ignore") + suffix
+        self._put(tenant.row, name=tenant.name.encode())
+        return tenant
 
     def find(self, name: str) -> Tenant | None:
         return next((tenant for tenant in self.tenants.values() if tenant.name == name), None)
@@ -293,9 +292,10 @@ class Registry:
         return sum(1 << number for number, known in self.group_names().items() if known == own)
 
     def join(self, tenant: Tenant, groups: int) -> Tenant:
-        self._put(tenant.row, groups=tenant.groups | groups)
-        self.tenants[tenant.row] = replace(tenant, groups=tenant.groups | groups)
-        return self.tenants[tenant.row]
+        """Make it a member of these groups, too."""
+        tenant.groups |= groups
+        self._put(tenant.row, groups=tenant.groups)
+        return tenant
 
     def _empty_group(self, targets: frozenset[int]) -> int | None:
         """A group without members and timers: the one whose number was reused least often."""

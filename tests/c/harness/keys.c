@@ -138,12 +138,13 @@ static void play(uint64_t rounds)
     memset(d.directory, 0, bytes);
     wh_keys_create(d.directory, HANDS, config.capacity, 1);
     CHECK(wh_keys_bind(&d.world.clock.keys, d.directory, HANDS, config.capacity,
-                       d.world.clock.states, WH_NIL),
+                       d.world.clock.states, d.world.clock.slots, WH_NIL),
           "out of memory");
     for (uint32_t i = 0; i < HANDS; i++) {
         hand *h = &d.hands[i];
         hand_attach(h, &d.world, &d.account, i, i + 1);
-        CHECK(wh_keys_bind(&d.keys[i], d.directory, HANDS, config.capacity, h->client.states, i),
+        CHECK(wh_keys_bind(&d.keys[i], d.directory, HANDS, config.capacity, h->client.states,
+                           h->client.slots, i),
               "out of memory");
         tallies[i] = (tally){.contest = &d, .keys = &d.keys[i], .fired = calloc(2 * rounds, 1)};
         CHECK(tallies[i].fired, "out of memory");

@@ -180,7 +180,7 @@ static inline void clock_dies(void)
 static inline void clock_binds_keys(void)
 {
     CHECK(wh_keys_bind(&S->clock.keys, S->directory, ROWS, S->config.capacity, S->clock.states,
-                       WH_NIL),
+                       S->clock.slots, WH_NIL),
           "no memory");
 }
 

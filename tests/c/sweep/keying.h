@@ -22,6 +22,7 @@ typedef struct keybook {
     uint32_t enders[ALL_KEYS], ended[ALL_KEYS]; /* calls that may end a timer; timers so ended */
     bool fluid[ALL_KEYS]; /* timers were moved by it */
     bool never_free[ALL_KEYS]; /* whoever looks finds a timer */
+    bool kept; /* MINE's timers would keep it until the acknowledgement; they are far */
     struct half { /* what a worker has done of a call in which it stands */
         worker *w;
         enum half_kind kind;
@@ -154,7 +155,10 @@ static enum wh_call key_schedule(worker *w, uint32_t number, enum wh_conflict ho
     wh_key key = key_of(number);
     uint64_t id = 0;
     e->key = (uint8_t)(number + 1);
-    BOOK->enders[number] += how == WH_KEY_REPLACE;
+    if (BOOK->kept && number == MINE)
+        r.flags |= WH_HELD;
+    if (how == WH_KEY_REPLACE) /* one that keeps its key ends first, and others claim in between */
+        BOOK->enders[number] += r.flags & WH_HELD ? MOST_ENTRIES : 1;
     if (how >= WH_KEY_LATER)
         keys_flow(number);
     step_begin();
@@ -325,6 +329,13 @@ static void keys_act(void)
     worker *w = someone();
     uint32_t key = dice(4) ? (uint32_t)dice(KEYS) : (uint32_t)dice(ALL_KEYS);
     uint64_t what = dice(13);
+    if (BOOK->kept && key == MINE) {
+        if (what < 3)
+            key_cancel(w, key);
+        else
+            key_schedule(w, key, (enum wh_conflict)dice(3), (plan){.delay = FAR_NS, .to = w->row});
+        return;
+    }
     if (BOOK->never_free[key]) {
         key_schedule(w, key, WH_KEY_REPLACE, (plan){.delay = FAR_NS, .to = w->row});
         return;
@@ -398,6 +409,17 @@ static void keys_begin(uint32_t taken)
 
 /* -- the death of a worker --------------------------------------------------------------------- */
 
+/* Has the dead worker ended a timer for this one, which the clock lets have its key then? */
+static bool key_comes_to(const worker *dead, const entry *e)
+{
+    const wh_worker_seg *seg = S->segments[dead->row];
+    uint64_t before = wh_load_relaxed(&seg->replacing);
+    int live;
+    return BOOK->kept && before && e->key == MINE + 1 && key_word(MINE, &live) == before &&
+           wh_load_relaxed(&seg->replacer) == e->id &&
+           wh_state_phase(state_now(before)) == WH_CANCELLED;
+}
+
 /* After worker_dies(): a timer that it had armed and that its key does not name is dropped,
  * whatever the policy; one from which it had taken the key ends as if it had cancelled it. */
 static void keys_bury(worker *dead)
@@ -407,7 +429,7 @@ static void keys_bury(worker *dead)
         entry *e = &S->book.entries[i];
         int live;
         if (!e->key || !e->id || !e->used || entry_over(e) || e->flight != LANDED ||
-            !armed_now(e->id) || key_word(e->key - 1u, &live) == e->id ||
+            !armed_now(e->id) || key_word(e->key - 1u, &live) == e->id || key_comes_to(dead, e) ||
             (BOOK->half.kind != HALF_NONE && e->owner != dead->row &&
              (BOOK->half.id == e->id || BOOK->half.before == e->id)))
             continue; /* that worker ends or names it */

@@ -15,7 +15,7 @@ static void worker_killed(void)
     keys_bury(A);
     if (dice(2))
         wh_words_leave(&A->keys);
-    if (dice(2))
+    if (dice(2) && !BOOK->kept) /* else whose the key is then is only known behind the sweep */
         keys_history(dice(8));
     if (dice(2))
         clock_advance(crew_now() + (int64_t)dice(12) * MS);

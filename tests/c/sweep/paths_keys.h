@@ -35,6 +35,16 @@ static void before_key_armed(void)
     if (dice(2))
         clock_work();
 }
+/* It would keep the key until the acknowledgement. */
+static void before_key_kept(void)
+{
+    keys_begin(FILLERS);
+    BOOK->kept = true;
+    worker *w = dice(3) ? B : A;
+    take(w, MINE, far_own(w));
+    if (dice(2))
+        clock_work();
+}
 /* Whatever others do, somebody has the key. */
 static void before_key_never_free(void)
 {
@@ -118,6 +128,7 @@ static void claim_periodic(void)
     key_schedule(A, MINE, WH_KEY_REPLACE, p);
 }
 static void replace_it(void) { key_schedule(A, MINE, WH_KEY_REPLACE, soon(A)); }
+static void replace_kept(void) { key_schedule(A, MINE, WH_KEY_REPLACE, far_own(A)); }
 static void replace_for_another(void)
 {
     key_schedule(A, MINE, WH_KEY_REPLACE, (plan){.delay = MS, .to = 1});
@@ -141,6 +152,7 @@ static const path key_paths[] = {
     {"replace", before_key_armed, replace_it, 1},
     {"replace-periodic", before_key_armed, claim_periodic, 2},
     {"replace-foreign", before_key_armed, replace_for_another, 2},
+    {"replace-kept", before_key_kept, replace_kept, 2},
     {"keep", before_key_ended, keep_it, 2},
     {"later", before_key_armed, later_it, 1},
     {"earlier", before_key_armed, earlier_it, 1},
@@ -229,6 +241,14 @@ static inline void keys_finish(void)
     clock_work();
     keys_check();
     memset(BOOK->never_free, 0, sizeof BOOK->never_free);
+    if (BOOK->kept) { /* no event of it is acknowledged here */
+        int live;
+        CHECK(S->book.racing || S->policy[A->row] == WH_LEAVE_DROP ||
+                  armed_now(key_word(MINE, &live)),
+              "neither the timer that was replaced nor the other one is there");
+        key_cancel(B, MINE);
+        BOOK->kept = false;
+    }
     keys_history(dice(6));
     crew_settle();
     keys_check();

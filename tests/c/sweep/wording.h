@@ -132,7 +132,8 @@ static void round_world(uint64_t seed)
     S->segment = arena_take(wh_keys_parts_of(WORKERS, SLOTS).bytes);
     wh_keys_create(S->segment, WORKERS, SLOTS, 1);
     for (uint32_t row = 0; row < WORKERS; row++)
-        CHECK(wh_keys_bind(&S->workers[row], S->segment, WORKERS, SLOTS, NULL, row), "memory");
+        CHECK(wh_keys_bind(&S->workers[row], S->segment, WORKERS, SLOTS, NULL, NULL, row),
+              "memory");
     for (uint64_t n = 0; n < WH_WORD_CHOICES - FREE_PLACES; n++) {
         wh_word_key filler = filler_of(n);
         CHECK(wh_words_grow(B, &filler, 1, 0, UINT64_MAX) == WH_GREW, "no room");

@@ -117,7 +117,8 @@ static void worker_bind(uint32_t row)
           "bind");
     w->client.waits = &hand_waits;
     if (S->directory)
-        CHECK(wh_keys_bind(&w->keys, S->directory, ROWS, S->config.capacity, w->client.states, row),
+        CHECK(wh_keys_bind(&w->keys, S->directory, ROWS, S->config.capacity, w->client.states,
+                           w->client.slots, row),
               "no memory");
     w->client.sink = &heavy_sink;
     wh_client_begin_to_receive(&w->client);

@@ -260,6 +260,7 @@ static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, uint32_t group, 
         wh_note_end(c, slot, WH_TRACE_DROPPED);
         wh_end_payload(c, slot);
         wh_detached_end(c, slot);
+        wh_end_held(c, slot);
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
         wh_count(&c->seg->dropped, 1);
         if (loose)

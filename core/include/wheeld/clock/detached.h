@@ -22,10 +22,28 @@ static inline bool wh_is_detached(const wh_clock *c, uint32_t slot)
            (wh_load_relaxed(&c->slots[slot].flags) & WH_DETACHED) != 0;
 }
 
-/* The worker to which its ends go when there is no receiver, or NULL: to its owner. */
-static inline wh_peer *wh_keeper_of(const wh_clock *c, uint32_t slot)
+/* The worker to which its ends go when there is no receiver, or NULL: to its owner. One that keeps
+ * its key until the acknowledgement waits for a receiver, too, while its owner is there. */
+static inline wh_peer *wh_keeper_of(const wh_clock *c, uint32_t slot, const wh_peer *owner)
 {
-    return wh_is_detached(c, slot) ? c->keeper : NULL;
+    if (wh_likely(c->keeper == NULL))
+        return NULL;
+    uint32_t flags = wh_load_relaxed(&c->slots[slot].flags);
+    bool waits = flags & WH_DETACHED || (flags & WH_HELD && owner && owner->life > WH_PEER_DYING);
+    return waits ? c->keeper : NULL;
+}
+
+/* An event that was dropped is never acknowledged: its timer has its key no longer. */
+static inline void wh_end_held(const wh_clock *c, uint32_t slot)
+{
+    uint64_t state;
+    if (wh_likely(c->keeper == NULL || !(wh_load_relaxed(&c->slots[slot].flags) & WH_HELD)))
+        return;
+    state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
+    if (wh_state_phase(state) == WH_FIRED)
+        /* pairs: offer - a record of it may be in a ring */
+        (void)wh_cas_acq_rel(&c->states[slot], &state,
+                             wh_state_of(wh_state_gen(state), 0, WH_DONE));
 }
 
 static wh_seldom void wh_detached_set(wh_clock *c, uint32_t slot, bool counts)
@@ -106,7 +124,7 @@ static wh_seldom wh_peer *wh_adopt(wh_clock *c, uint32_t slot)
     uint32_t row = wh_completion_worker(c->wheel.links[slot].completion);
     if (owner || !wh_is_loose(c, slot))
         return owner;
-    finder = wh_keeper_of(c, slot);
+    finder = wh_keeper_of(c, slot, owner);
     if (finder == NULL && row < c->max_workers && c->peers[row].life > WH_PEER_DYING)
         finder = &c->peers[row];
     if (finder)

@@ -46,12 +46,15 @@ static inline wh_peer *wh_taker_peer(const wh_clock *c, uint64_t state)
 }
 
 /* The receiver of an event that no living member can take: a member kept for its successor, or
- * NULL. */
-static inline wh_peer *wh_group_kept(wh_clock *c, uint32_t group)
+ * NULL. The keeper has none that goes with its owner, as the last of the group. */
+static inline wh_peer *wh_group_kept(wh_clock *c, uint32_t slot, uint32_t group,
+                                     const wh_peer *owner)
 {
+    bool goes = owner && owner->life == WH_PEER_DYING && owner->groups >> group & 1 &&
+                !wh_is_detached(c, slot);
     for (uint32_t row = 0; row < c->peers_used; row++) {
         wh_peer *peer = &c->peers[row];
-        if (peer->life > WH_PEER_DYING && peer->groups >> group & 1)
+        if (peer->life > WH_PEER_DYING && peer->groups >> group & 1 && !(goes && peer == c->keeper))
             return peer;
     }
     return NULL;
@@ -65,7 +68,7 @@ static inline wh_peer *wh_route_again(wh_clock *c, uint32_t slot, wh_peer *owner
     if (owner == NULL && !wh_is_loose(c, slot))
         return NULL;
     if (group < WH_GROUPS && (to = wh_group_member(c, group)) == NULL)
-        to = wh_group_kept(c, group);
+        to = wh_group_kept(c, slot, group, owner);
     return to ? to : wh_route_of(c, slot, owner);
 }
 

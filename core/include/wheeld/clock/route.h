@@ -151,7 +151,7 @@ static inline wh_peer *wh_route(wh_clock *c, uint32_t slot, uint32_t target, uin
         if (peer->life <= WH_PEER_DYING || wh_target_word(row, peer->incarnation) != target)
             peer = NULL;
     }
-    if (peer || (peer = wh_keeper_of(c, slot)))
+    if (peer || (peer = wh_keeper_of(c, slot, owner)))
         return peer;
     wh_count(&c->seg->redirected, 1);
     return owner;

@@ -46,7 +46,8 @@ static inline void wh_reclaim_offer(wh_clock *c, uint32_t slot, wh_peer *owner)
         return;
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
     bool there = reader != owner && reader->life > WH_PEER_DYING &&
-                 (reader->life == WH_PEER_PRESENT || wh_group_member(c, group) == NULL);
+                 (reader->life == WH_PEER_PRESENT || wh_group_member(c, group) == NULL) &&
+                 (reader != c->keeper || wh_is_detached(c, slot));
     if (wh_state_phase(state) == WH_FIRED && there)
         return;
     wh_wheel_remove(&c->wheel, slot);
@@ -87,6 +88,7 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
     wh_wheel_remove(&c->wheel, slot);
     wh_clear_payload(c, slot);
     wh_detached_end(c, slot);
+    wh_end_held(c, slot);
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     wh_step();
     link->gen = gen;
@@ -218,6 +220,7 @@ static inline void wh_end_orphan(wh_clock *c, uint32_t slot)
     wh_wheel_remove(&c->wheel, slot);
     wh_clear_payload(c, slot);
     wh_detached_end(c, slot);
+    wh_end_held(c, slot);
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     wh_step();
     link->gen = gen;
@@ -314,15 +317,35 @@ static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
     return true;
 }
 
+/* The dead worker has ended a timer to take its key: let the word name the timer that was to get
+ * it. The worker still touches the place, so that is not emptied. */
+static wh_seldom void wh_reap_replacer(wh_clock *c, const wh_peer *peer, uint64_t id)
+{
+    uint64_t by = wh_load_relaxed(&peer->seg->replacer);
+    uint64_t state = wh_load_acquire(&c->states[wh_id_slot(id)]); /* pairs: cancel */
+    if (wh_state_gen(state) != wh_id_gen(id) || wh_state_phase(state) != WH_CANCELLED ||
+        !(wh_load_relaxed(&c->slots[wh_id_slot(id)].flags) & WH_HELD) ||
+        wh_id_given_slot(by) >= c->wheel.capacity || c->keys.memory == NULL ||
+        !wh_slab_there(c, wh_id_slot(by) >> WH_SLAB_BITS) || !wh_keys_pending(&c->keys, by) ||
+        !(wh_load_relaxed(&c->slots[wh_id_slot(by)].flags) & WH_KEYED))
+        return;
+    uint32_t place = wh_load_relaxed((wh_au32 *)&c->keys.rooms[wh_id_slot(id)].place);
+    /* pairs: word-value - unless another worker has found the key free */
+    (void)wh_cas_seq(wh_words_value(&c->keys, place), &id, by);
+}
+
 /* End the timer from which the dead worker has taken a key. The sweep of its slab gives it back. */
 static inline void wh_reap_replaced(wh_clock *c, const wh_peer *peer)
 {
     uint64_t id = wh_load_seq(&peer->seg->replacing); /* pairs: replace */
     uint32_t slot = wh_id_slot(id), gen = wh_id_gen(id);
     if (wh_likely(id == 0) || !wh_slab_there(c, slot >> WH_SLAB_BITS) ||
-        !(wh_load_relaxed(&c->slots[slot].flags) & WH_KEYED) || wh_is_named(c, slot, gen))
+        !(wh_load_relaxed(&c->slots[slot].flags) & WH_KEYED))
         return;
-    (void)wh_slot_cancel(&c->states[slot], gen);
+    if (wh_is_named(c, slot, gen))
+        wh_reap_replacer(c, peer, id);
+    else
+        (void)wh_slot_cancel(&c->states[slot], gen);
 }
 
 /* Sweep some slabs from where the last call stopped. True: they were the last ones. */

@@ -302,6 +302,8 @@ enum wh_kind {
       "seq_cst; pairs: worker-wait")                                                               \
     F(wh_au64, replacing, "id of the timer that it has taken a key from, and ends now; 0: none",   \
       "worker", "clock", "seq_cst; pairs: replace")                                                \
+    F(wh_au64, replacer, "id of the timer that is to get the key of `replacing`, if that one's key stays until its acknowledgement", \
+      "worker", "clock", "relaxed")                                                                \
     F(wh_au64, receives, "1: it has begun to receive, and is a member of its groups from then on", \
       "worker", "clock, supervisor", "relaxed")                                                    \
     N(wh_au64, scheduled, "timers armed", "worker", "inspectors", "relaxed")                       \

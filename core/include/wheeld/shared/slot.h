@@ -293,6 +293,21 @@ static inline bool wh_slot_stands(wh_au64 *state, uint64_t id)
     return wh_state_gen(s) == wh_id_gen(id) && wh_state_phase(s) == WH_ARMED;
 }
 
+/* Has the timer of `id` the key that it was given? While it is armed; with WH_HELD, until the event
+ * is acknowledged, or dropped, too. */
+static inline bool wh_slot_has_key(wh_au64 *state, wh_slot *slot, uint64_t id)
+{
+    uint64_t s = wh_load_acquire(state); /* pairs: cancel */
+    uint32_t gen = wh_id_gen(id), phase = wh_state_phase(s);
+    if (wh_state_gen(s) != gen || (phase != WH_FIRED && phase != WH_TAKEN))
+        return wh_state_gen(s) == gen && phase == WH_ARMED;
+    /* pairs: held - the next tenant, whose flags these may be, has ended this one by then */
+    bool held = wh_load_acquire(&slot->flags) & WH_HELD;
+    s = wh_load_acquire(state); /* pairs: held */
+    phase = wh_state_phase(s);
+    return held && wh_state_gen(s) == gen && (phase == WH_FIRED || phase == WH_TAKEN);
+}
+
 /* Fill a slot's payload, which is whole words, with `size` bytes. */
 static inline void wh_payload_write(char *payload, const char *from, uint32_t size)
 {

@@ -50,6 +50,7 @@ typedef struct wh_keys {
     wh_key_room *rooms;
     char *long_rooms;
     wh_au64 *states; /* of the slots */
+    wh_slot *slots;
     uint64_t *there; /* private: a bit per page that has memory, as far as we know */
     int64_t now; /* private: the base clock at some call before; later than that nothing is over */
     uint32_t row_count, me, set_bits, capacity;
@@ -87,10 +88,10 @@ static inline void wh_keys_create(void *memory, uint32_t rows, uint32_t capacity
     wh_head_publish(&seg->head, WH_KIND_KEYS, p.bytes, token);
 }
 
-/* Bind the directory of a wheel of this size, whose slots have these states; `me`: this worker's
- * row, or WH_NIL for one that only reads. False: no memory. */
+/* Bind the directory of a wheel of this size, which has these slots; `me`: this worker's row, or
+ * WH_NIL for one that only reads. False: no memory. */
 static inline bool wh_keys_bind(wh_keys *k, void *memory, uint32_t rows, uint32_t capacity,
-                                wh_au64 *states, uint32_t me)
+                                wh_au64 *states, wh_slot *slots, uint32_t me)
 {
     wh_keys_parts p = wh_keys_parts_of(rows, capacity);
     char *base = memory;
@@ -100,6 +101,7 @@ static inline bool wh_keys_bind(wh_keys *k, void *memory, uint32_t rows, uint32_
                    .rooms = (wh_key_room *)(base + p.rooms),
                    .long_rooms = base + p.long_rooms,
                    .states = states,
+                   .slots = slots,
                    .there = calloc(p.bytes / WH_KEYS_PAGE / 64 + 1, sizeof(uint64_t)),
                    .row_count = rows,
                    .me = me,
@@ -285,6 +287,13 @@ static inline bool wh_keys_pending(const wh_keys *k, uint64_t id)
     return slot < k->capacity && wh_slot_stands(&k->states[slot], id);
 }
 
+/* Is it the id of a timer that has its key: armed, or fired with WH_HELD? */
+static inline bool wh_keys_taken(const wh_keys *k, uint64_t id)
+{
+    uint64_t slot = wh_id_given_slot(id);
+    return slot < k->capacity && wh_slot_has_key(&k->states[slot], &k->slots[slot], id);
+}
+
 /* Does the word of its key name the timer `id`, or has it fired before (WH_NIL)? */
 static wh_seldom __attribute__((unused)) bool wh_keys_name(wh_keys *k, uint64_t id)
 {
@@ -300,7 +309,7 @@ static wh_seldom __attribute__((unused)) bool wh_keys_name(wh_keys *k, uint64_t 
 /* Does anybody still need this word of a kind? */
 static inline bool wh_words_stand(const wh_keys *k, uint64_t state, uint64_t value)
 {
-    return state == WH_WORD_TIMER ? wh_keys_pending(k, value) : wh_limit_ends(value) > k->now;
+    return state == WH_WORD_TIMER ? wh_keys_taken(k, value) : wh_limit_ends(value) > k->now;
 }
 
 /* Give up the place of a key that nobody needs: its timer has ended, its limit is over. A worker

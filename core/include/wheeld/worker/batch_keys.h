@@ -51,7 +51,7 @@ static inline enum wh_call wh_keys_look(wh_keys *k, wh_key_rows *rows, uint64_t 
         if (!wh_words_there(k, &rows->keys[i].word))
             return WH_CALL_KEYS_FULL;
         wh_keys_ahead(k, rows, i);
-        *id = wh_key_pending(k, &rows->keys[i]);
+        *id = wh_key_holder(k, &rows->keys[i]);
         if (*id && rows->conflict == WH_KEY_RAISE)
             return WH_CALL_TAKEN;
         rows->states[i] = *id ? WH_ROW_KEY_TAKEN : WH_ROW_KEY_FREE;

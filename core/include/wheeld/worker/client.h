@@ -162,6 +162,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
     wh_store_relaxed(&c->seg->goodbye, 0);
     c->asked = wh_load_relaxed(&c->seg->asked);
     wh_store_relaxed(&c->seg->replacing, 0);
+    wh_store_relaxed(&c->seg->replacer, 0);
     wh_store_relaxed(&c->seg->visibility, 0);
     wh_slabs shared = {.owners = (wh_au64 *)((char *)slots + g.owners_off),
                        .freed = &((wh_slots_seg *)slots)->freed,

@@ -14,12 +14,17 @@
  * armed timer that never fires, and that its death ends, whatever its policy (reassign.h); one that
  * dies behind it has left word of the timer that it replaced, which the clock then ends (reap.h).
  *
+ * A timer with WH_HELD keeps its key until its event is acknowledged. Nobody takes it then, so one
+ * that replaces it ends it first, while it is armed, and names its own behind that. If it dies in
+ * between, the clock lets the word name that one.
+ *
  * A timer's key stands in the room of its slot, so it can be read as long as its event can.
  *
  * Invariants
  *  1. At most one timer of a key can fire, whatever is armed: the one that the word names. One that
  *     has fired, and comes again from a snapshot because nobody has read it, needs no word.
- *  2. `replacing` is stored before the word no longer names that timer, and cleared behind its end.
+ *  2. `replacing` is stored before the word no longer names that timer, and cleared behind its end;
+ *     `replacer` before it.
  *  3. Room comes first, as in calls.h: a call that does not end with WH_CALL_OK or WH_CALL_TAKEN
  *     has left what was there.
  *  4. Nothing is touched while the call waits: it finds its place anew afterwards.
@@ -68,16 +73,29 @@ static inline const char *wh_key_in(wh_keys *k, uint32_t slot, uint32_t *size)
 
 /* -- finding ----------------------------------------------------------------------------------- */
 
-/* The id of the armed timer that has the key; 0: it is free. A timer may have ended because another
- * one has got its key: only if the word still names it was the key free. */
-static inline uint64_t wh_key_pending(wh_keys *k, const wh_key *key)
+/* The id of the timer that has the key; `fired`: or of one that has fired and keeps it; 0: none. A
+ * timer may have ended because another one has got its key: only if the word still names it was the
+ * key free. */
+static inline uint64_t wh_key_look(wh_keys *k, const wh_key *key, bool fired)
 {
     uint64_t id = wh_words_peek(k, &key->word), ended = 0;
-    while (id != ended && !wh_keys_pending(k, id)) {
+    while (id != ended && !(fired ? wh_keys_taken(k, id) : wh_keys_pending(k, id))) {
         ended = id;
         id = wh_words_peek(k, &key->word);
     }
     return id != ended ? id : 0;
+}
+
+/* The id of the armed timer that has the key; 0: there is none. */
+static inline uint64_t wh_key_pending(wh_keys *k, const wh_key *key)
+{
+    return wh_key_look(k, key, false);
+}
+
+/* The same, or of one that has fired and keeps the key. */
+static inline uint64_t wh_key_holder(wh_keys *k, const wh_key *key)
+{
+    return wh_key_look(k, key, true);
 }
 
 /* -- claiming ---------------------------------------------------------------------------------- */
@@ -100,9 +118,24 @@ static inline bool wh_key_room_there(wh_keys *k, uint32_t slot, uint32_t size)
             wh_keys_there(k, k->long_rooms + (uint64_t)slot * WH_LONG_KEY, size));
 }
 
+/* End a timer that would keep its key, once fired, before `id` gets that. */
+static wh_seldom enum wh_call wh_key_end_first(wh_client *c, wh_keys *k, uint64_t before,
+                                               uint64_t id)
+{
+    wh_store_relaxed(&c->seg->replacer, id);
+    wh_step();
+    wh_store_seq(&c->seg->replacing, before); /* pairs: replace - with `replacer` */
+    wh_step();
+    if (!wh_client_cancel(c, before))
+        return wh_keys_taken(k, before) ? WH_CALL_KEY_HELD : WH_CALL_OVER;
+    wh_count(&c->seg->cancelled, 1);
+    wh_step();
+    return WH_CALL_OK;
+}
+
 /* Let the word of `place`, which is touched, name the armed timer `id`. WH_CALL_OK: it does, and
  * *before is the armed timer that it named, or 0. WH_CALL_TAKEN: an armed timer has the key, and
- * stays. WH_CALL_OVER: the place is being given up. */
+ * stays. WH_CALL_KEY_HELD: *before, which has fired, has it. WH_CALL_OVER: look again. */
 static inline enum wh_call wh_key_name(wh_client *c, wh_keys *k, uint32_t place, uint64_t id,
                                        bool replace, uint64_t *before)
 {
@@ -111,9 +144,17 @@ static inline enum wh_call wh_key_name(wh_client *c, wh_keys *k, uint32_t place,
     do {
         if (found == WH_KEY_CLOSED)
             return WH_CALL_OVER;
-        *before = found && wh_keys_pending(k, found) ? found : 0;
+        *before = found && wh_keys_taken(k, found) ? found : 0;
         if (*before && !replace)
             return WH_CALL_TAKEN;
+        if (*before && wh_load_relaxed(&k->slots[wh_id_slot(found)].flags) & WH_HELD) {
+            enum wh_call ended = wh_key_end_first(c, k, found, id);
+            if (ended != WH_CALL_OK)
+                return ended;
+            *before = 0;
+            /* pairs: word-value - another worker may have found the key free */
+            return wh_cas_seq(word, &found, id) ? WH_CALL_OK : WH_CALL_OVER;
+        }
         if (*before) /* pairs: replace - if we die, the clock ends it */
             wh_store_seq(&c->seg->replacing, *before);
         wh_step();
@@ -129,6 +170,19 @@ static inline void wh_key_replaced(wh_client *c, uint64_t id)
         wh_count(&c->seg->cancelled, 1);
 }
 
+/* Before a slot of ours gets a tenant with WH_HELD: nobody takes its flags for those of the tenant
+ * that it had. */
+static wh_seldom void wh_key_part(const wh_client *c, uint32_t slot, uint32_t flags)
+{
+    uint64_t state = wh_load_relaxed(&c->states[slot]);
+    if (wh_state_phase(state) == WH_FIRED)
+        /* pairs: held - stored before the flags */
+        wh_store_release(&c->states[slot], wh_state(wh_state_gen(state), WH_DONE));
+    wh_step();
+    /* pairs: held - who sees these sees the end of that one */
+    wh_store_release(&c->slots[slot].flags, (uint16_t)flags);
+}
+
 /* One try to arm the timer under the key. WH_CALL_OVER: look again. */
 static inline enum wh_call wh_key_try(wh_client *c, wh_keys *k, const wh_key *key,
                                       const wh_request *r, uint32_t slot, bool replace,
@@ -142,6 +196,8 @@ static inline enum wh_call wh_key_try(wh_client *c, wh_keys *k, const wh_key *ke
         return WH_CALL_KEYS_FULL;
     }
     wh_key_write(k, slot, key, place);
+    if (wh_unlikely(r->flags & WH_HELD))
+        wh_key_part(c, slot, r->flags);
     *id = wh_client_arm(c, slot, r);
     wh_count(&c->seg->scheduled, 1);
     wh_step();
@@ -149,7 +205,9 @@ static inline enum wh_call wh_key_try(wh_client *c, wh_keys *k, const wh_key *ke
     wh_step();
     if (named != WH_CALL_OK)
         wh_key_replaced(c, *id);
-    else if (before)
+    if (wh_unlikely(named == WH_CALL_KEY_HELD))
+        *id = before;
+    else if (named == WH_CALL_OK && before)
         wh_key_replaced(c, before);
     wh_step();
     if (wh_unlikely(wh_load_relaxed(&c->seg->replacing)))
@@ -186,7 +244,8 @@ static inline enum wh_call wh_key_move(wh_client *c, uint64_t id, const wh_reque
 }
 
 /* Arm a timer under a key, without publishing it; `rest`: ns from now until it is due. WH_CALL_OK:
- * *id has the key. WH_CALL_TAKEN: *id had it, and still has; moved, if the conflict says so. */
+ * *id has the key. WH_CALL_TAKEN: *id had it, and still has; moved, if the conflict says so.
+ * WH_CALL_KEY_HELD: *id has it, and neither ends nor moves. */
 static inline enum wh_call wh_key_schedule(wh_client *c, wh_keys *k, const wh_key *key,
                                            const wh_request *r, int64_t rest,
                                            enum wh_conflict conflict, bool wait, uint64_t *id,
@@ -199,9 +258,15 @@ static inline enum wh_call wh_key_schedule(wh_client *c, wh_keys *k, const wh_ke
     enum wh_call call;
     do {
         uint32_t slot;
-        *id = conflict == WH_KEY_REPLACE ? 0 : wh_key_pending(k, key);
+        *id = conflict == WH_KEY_REPLACE ? 0 : wh_key_holder(k, key);
         if (*id && conflict < WH_KEY_REPLACE)
             return WH_CALL_TAKEN;
+        if (*id && !wh_keys_pending(k, *id)) {
+            if (wh_keys_taken(k, *id))
+                return WH_CALL_KEY_HELD;
+            call = WH_CALL_OVER;
+            continue;
+        }
         if (*id) {
             call = wh_key_move(c, *id, r, rest,
                                conflict == WH_KEY_LATER ? WH_MOVE_LATER : WH_MOVE_EARLIER, wait,

@@ -2,7 +2,7 @@
  *
  * Idea. The state word tells whether the fields were those of one timer at one moment: it is read
  * before them and once more behind them. A record that does not stand is read again, or its timer
- * has ended.
+ * has ended. A timer that has fired and keeps its key until the acknowledgement has a record, too.
  */
 #ifndef WHEELD_RECORDS_H
 #define WHEELD_RECORDS_H
@@ -45,7 +45,8 @@ static inline bool wh_record_read(const wh_client *c, wh_keys *k, uint64_t id, w
     wh_slot *s = &c->slots[slot];
     r->id = id;
     r->state = wh_load_acquire(&c->states[slot]); /* pairs: arm, extend */
-    if (wh_state_gen(r->state) != wh_id_gen(id) || wh_state_phase(r->state) != WH_ARMED)
+    if (wh_state_gen(r->state) != wh_id_gen(id) ||
+        (wh_state_phase(r->state) != WH_ARMED && !wh_slot_has_key(&c->states[slot], s, id)))
         return false;
     r->deadline = wh_load_acquire(&s->deadline); /* pairs: extend */
     r->interval = wh_interval_ns(wh_load_relaxed(&s->interval));

@@ -24,6 +24,7 @@ enum wh_call {
     WH_CALL_OK = 0,
     WH_CALL_OVER, /* the timer has fired or was cancelled: nothing to cancel or to move */
     WH_CALL_TAKEN, /* of a key: the timer that has it stays */
+    WH_CALL_KEY_HELD, /* of a key: its timer has fired, and keeps it until the acknowledgement */
     WH_CALL_BAD_DELAY, /* of a batch: in row `stopped` */
     WH_CALL_BAD_OFFSETS, /* the same */
     WH_CALL_LONG_PAYLOAD, /* the same; or of one timer */

@@ -120,10 +120,10 @@ static wh_cold PyObject *clock_keys(ClockObject *self, PyObject *segment)
     wh_keys_free(&self->clock.keys);
     self->clock.keys.memory = NULL;
     mapping_drop(&self->keys);
-    if (!mapping_get(&self->keys, segment, false, wh_keys_parts_of(rows, capacity).bytes))
+    if (!mapping_get(&self->keys, segment, true, wh_keys_parts_of(rows, capacity).bytes))
         return NULL;
     if (!wh_keys_bind(&self->clock.keys, self->keys.view.buf, rows, capacity, self->clock.states,
-                      WH_NIL))
+                      self->clock.slots, WH_NIL))
         return PyErr_NoMemory();
     Py_RETURN_NONE;
 }

@@ -131,7 +131,7 @@ static wh_cold PyObject *native_leave_keys(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OIII", &segment, &rows, &capacity, &row) ||
         !mapping_get(&map, segment, true, wh_keys_parts_of(rows, capacity).bytes))
         return NULL;
-    bool bound = row < rows && wh_keys_bind(&k, map.view.buf, rows, capacity, NULL, row);
+    bool bound = row < rows && wh_keys_bind(&k, map.view.buf, rows, capacity, NULL, NULL, row);
     if (bound)
         wh_words_leave(&k);
     if (row < rows)
@@ -148,7 +148,7 @@ static wh_cold bool keys_open(wh_keys *k, Mapping *m, PyObject *segment, uint32_
 {
     if (!mapping_get(m, segment, true, wh_keys_parts_of(rows, capacity).bytes))
         return false;
-    if (rows > 0 && wh_keys_bind(k, m->view.buf, rows, capacity, NULL, 0))
+    if (rows > 0 && wh_keys_bind(k, m->view.buf, rows, capacity, NULL, NULL, 0))
         return true;
     mapping_drop(m);
     PyErr_NoMemory();

@@ -168,8 +168,8 @@ static bool parse_payload(WorkerObject *w, const Py_buffer *payload, wh_request 
 
 /* The options of every call that arms timers, one or many, behind arguments of its own. A field of
  * the timer that its user sets is one more of these: read here, stored by wh_client_arm(). */
-#define OPTION_NAMES "interval", "to", "block", "detached", "keep", NULL
-enum { INTERVAL, TO, BLOCK, APART, KEEP, OPTIONS };
+#define OPTION_NAMES "interval", "to", "block", "detached", "keep", "key_until", NULL
+enum { INTERVAL, TO, BLOCK, APART, KEEP, KEY_UNTIL, OPTIONS };
 
 /* The order of such a call: all that is read before the client is checked. */
 typedef struct {
@@ -215,6 +215,24 @@ static bool order_parse_detached(Order *o, PyObject *const *options)
     return true;
 }
 
+/* The option `key_until`; `keyed`: there is a key. False: an error is set. */
+static bool order_parse_until(Order *o, PyObject *word, bool keyed)
+{
+    bool text = word && PyUnicode_Check(word);
+    if (word == NULL || (text && PyUnicode_CompareWithASCIIString(word, "fired") == 0))
+        return true;
+    if (!text || PyUnicode_CompareWithASCIIString(word, "acknowledged") != 0) {
+        raise_about(PyExc_ValueError, word,
+                    "key_until={}: expected 'fired', when the key is free as the timer fires, or "
+                    "'acknowledged'");
+        return false;
+    }
+    o->request.flags |= WH_HELD;
+    if (!keyed)
+        PyErr_SetString(PyExc_ValueError, "key_until= is about the key: give key=, too");
+    return keyed;
+}
+
 /* Read the options; of those by name what is absent is NULL. False: an error is set. */
 static bool order_parse(Order *o, PyObject *const *options)
 {
@@ -245,13 +263,13 @@ static bool order_parse_clock(Order *o, PyObject *clock)
     return true;
 }
 
-/* The receiver of a detached timer, which is always a group: a worker is the only member of one
- * that has its name behind a '='. 0: it is not known yet, or nobody keeps detached timers. -1: an
- * error is set. */
-static int order_address(Order *o, const WorkerObject *w)
+/* The receiver of a timer whose end may wait, or is acknowledged on its own. That is always a
+ * group: a worker is the only member of one that has its name behind a '='. 0: it is not known yet,
+ * or nobody keeps such ends. -1: an error is set. */
+static int order_address(Order *o, const WorkerObject *w, PyObject *to)
 {
     Py_ssize_t length;
-    const char *name = PyUnicode_AsUTF8AndSize(o->to, &length);
+    const char *name = PyUnicode_AsUTF8AndSize(to, &length);
     char own[64] = "=";
     if (name == NULL)
         return -1;

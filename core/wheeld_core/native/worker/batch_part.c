@@ -128,8 +128,9 @@ static PyObject *worker_arm_rows(WorkerObject *w, PyObject *times, PyObject *clo
     Rows rows = {0};
     wh_batch b = {0};
     Order o = {0};
-    bool done = rows_get(&rows, times, clock, values, &b, &o) && order_begin(&o, w, b.n, o.wait) &&
-                batch_do(w, &b, &o.request, o.wait);
+    bool done = rows_get(&rows, times, clock, values, &b, &o) &&
+                order_parse_until(&o, values[ROWS_OPTIONS + KEY_UNTIL], false) &&
+                order_begin(&o, w, b.n, o.wait) && batch_do(w, &b, &o.request, o.wait);
     rows_drop(&rows);
     if (!done)
         return NULL;

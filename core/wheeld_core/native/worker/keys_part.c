@@ -235,13 +235,19 @@ static bool parse_conflict(PyObject *word, enum wh_conflict *conflict)
     return false;
 }
 
-static PyObject *raise_key_in_use(PyObject *key, uint64_t id)
+static PyObject *raise_key_in_use(PyObject *key, uint64_t id, bool pending)
 {
-    PyObject *error = raise_about(errors.key_in_use, key,
-                                  "key {} has a pending timer, %llu; on_conflict= says what to do "
-                                  "then: 'keep', 'replace', 'later' or 'earlier'",
-                                  (unsigned long long)id);
-    (void)error;
+    if (pending)
+        raise_about(errors.key_in_use, key,
+                    "key {} has a pending timer, %llu; on_conflict= says what to do "
+                    "then: 'keep', 'replace', 'later' or 'earlier'",
+                    (unsigned long long)id);
+    else
+        raise_about(
+            errors.key_in_use, key,
+            "key {} belongs to timer %llu, which has fired, until its event is acknowledged "
+            "(key_until='acknowledged'); try again then, or give on_conflict='keep'",
+            (unsigned long long)id);
     PyObject *type, *value, *trace, *number = PyLong_FromUnsignedLongLong(id);
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
@@ -264,8 +270,8 @@ static enum wh_call worker_claim_key(WorkerObject *w, PyObject *object, EncodedK
         wh_call_schedule_key(&w->client, &w->keys, &e->key, r, rest, conflict, wait, id);
     if (wh_likely(call == WH_CALL_OK || (call == WH_CALL_TAKEN && conflict != WH_KEY_RAISE)))
         return call;
-    if (call == WH_CALL_TAKEN)
-        raise_key_in_use(object, *id);
+    if (call == WH_CALL_TAKEN || call == WH_CALL_KEY_HELD)
+        raise_key_in_use(object, *id, wh_keys_pending(&w->keys, *id));
     else if (call == WH_CALL_KEYS_FULL)
         keys_refuse(w, object);
     else
@@ -292,13 +298,13 @@ static bool worker_take_key(WorkerObject *w, PyObject *object, EncodedKey *e, bo
     return wh_words_there(&w->keys, &e->key.word) || keys_refuse(w, object);
 }
 
-/* _find(key) -> the id of its pending timer; 0: there is none */
+/* _find(key) -> the id of the timer that has it; 0: there is none */
 static PyObject *worker_find(WorkerObject *w, PyObject *object)
 {
     EncodedKey e;
     if (!worker_take_key(w, object, &e, false))
         return NULL;
-    return PyLong_FromUnsignedLongLong(wh_key_pending(&w->keys, &e.key));
+    return PyLong_FromUnsignedLongLong(wh_key_holder(&w->keys, &e.key));
 }
 
 /* _next_token() -> a number that no call of any worker has returned, and larger than all that were.

@@ -96,11 +96,11 @@ static PyObject *record_of(WorkerObject *w, uint64_t id)
     return record;
 }
 
-/* The TimerRecord of a key's pending timer; None: it has none. NULL: an error is set. */
+/* The TimerRecord of the timer that has a key; None: there is none. NULL: an error is set. */
 static PyObject *record_of_key(WorkerObject *w, const wh_key *key)
 {
     uint64_t id;
-    while ((id = wh_key_pending(&w->keys, key)) != 0) {
+    while ((id = wh_key_holder(&w->keys, key)) != 0) {
         PyObject *record = record_of(w, id);
         if (record || PyErr_Occurred())
             return record;
@@ -132,7 +132,7 @@ static PyObject *worker_remaining(WorkerObject *w, PyObject *const *args, Py_ssi
     uint64_t id;
     if (!take_key("remaining", w, args, n, kwnames, &e))
         return NULL;
-    while ((id = wh_key_pending(&w->keys, &e.key)) != 0) {
+    while ((id = wh_key_holder(&w->keys, &e.key)) != 0) {
         wh_timer_record r;
         double remaining;
         if (!wh_record_read(&w->client, &w->keys, id, &r))
@@ -280,8 +280,8 @@ static PyObject *worker_cancel_keys(WorkerObject *w, PyObject *args)
 static wh_seldom bool keys_batch_refuse(WorkerObject *w, const KeyRows *keys, const wh_batch *b,
                                         uint64_t id, enum wh_call call)
 {
-    if (call == WH_CALL_TAKEN)
-        raise_key_in_use(key_rows_object(keys, b->stopped), id);
+    if (call == WH_CALL_TAKEN || call == WH_CALL_KEY_HELD)
+        raise_key_in_use(key_rows_object(keys, b->stopped), id, wh_keys_pending(&w->keys, id));
     else if (call == WH_CALL_KEYS_FULL)
         keys_refuse(w, key_rows_object(keys, b->stopped));
     else
@@ -306,7 +306,8 @@ static PyObject *worker_schedule_keys(WorkerObject *w, PyObject *const *args, Py
         !parse_needed("schedule_many", names, 4 + ROWS_OPTIONS, values))
         return NULL;
     bool done = parse_conflict(values[3], &keys.rows.conflict) && key_rows_get(&keys, values[2]) &&
-                rows_get(&rows, values[0], values[1], values + 4, &b, &o);
+                rows_get(&rows, values[0], values[1], values + 4, &b, &o) &&
+                order_parse_until(&o, values[4 + ROWS_OPTIONS + KEY_UNTIL], true);
     if (done && b.n != keys.rows.n) {
         PyErr_SetString(PyExc_ValueError, "keys and times differ in length");
         done = false;

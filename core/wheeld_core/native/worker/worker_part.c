@@ -22,29 +22,40 @@ static PyObject *worker_arm(WorkerObject *w, const wh_request *r, int64_t due, b
 #define TIMER_NAMES "cookie", "payload", "key", "on_conflict", OPTION_NAMES
 enum { COOKIE, PAYLOAD, KEY, ON_CONFLICT, TIMER_OPTIONS, TIMER_VALUES = TIMER_OPTIONS + OPTIONS };
 
-/* Begin a call that arms `n` timers: the client is usable, and all that the order needs is there.
- * The supervisor is asked once for the address of a detached timer's receiver. */
-static bool order_begin(Order *o, WorkerObject *w, uint64_t n, bool wait)
+/* Find the address of the order's receiver; the supervisor is asked for it once. */
+static bool order_find_address(Order *o, WorkerObject *w, PyObject *to, bool wait)
 {
     int found;
-    if (wh_likely(!(o->request.flags & WH_DETACHED)))
-        return worker_may_begin(w, wait) && order_place(o, w);
     for (bool asked = false;; asked = true) {
-        if (!worker_may_begin(w, wait) || (found = order_address(o, w)) < 0)
+        if (!worker_may_begin(w, wait) || (found = order_address(o, w, to)) < 0)
             return false;
         if (found)
-            break;
-        PyObject *done = asked ? NULL : PyObject_CallMethod((PyObject *)w, "_address", "O", o->to);
+            return true;
+        PyObject *done = asked ? NULL : PyObject_CallMethod((PyObject *)w, "_address", "O", to);
         if (done == NULL) {
             if (asked)
-                raise_about(errors.wheel_error, o->to,
+                raise_about(errors.wheel_error, to,
                             "to={}: the daemon has no room for detached "
                             "timers just now; see `wheeld status`");
             return false;
         }
         Py_DECREF(done);
     }
-    enum wh_call room = wh_client_detached_room(&w->client, n, wait);
+}
+
+/* Begin a call that arms `n` timers: the client is usable, and all that the order needs is
+ * there. */
+static bool order_begin(Order *o, WorkerObject *w, uint64_t n, bool wait)
+{
+    if (wh_likely(!(o->request.flags & (WH_DETACHED | WH_HELD))))
+        return worker_may_begin(w, wait) && order_place(o, w);
+    PyObject *to = o->to ? Py_NewRef(o->to) : PyObject_GetAttrString((PyObject *)w, "worker");
+    bool found = to && order_find_address(o, w, to, wait);
+    Py_XDECREF(to);
+    if (!found)
+        return false;
+    bool detached = o->request.flags & WH_DETACHED;
+    enum wh_call room = detached ? wh_client_detached_room(&w->client, n, wait) : WH_CALL_OK;
     if (room != WH_CALL_OK) {
         worker_raise(w, room);
         return false;
@@ -57,7 +68,9 @@ static bool order_parse_timer(Order *o, PyObject *const *values)
     return (!values[PAYLOAD] ||
             PyObject_GetBuffer(values[PAYLOAD], &o->payload, PyBUF_SIMPLE) == 0) &&
            (!values[COOKIE] || parse_u64(values[COOKIE], &o->request.cookie, "cookie")) &&
-           order_parse(o, values + TIMER_OPTIONS);
+           order_parse(o, values + TIMER_OPTIONS) &&
+           order_parse_until(o, values[TIMER_OPTIONS + KEY_UNTIL],
+                             values[KEY] && values[KEY] != Py_None);
 }
 
 /* The arguments about a timer's key, read before the client is checked. */

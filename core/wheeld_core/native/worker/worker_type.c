@@ -176,7 +176,7 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     if (!wh_client_bind(&w->client, &config, w->wheel.view.buf, w->slots.view.buf,
                         w->worker.view.buf, row, incarnation, w->clock_bell.number) ||
         !wh_keys_bind(&w->keys, w->keys_map.view.buf, w->row_count, config.capacity,
-                      w->client.states, row)) {
+                      w->client.states, w->client.slots, row)) {
         PyErr_NoMemory();
         return worker_unbind(w, w->life);
     }
