@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from programs import of_checkout
+from wheeld_pipeline.commands import app
 from wheeld_pipeline.commands.overflow import untested
 from wheeld_pipeline.overflow import Daemon, Plan, ShardMap
 from wheeld_pipeline.overflow.batch.task import COUNTS, Result
@@ -121,3 +123,18 @@ Caused by: java.net.SocketException: Connection reset
 """
     assert brief(Exception(said)).endswith("stage failure: Task 0 failed 4 times")
     assert brief(Exception("\tat one.Place(A.scala:1)\n\t... 3 more")).startswith("Exception(")
+
+
+def test_spark_connect_is_refused_in_a_sentence() -> None:
+    options = ["--commands", "a", "--sink", "b", "--checkpoint", "c", "--remote", "sc://host"]
+    said = CliRunner().invoke(app, ["overflow", *options])
+    assert said.exit_code == 2
+    assert said.stderr == (
+        "wheeld: --remote: the overflow needs a driver of its own: use --master\n"
+    )
+
+
+def test_what_torn_files_took_away_is_said() -> None:
+    lines: list[str] = []
+    Account(lines.append).note(batch(0, 1)._replace(lost=("shard 0: a delta is torn",)))
+    assert lines == ["overflow: shard 0: a delta is torn"]

@@ -54,6 +54,20 @@ def test_with_a_part_of_the_time_what_was_before_it_does_not_count(tmp_path: Pat
     assert report.facts["daemon_account"]["scheduled"] == 250
 
 
+@pytest.mark.parametrize(("begin", "late", "restarts"), [(0, 70, 2), (4, 70, 1), (7, 0, 0)])
+def test_oversleeping_and_restarts_are_those_of_the_window(
+    tmp_path: Path, begin: int, late: int, restarts: int
+) -> None:
+    counted = [
+        counters(at(s), wake_late_ns=[20, 70][s > 5], clock_epoch=1 + (s > 2) + (s > 5))
+        for s in range(10)
+    ]
+    since = datetime.fromtimestamp(at(begin) / SECOND_US, UTC)
+    facts = report_of(tmp_path, EVENTS, counted, since=since).facts
+    assert facts["wakes"]["longest_oversleep_ns"] == late
+    assert facts["clock_restarts"] == restarts
+
+
 @pytest.mark.parametrize(("name", "total"), [(WHOLE, 1000), (CUT, 600)])
 def test_a_run_whose_beginning_was_removed(tmp_path: Path, name: str, total: int) -> None:
     trace = write_trace(tmp_path / "trace", EVENTS, busy(range(3, 10)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import typer
@@ -50,16 +51,17 @@ _SPARK: Final = {
     "verbose": Annotated[bool, _option("--verbose", help="Show the output of Spark's JVM.")],
 }
 """The options that all commands on Spark share."""
+_HIDDEN: Final = Annotated[str | None, typer.Option(hidden=True)]
 
 
 def with_spark(
-    command: Callable[..., None] | None = None, *, without: tuple[str, ...] = ()
+    command: Callable[..., None] | None = None, *, without: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[..., Any]:
     """Give a command the options of Spark; it takes them as one argument, `spark`.
 
     ::
 
-        @with_spark(without=("remote",))
+        @with_spark(without={"remote": "it needs a driver of its own: use --master"})
         def overflow(..., *, spark: SparkOptions) -> None:
             with errors_to_exit(), session.opened("wheeld overflow", spark, ui=True) as found:
 
@@ -67,18 +69,20 @@ def with_spark(
     ----------
     command : callable
         Its last parameter is `spark`.
-    without : tuple of str
-        Options that it does not have.
+    without : mapping
+        Options that it does not have, and why not: who gives one is told.
     """
     if command is None:
         return functools.partial(with_spark, without=without)
-    names = [name for name in _SPARK if name not in without]
     own = inspect.signature(command, eval_str=True)
 
     @functools.wraps(command)
     def run(**given: Any) -> None:
-        spark = {name: given.pop(name) for name in names}
+        spark = {name: given.pop(name) for name in _SPARK}
         with errors_to_exit():
+            for name, why in without.items():
+                if spark[name] is not None:
+                    raise UsageError(f"--{name}: {why}")
             spark["conf"] = pairs("--conf", spark["conf"])
             options = SparkOptions(**spark)
         command(**given, spark=options)
@@ -89,9 +93,9 @@ def with_spark(
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=False if name == "verbose" else None,
-            annotation=_SPARK[name],
+            annotation=_HIDDEN if name in without else _SPARK[name],
         )
-        for name in names
+        for name in _SPARK
     ]
     vars(run)["__signature__"] = own.replace(parameters=[*kept, *added])
     return run

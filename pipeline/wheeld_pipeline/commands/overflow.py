@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     app.command("overflow-compact")(compact)
 
 
-@with_spark(without=("remote",))
+@with_spark(without={"remote": "the overflow needs a driver of its own: use --master"})
 def overflow(
     commands: Annotated[
         str, typer.Option(help="Directory of the command files; not used with kafka.")

@@ -9,7 +9,8 @@ The rule, which the page states with the numbers that it used:
   wake-ups and cascades, at WAKE_NS and CASCADE_NS of CPU time each.
 - *Worth it*: if the present tick is longer than that rule allows, or at least one percent of a core
   is saved. Else the advice is to leave the wheel.
-- *Capacity*: one and a half times the most that was pending, rounded up to two digits.
+- *Capacity*: one and a half times the most that was pending in one daemon, rounded up to two
+  digits.
 """
 
 from __future__ import annotations

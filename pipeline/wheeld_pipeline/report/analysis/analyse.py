@@ -236,7 +236,7 @@ class _Analysis:
                 "most_run_delay_ns": int(self.settings[daemon.RUN_DELAY].max()),
             },
             "daemon_account": {name: int(wakes[name].sum()) for name in names},
-            "clock_restarts": int((self.settings["clock_epoch"] - 1).clip(lower=0).sum()),
+            "clock_restarts": int(self.settings["restarts"].sum()),
             "complete": bool(self.settings["last"].all()),
         }
 

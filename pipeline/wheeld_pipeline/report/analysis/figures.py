@@ -120,15 +120,19 @@ def by_step(counted: Counted, step_seconds: int) -> Any:
 
 
 def _pending(pending: Any, steps: range) -> tuple[Any, Any]:
-    """Sum of the wheels' most and fewest armed timers; where nothing happened, they stay."""
-    most, fewest = (pd.Series(0.0, index=steps) for _ in range(2))
+    """Most and fewest armed timers that one wheel had, as its capacity is its own too: the most of
+    a sum is not the sum of the most, which come at other moments. Where nothing happened, they
+    stay."""
+    most = pd.Series(0.0, index=steps)
+    fewest = pd.Series(np.inf, index=steps)
     for _, own in pending.groupby(list(WHEEL)):
         by_step = own.set_index("step")
         inside = range(int(by_step.index.min()), int(by_step.index.max()) + 1)
         known = by_step[["pending_max", "pending_low"]].reindex(inside).ffill()
-        known = known.reindex(steps, fill_value=0.0)
-        most += known["pending_max"]
-        fewest -= known["pending_low"]
+        known = known.reindex(steps)
+        most = np.fmax(most, known["pending_max"])
+        fewest = np.fmin(fewest, -known["pending_low"])
+    fewest = fewest.where(np.isfinite(fewest), 0.0)
     return most.astype(np.int64).to_numpy(), fewest.astype(np.int64).to_numpy()
 
 

@@ -44,12 +44,13 @@ two."""
 _TIMES: Final = ("began_us", "ended_us")
 SETTINGS: Final = {
     **dict.fromkeys(WHEEL, "string"),
-    **dict.fromkeys((*_TIMES, *_LAST, *GROWING, "wakes_before", RUN_DELAY), "long"),
+    **dict.fromkeys((*_TIMES, *_LAST, *GROWING, "wakes_before", "restarts", RUN_DELAY), "long"),
     "last": "boolean",
     FULL_RINGS: "string",
 }
 """Columns of `settings_of`; FULL_RINGS is JSON: worker -> rows in which its ring was full;
-RUN_DELAY: the most by which it grew from one row to the next."""
+RUN_DELAY: the most by which it grew from one row to the next. `wake_late_ns`: 0 if it did not rise
+in the window, `restarts`: of the clock, within it."""
 WAKES, PEAK, POOL = "wakes", "peak", "pool"
 """Kinds of lines of `growth_of`."""
 _POOL_NUMBERS: Final = ("size", "used", "depleted_ns")
@@ -92,7 +93,8 @@ def settings_of(table: Any, window: RowWindow) -> Any:
     end = rows.own[-1]
     values: dict[str, Any] = {name: rows.column(name)[end] for name in (*_LAST, *GROWING)}
     values |= {name: table[name][0].as_py() for name in WHEEL}
-    values["wake_late_ns"] = rows.column("wake_late_ns")[rows.own].max()
+    values["wake_late_ns"] = rows.risen("wake_late_ns")
+    values["restarts"] = rows.restarts()
     values |= {"began_us": rows.time[rows.own[0]], "ended_us": rows.time[end]}
     values["wakes_before"] = rows.growth("wakes")[0]
     values["last"] = bool(rows.column("last")[end])
@@ -131,6 +133,15 @@ class _Rows:
 
     def growth(self, name: str) -> Array:
         return _growth(self.column(name), self.whole)[self.own]
+
+    def risen(self, name: str) -> int:
+        """The greatest value of a maximum since the run's beginning, if it is one of these rows."""
+        return int(self.column(name)[self.own].max()) if self.growth(name).any() else 0
+
+    def restarts(self) -> int:
+        """How many clocks there were after the run's first one, in the rows that count."""
+        clocks = np.maximum(self.column("clock_epoch"), 1) - 1
+        return int(_growth(clocks, self.whole)[self.own].sum())
 
     def full_rings(self) -> dict[str, int]:
         """Worker -> in how many of the rows that count its ring was full."""

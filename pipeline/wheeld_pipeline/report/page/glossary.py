@@ -33,7 +33,8 @@ TERMS: Final[tuple[tuple[str, str, str], ...]] = (
         "pending",
         "pending",
         "Armed timers that the clock knew of, after each event; per step of time the most and "
-        "the fewest. With several daemons, their sum. Where nothing happened it stays as it was.",
+        "the fewest. With several daemons, of any one of them: each has a capacity of its own. "
+        "Where nothing happened, both are those of the step before.",
     ),
     (
         "herd",
@@ -105,6 +106,6 @@ TERMS: Final[tuple[tuple[str, str, str], ...]] = (
         f"Tick: the longest candidate of which at least {advice.TICKS_PER_DELAY} fit into the "
         f"delay of {1 - advice.SHORT_SHARE:.0%} of the timers. Wheel size: the smallest whose "
         f"work is within 5 % of the least with that tick. Capacity: {advice.HEADROOM:g} times "
-        "the most that was pending.",
+        "the most that was pending in one daemon.",
     ),
 )
