@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from wheeld_client.intake.connection import Connection
     from wheeld_client.intake.request import Request
     from wheeld_client.intake.server import Intake
+    from wheeld_client.jobs.board import JobBoard, JobState
     from wheeld_client.jobs.calendars import CronError
     from wheeld_client.jobs.jobs import Jobs
     from wheeld_client.leases.lease import AsyncLease, Lease
@@ -68,6 +69,8 @@ __all__ = [
     "ForkedClient",
     "Intake",
     "InvalidDelay",
+    "JobBoard",
+    "JobState",
     "Jobs",
     "KeyInUse",
     "KeysFull",
@@ -111,6 +114,8 @@ _HOMES = {
     "AsyncLease": "leases.lease",
     "Lease": "leases.lease",
     "CronError": "jobs.calendars",
+    "JobBoard": "jobs.board",
+    "JobState": "jobs.board",
     "Jobs": "jobs.jobs",
     "MemoryPool": "pool.memory_pool",
     "PoolBuffer": "pool.memory_pool",

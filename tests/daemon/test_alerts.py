@@ -30,6 +30,7 @@ WELL = {
     "wheeld_timers_dropped_total": "7x60",
     'wheeld_pool_depleted_ratio{pool="p"}': "0.05x60",
     "wheeld_trace_events_lost_total": "2x60",
+    'wheeld_job_failing{job_name="shop/nightly"}': "0x10 1x2 0x48",
 }
 """Samples, one a minute, of a daemon that is well for an hour."""
 GONE = {name: "1x20 stale" for name in WELL if name != "up"} | {"up": "1x20 0x39"}
@@ -68,6 +69,7 @@ CASES: list[Case] = [
     ({"wheeld_timers_dropped_total": "7x50 9x10"}, "wheeld", ["WheeldDropped"]),
     ({'wheeld_pool_depleted_ratio{pool="p"}': "0.05x40 0.5x20"}, "wheeld", ["WheeldPoolDepleted"]),
     ({"wheeld_trace_events_lost_total": "2x50 5x10"}, "wheeld", ["WheeldTraceLost"]),
+    ({'wheeld_job_failing{job_name="shop/nightly"}': "0x40 2x20"}, "wheeld", ["WheeldJobFailing"]),
 ]
 ALERTS = re.findall(r"- alert: (\w+)", RULES.read_text())
 

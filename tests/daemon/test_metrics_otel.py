@@ -196,6 +196,6 @@ def test_each_metric_has_a_name_and_a_unit() -> None:
     names = [name_and_unit(metric) for metric in METRICS]
     assert len({name for name, _ in names}) == len(METRICS)
     assert {name for name, unit in names if unit == "1"} == {
-        "wheeld.clock_ok", "wheeld.worker_backlogged", "wheeld.pool_depleted",
+        "wheeld.clock_ok", "wheeld.worker_backlogged", "wheeld.pool_depleted", "wheeld.job_paused",
     }  # fmt: skip
     assert not [name for name, _ in names if name.endswith(("_total", "_seconds", "_bytes"))]

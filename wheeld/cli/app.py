@@ -12,6 +12,7 @@ from wheeld.cli import (
     daemons as daemons_cli,
     ending as ending_cli,
     events as events_cli,
+    jobs as jobs_cli,
     listing,
     pending,
     service as service_cli,
@@ -150,6 +151,8 @@ app.command("top")(watching_cli.top)
 app.command("health")(watching_cli.health)
 app.command("metrics", cls=with_bare({"--otlp": ""}))(watching_cli.metrics)
 wrap_help_once(app)
+wrap_help_once(jobs_cli.app)
+app.add_typer(jobs_cli.app, name="jobs")
 for command_line in importlib.metadata.entry_points(group="wheeld.commands"):
     added = command_line.load()()  # of a package that builds on this one
     wrap_help_once(added)

@@ -79,6 +79,7 @@ def compare(first: dict[str, Any], second: dict[str, Any], seconds: float) -> di
         "workers": workers,
         "groups": _groups(workers),
         **{key: second[key] for key in ("pools", "purgatories", "trace")},
+        "jobs": [_job(first, each, seconds) for each in second.get("jobs", ())],
     }
 
 
@@ -118,6 +119,11 @@ def _worker(first: dict[str, Any] | None, now: dict[str, Any], seconds: float) -
     }
 
 
+def _job(first: dict[str, Any], now: dict[str, Any], seconds: float) -> dict[str, Any]:
+    before = {job["name"]: job for job in first.get("jobs", ())}.get(now["name"], now)
+    return {**now, "runs_per_second": _rate(before, now, "runs", seconds)}
+
+
 def _groups(workers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     sums: dict[str, dict[str, Any]] = {}
     for worker in workers:
@@ -154,6 +160,7 @@ def screen(
     ]
     lists = [
         *_list("groups", groups),
+        *_list("jobs", map(_job_text, sorted(found["jobs"], key=lambda job: -job["failing"]))),
         *_list("pools", map(pool_text, found["pools"])),
         *_list("purgatory", map(purgatory_text, found["purgatories"])),
     ]
@@ -164,6 +171,17 @@ def screen(
         named = "  ".join(f"{key} {name}" for key, name in KEYS.items())
         lists += [Text(), _line(("dim", f"sort by: {named}    q quit"))]
     return Group(*_head(found, notice), _workers(found["workers"], sort, room), *lists)
+
+
+def _job_text(job: dict[str, Any]) -> str:
+    """One job in one line; those that fail come first."""
+    state = "running, " if job["running"] else "paused, " if job["paused"] else ""
+    text = f"{job['name']:<28} {state}{number(job['runs'])} runs, {number(job['failures'])} failed"
+    text += f", {number(job['runs_per_second'])}/s" if job["runs_per_second"] else ""
+    if job["lasted_s"] is None:
+        return text
+    took, late = (duration(round(job[key] * 1e9)) for key in ("lasted_s", "late_s"))
+    return f"{text}, {took}, {late} late"
 
 
 def _line(*pieces: tuple[str, str]) -> Text:

@@ -8,12 +8,13 @@ import json
 import threading
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit, status_of
 from wheeld.config import addresses
+from wheeld.metrics.jobs import with_jobs
 from wheeld.supervisor.health import Health, examine
 from wheeld_core import runtime
 from wheeld_core.errors import UsageError, WheelError
@@ -62,6 +63,10 @@ def health(
     raise typer.Exit(0 if found.ok else 1)
 
 
+def _status(name: str, runtime_dir: Path | None) -> dict[str, Any]:
+    return with_jobs(status_of(name, runtime_dir), name, runtime_dir)
+
+
 def metrics(
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
@@ -102,9 +107,9 @@ def metrics(
             raise WheelError(f"{error}; try `pip install '.[metrics]'` in the checkout") from None
         label = Path(name).name
         if once:
-            typer.echo(text(registry(status_of(name, runtime_dir), label)), nl=False)
+            typer.echo(text(registry(_status(name, runtime_dir), label)), nl=False)
             return
-        read = functools.partial(status_of, name, runtime_dir)
+        read = functools.partial(_status, name, runtime_dir)
         with serve(read, listen, label) as where, contextlib.suppress(KeyboardInterrupt):
             typer.echo(f"wheeld: metrics of {name} on http://{where}/metrics", err=True)
             threading.Event().wait()
@@ -130,7 +135,7 @@ def _export(name: str, runtime_dir: Path | None, endpoint: str, once: bool) -> N
             ) from None
         if once:
             status_of(name, runtime_dir)  # is it there?
-        export = Export(name, functools.partial(status_of, name, runtime_dir), endpoint or None)
+        export = Export(name, functools.partial(_status, name, runtime_dir), endpoint or None)
         try:
             if not once:
                 where = endpoint or "where OTEL_EXPORTER_OTLP_ENDPOINT says"
@@ -173,9 +178,9 @@ def top(
         console = Console(highlight=False)
         with contextlib.suppress(KeyboardInterrupt):
             if not (once or as_json) and console.is_terminal:
-                shown.watch(lambda: status_of(name, runtime_dir), seconds, sort, console)
+                shown.watch(lambda: _status(name, runtime_dir), seconds, sort, console)
                 return
-            found = shown.once(lambda: status_of(name, runtime_dir), seconds)
+            found = shown.once(lambda: _status(name, runtime_dir), seconds)
             found["workers"] = shown.ordered(found["workers"], sort)
             if as_json:
                 typer.echo(json.dumps(found, indent=1))

@@ -24,7 +24,7 @@ class Metric:
     key: tuple[str, ...]
     """Its path in the status, or in the entry of one worker, pool or purgatory."""
     label: str = ""
-    """worker, group, pool or purgatory, beside `daemon`; empty: it is the daemon's."""
+    """worker, group, pool, purgatory or job_name, beside `daemon`; empty: it is the daemon's."""
     scale: float = 1
     """The factor by which values there are multiplied."""
     unit: str = ""
@@ -191,9 +191,33 @@ METRICS: Final = (
         "purgatory_watches", "Keys that operations wait under.", "watched", label="purgatory",
         unit="watch",
     ),
+    _counter("job_runs", "Runs that ended.", "runs", label="job_name", unit="run"),
+    _counter("job_failures", "Runs that raised.", "failures", label="job_name", unit="run"),
+    _counter(
+        "job_left_out", "Occurrences too late for their grace, or of a paused job.", "missed",
+        label="job_name", unit="occurrence",
+    ),
+    _gauge(
+        "job_failing", "Runs that have failed since one succeeded.", "failing", label="job_name",
+        unit="run",
+    ),
+    _gauge("job_paused", "1 if it is paused.", "paused", label="job_name"),
+    _gauge(
+        "job_late_seconds", "From the planned time of its last run to its begin.", "late_s",
+        label="job_name",
+    ),
+    _gauge("job_lasted_seconds", "Duration of its last run.", "lasted_s", label="job_name"),
+    _gauge(
+        "jobs_unnamed", "Jobs beyond the first 200 by name, which have no metrics.", "jobs_unnamed",
+        unit="job",
+    ),
     _counter("trace_events_recorded", "Events in the trace.", "trace", "recorded", unit="event"),
     _counter("trace_events_lost", "Events lost: its ring was full.", "trace", "lost", unit="event"),
 )  # fmt: skip
+
+
+LISTS: Final = {"purgatory": "purgatories", "pool": "pools", "job_name": "jobs"}
+"""Where the status has the entries of a label. `job` is a label of Prometheus itself."""
 
 
 def label_names(metric: Metric) -> list[str]:
@@ -218,7 +242,7 @@ def _entries(metric: Metric, status: dict[str, Any]) -> list[dict[str, Any]]:
     if not metric.label:
         return [status]
     if metric.label not in ("worker", "group"):
-        return list(status["purgatories" if metric.label == "purgatory" else "pools"])
+        return list(status.get(LISTS[metric.label], ()))
     made = status.setdefault("series", {})  # once for all metrics
     if metric.label not in made:
         made[metric.label] = (

@@ -84,7 +84,7 @@ def _scaled(found: Any, metric: Metric) -> int | float:
 def _attributes(metric: Metric, labels: Iterable[str]) -> dict[str, str]:
     names = label_names(metric)[1:]
     pairs = zip(names, labels, strict=True)
-    return {f"wheeld.{name}.name": label for name, label in pairs if label}
+    return {f"wheeld.{name.removesuffix('_name')}.name": label for name, label in pairs if label}
 
 
 class _WithHistograms(MetricExporter):

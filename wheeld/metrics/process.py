@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from wheeld.metrics.jobs import with_jobs
 from wheeld.metrics.server import serve
 from wheeld.processes import child_main as child
 from wheeld.processes.messages import Notice, Order
@@ -39,7 +40,7 @@ def run(channel: child.SupervisorChannel) -> None:
         found: dict[str, Any] = ask(directory, Request.STATUS, ANSWER_SECONDS)["status"]
         if found["pid"] != hello["supervisor"]:
             raise WheelError(f"another daemon (pid {found['pid']}) answers in {directory}")
-        return found
+        return with_jobs(found, directory)
 
     give_up = time.monotonic() + TRY_SECONDS
     with contextlib.ExitStack() as stack:

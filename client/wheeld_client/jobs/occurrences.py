@@ -146,6 +146,13 @@ class Occurrences:
     def is_paused(self, job: str) -> bool:
         return self.timers.remaining(self.key(PAUSED, job)) is not None
 
+    def pause(self, job: str) -> None:
+        nothing = Definition(None, self.version)
+        self._put(nothing, NEVER_NS, _native.CLOCK_REALTIME, self.key(PAUSED, job), "keep")
+
+    def resume(self, job: str) -> bool:
+        return self.timers.cancel(key=self.key(PAUSED, job))
+
     def _note(self, kind: str, job: str, content: Definition | Account) -> None:
         # on the wall clock, whose times no restore moves: these are never due
         self._put(content, NEVER_NS, _native.CLOCK_REALTIME, self.key(kind, job), "replace")

@@ -119,6 +119,10 @@ class Observer:
         """Names of the workers, connected or kept for a successor."""
         return list(self._registry.names().values())
 
+    def groups(self) -> list[str]:
+        """Names of the groups that have members, or timers."""
+        return list(self._registry.group_names().values())
+
     def now_ns(self) -> int:
         """The wheel's base clock."""
         return int(self._clocks()[0])
