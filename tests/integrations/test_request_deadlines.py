@@ -220,3 +220,17 @@ def test_no_descriptor_is_left_to_connect_with(daemon: str) -> None:
 
     asyncio.run(main())
     limited.process.close()
+
+
+async def test_a_deadline_is_of_the_wheels_clock(wheel_server: wheeld.ForkServer) -> None:
+    """A virtual one stands at another time than the loop's."""
+    with wheel_server.embedded(capacity=64, virtual_clock=True) as daemon:
+        async with AsyncTimers(daemon) as timers:
+            deadline = Deadline.after(timers, 2.0)
+            with suppress(TimeoutError):
+                async with deadline:
+                    await asyncio.to_thread(wheeld.advance, daemon, 1.9)
+                    assert not deadline.expired()
+                    await asyncio.to_thread(wheeld.advance, daemon, 0.2)
+                    await asyncio.sleep(FOR_EVER)
+            assert deadline.expired()

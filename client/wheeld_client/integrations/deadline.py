@@ -24,8 +24,10 @@ class Deadline(Timeout):
         """A deadline in so many seconds from now; None: without."""
         if seconds is None:
             return cls(timers, None, 0)
-        when = timers._loop.time() + seconds
-        return cls(timers, when, timers._due_ns(when))
+        due_ns = 0
+        with suppress(WheelError):  # the loop keeps it then
+            due_ns = timers.timers.now_ns() + timers._due_ns(seconds)  # of a virtual clock, too
+        return cls(timers, timers._loop.time() + seconds, due_ns)
 
     def _begin(self) -> None:
         if self._when is None:
