@@ -5,7 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from bench.cases import calls, daemons, intake, keys, native, purgatory, rivals, testing, waits
+from bench.cases import (
+    calls,
+    daemons,
+    intake,
+    keys,
+    limits,
+    native,
+    purgatory,
+    rivals,
+    testing,
+    waits,
+)
 from bench.row import Below, Line, Row
 
 LOOPS = {
@@ -36,6 +47,7 @@ KEYS = (
     "the cache lines of a key's set, of its slot's room and of a slot that lies anywhere, and the "
     "call with arguments by name"
 )
+LIMITS = "Flask and flask-limiter: a request asks the storage for its hit and for its headers"
 CALLBACKS = (
     "the worker takes {CPU of the worker, ns:.0f} ns of CPU, the clock {CPU of the clock, ns:.0f}; "
     "the worker's part is the handle, which the garbage collector visits while it waits, its entry "
@@ -167,6 +179,23 @@ TABLE = (
             Line("find", "find, ns", None, where=KEYS),
         ),
         rounds=3,
+    ),
+    Row(
+        "limits",
+        "an application of Flask with flask-limiter, requests of one process",
+        limits.CONTENDERS,
+        tuple(
+            Line(
+                f"requests per second, {strategy}",
+                f"{strategy}, ns",
+                Below("memory://"),
+                "k/s",
+                rate=1e6,
+                where=LIMITS,
+            )
+            for strategy in ("fixed-window", "moving-window")
+        ),
+        notes=("called without a server; memory:// counts in one process only",),
     ),
     Row(
         "debounce",
