@@ -46,6 +46,8 @@ PROGRAMS = {
     "pause_words": "pauses",
     "kill_keys": "kills",
     "pause_keys": "pauses",
+    "kill_kept": "kills",
+    "pause_kept": "pauses",
     "pause_row": "pauses",
     "corrupt_sharing": "corruptions",
 }

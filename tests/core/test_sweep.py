@@ -34,6 +34,8 @@ STRIDES = {
     "pause_words": 12,
     "kill_keys": 60,
     "pause_keys": 60,
+    "kill_kept": 40,
+    "pause_kept": 40,
     "pause_row": 1,
     "corrupt_sharing": 1,
 }

@@ -12,6 +12,9 @@
 #define EVENTS 512
 #define NO_ROW 0xfdu
 #define GROUP 5u /* the one group that there is */
+#define KEEPER (ROWS - 1) /* the row that keeps detached timers, in a crew that has some */
+#define KEEP_NS (40 * MS)
+#define MOST_DETACHED 24u
 #define FAR_NS (100000000 * MS)
 
 /* In place of doorbell.h: nothing here leaves the arena. */
@@ -42,6 +45,7 @@ typedef struct worker {
     uint32_t row;
     bool alive, sleeps, member; /* member: of the group */
     bool still; /* stopped in the middle of a call */
+    bool holds; /* hangs with events in its hands */
     bool waits; /* its calls may wait for the clock */
 } worker;
 
@@ -70,6 +74,7 @@ static crew *S; /* the first thing in the arena */
 static uint32_t crew_heap_chunks;  /* of a payload heap, which then has most payloads */
 static uint32_t crew_trace_bits; /* log2 of the records of a trace, if there is to be one */
 static bool crew_keyed; /* there is to be a directory of keys */
+static bool crew_keeps; /* there is to be a keeper of detached timers */
 static char *crew_directory_end; /* where it is to end; NULL: it stands in the arena */
 /* somebody writes what no client does: slots and links may differ */
 static bool crew_scribbled;
@@ -114,7 +119,7 @@ static bool crew_jammed(void)
 {
     for (uint32_t row = 0; row < ROWS; row++) {
         const wh_peer *peer = &S->peers[row];
-        if (peer->life &&
+        if (peer->life && peer != S->clock.keeper &&
             (wh_list_first(&S->clock.wheel, wh_backlog_list(&S->clock, peer)) != WH_NIL ||
              wh_ring_room(peer->comp_tail, wh_load_relaxed(&peer->seg->comp_head),
                           S->clock.comp_size) == 0))
@@ -155,6 +160,16 @@ static void clock_attach(uint32_t row)
     CHECK(made, "attach: out of memory");
     CHECK(wh_clock_join(&S->clock, &S->peers[row], w->member ? 1ull << GROUP : 0),
           "join: out of memory");
+}
+
+/* The row without a process is the keeper. */
+static void clock_keeps(void)
+{
+    clock_attach(KEEPER);
+    step_begin();
+    bool made = wh_clock_keep(&S->clock, &S->peers[KEEPER], KEEP_NS);
+    step_end();
+    CHECK(made, "keep: out of memory");
 }
 
 /* A worker that is gone joins nothing. */
@@ -200,6 +215,10 @@ static inline void clock_begins(void)
         worker *w = &S->workers[row];
         if (!w->incarnation)
             continue;
+        if (crew_keeps && row == KEEPER) {
+            clock_keeps();
+            continue;
+        }
         clock_attach(row);
         if (!w->alive && S->policy[row]) {
             S->leaving[row] = true;

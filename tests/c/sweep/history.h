@@ -57,6 +57,14 @@ static uint32_t some_open(uint32_t owner)
     return WH_NIL;
 }
 
+static void pause_or_resume(worker *w, uint32_t cookie)
+{
+    if (S->book.entries[cookie].left < 0)
+        worker_pause(w, cookie);
+    else
+        worker_resume(w, cookie);
+}
+
 static void do_something(void)
 {
     worker *w = someone();
@@ -140,10 +148,22 @@ static void bury_move(const worker *w, const entry *e, uint64_t state)
               (ull)e->id);
 }
 
+/* What the dead worker had in hand is not in its hands any more. */
+static void bury_taken(const worker *w, entry *e)
+{
+    const wh_client *c = &w->client;
+    if (e->holder == w->row + 1)
+        e->holder = 0;
+    else if (e->detached && e->id && !entry_over(e) &&
+             wh_load_relaxed(&c->states[wh_id_slot(e->id)]) ==
+                 wh_state_of(wh_id_gen(e->id), wh_taker(c->me), WH_TAKEN))
+        e->takes++;
+}
+
 /* The worker died: from what it had in flight, what came to pass did. Before anyone goes on. */
 static void worker_dies(worker *w)
 {
-    w->alive = w->waits = false;
+    w->alive = w->waits = w->holds = false;
     S->leaving[w->row] = true;
     bury_received(w);
     for (uint32_t i = 0; i < S->book.count; i++) {
@@ -157,8 +177,12 @@ static void worker_dies(worker *w)
             else if (e->flight == CANCELLING && wh_state_gen(state) == wh_id_gen(e->id) &&
                      wh_state_phase(state) == WH_CANCELLED && !e->cancels)
                 ledger_cancelled(&S->book, e, i);
+            else if (e->flight == GIVING_BACK && e->holder == w->row + 1 &&
+                     wh_state_gen(state) == wh_id_gen(e->id) && wh_state_phase(state) == WH_ARMED)
+                e->wanted = e->tried;
             e->flight = e->flight == MOVING ? MOVING : LANDED;
         }
+        bury_taken(w, e);
         if (e->to == w->row && e->owner != w->row)
             e->loose = true; /* ticks that stood in the ring of the dead are lost with it */
         if (e->owner == w->row || e->to == w->row || e->to == TO_GROUP)
@@ -184,7 +208,7 @@ static uint64_t ledger_drop(uint32_t owner)
     uint64_t dropped = 0;
     for (uint32_t i = 0; i < S->book.count; i++) {
         entry *e = &S->book.entries[i];
-        if (e->owner == owner && e->used && !entry_over(e))
+        if (e->owner == owner && e->used && !e->detached && !entry_over(e))
             dropped += e->dropped = 1;
     }
     return dropped;

@@ -11,7 +11,7 @@
 #define TO_GROUP 0xfeu
 
 /* What is in flight. */
-enum flight { LANDED, SCHEDULING, CANCELLING, MOVING };
+enum flight { LANDED, SCHEDULING, CANCELLING, MOVING, FINISHING, GIVING_BACK };
 
 typedef struct entry {
     uint64_t id;           /* 0: not known */
@@ -31,6 +31,11 @@ typedef struct entry {
     bool barred; /* its key's word names another one: it must not fire */
     bool fluid; /* any worker may have moved it by its key: its deadline is not known */
     uint8_t key; /* the number of its key + 1; 0: it has none */
+    bool detached, lasting; /* lasting: its end waits for ever */
+    uint8_t holder; /* the row + 1 that has its end in hand; 0: none */
+    int64_t until; /* by when that row is done with it; INT64_MAX: as long as it lives */
+    int64_t left; /* of a paused timer: what it has left; -1: it is not paused */
+    uint16_t takes; /* how often its end was in somebody's hand */
     uint8_t events, cancels, dropped;
 } entry;
 
@@ -47,6 +52,7 @@ typedef struct ledger {
     uint32_t count;
     uint64_t ticks;
     bool racing;
+    bool memberless; /* nobody takes what is for the group */
     bool tolerant; /* a hostile worker may send events of its own to others */
 } ledger;
 
@@ -65,6 +71,7 @@ static inline entry *ledger_add(ledger *l, uint32_t owner, uint32_t to, int64_t 
                  .flier = (uint8_t)owner,
                  .used = true,
                  .asked = INT64_MAX,
+                 .left = -1,
                  .loose = to == TO_GROUP}; /* its members read in any order */
     return e;
 }
@@ -166,6 +173,25 @@ static inline void ledger_cancelled(ledger *l, entry *e, uint32_t cookie)
     e->raced = l->racing;
 }
 
+/* May an end come to somebody now? It may be in the hands of one only. */
+static inline bool entry_free(const ledger *l, const entry *e, int64_t now)
+{
+    return !e->holder || e->until <= now || e->flight != LANDED || l->racing;
+}
+
+/* An end has come into the hands of `row`, which is to be done with it by `until`; the record says
+ * that it was delivered `before` times. Once more for each of `deaths` of clocks, perhaps. */
+static inline void ledger_taken(ledger *l, uint32_t cookie, uint32_t row, int64_t until,
+                                uint32_t before, uint64_t deaths)
+{
+    entry *e = &l->entries[cookie];
+    CHECK(l->racing || (before >= e->takes && before <= e->takes + deaths),
+          "%u says that it was delivered %u times before, not %u", cookie, before, e->takes);
+    e->takes++;
+    e->holder = (uint8_t)(row + 1);
+    e->until = until;
+}
+
 /* All that was due by `now` has been received. */
 static inline void ledger_none_late(const ledger *l, int64_t now)
 {
@@ -186,7 +212,8 @@ static inline void ledger_none_waits(const ledger *l, int64_t now)
         const entry *e = &l->entries[i];
         int64_t last = e->wanted > e->tried ? e->wanted : e->tried;
         bool waits = entry_open(e) && !e->fluid && e->flight == LANDED && !e->interval &&
-                     !e->floats && ledger_latest(l, e, last) <= now;
+                     !(e->detached && l->memberless) && !e->floats &&
+                     ledger_latest(l, e, last) <= now;
         CHECK(!waits,
               "%u (row %u to %u, id %llx) was due at %lld, it is %lld, and everyone has looked", i,
               e->owner, e->to, (ull)e->id, (long long)last, (long long)now);

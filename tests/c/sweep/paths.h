@@ -9,7 +9,8 @@ static inline void round_world(uint64_t seed)
 {
     crew_heap_chunks = strncmp(where.path, "heavy", 5) == 0 ? 5 : 0;
     crew_make(seed);
-    crew_history(dice(3) * 25);
+    if (!crew_keeps)
+        crew_history(dice(3) * 25);
 }
 
 /* A is the worker that things happen to; B and C go on. */

@@ -83,14 +83,12 @@ static void do_later(void) { worker_move(A, subject, 90 * MS); }
 
 static void do_every(void) { worker_move_every(A, subject, 5 * MS, 4 * MS); }
 
-/* The clock may look between the two. */
-static int64_t kept;
-static void do_pause(void) { kept = worker_pause(A, subject); }
+static void do_pause(void) { worker_pause(A, subject); }
 static void before_paused(void)
 {
     subject = schedule(dice(2) ? A : B, (plan){.delay = 30 * MS, .to = 0});
     clock_advance(crew_now() + (int64_t)dice(25) * MS);
-    kept = worker_pause(B, subject);
+    worker_pause(B, subject);
     clock_advance(crew_now() + (int64_t)dice(40) * MS);
 }
 static void before_paused_periodic(void)
@@ -99,7 +97,7 @@ static void before_paused_periodic(void)
     worker_pause(B, subject);
     clock_advance(crew_now() + (int64_t)dice(40) * MS);
 }
-static void do_resume(void) { worker_resume(A, subject, kept); }
+static void do_resume(void) { worker_resume(A, subject); }
 
 static void before_movable_foreign(void)
 {

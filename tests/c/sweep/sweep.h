@@ -11,6 +11,7 @@
  *   paths.h    situations and operations: those of a worker, of one that waits, of a clock;
  *              rounds.h runs them
  *   keying.h, paths_keys.h   the same crew with a directory of keys
+ *   keeping.h, paths_kept.h   the same with detached timers, and a keeper of them
  *   borrowers.h, watchers.h, rounds_row.h   the same for pool.h, watch.h and rows.h: no clock
  *
  * All memory that a trial touches stands in one shared mapping, the arena: the segments, what the

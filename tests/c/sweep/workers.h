@@ -107,6 +107,19 @@ static void heavy_none(void)
     }
 }
 
+/* How often the last held events were delivered before, as long as the call lasts. */
+static struct again {
+    uint64_t id;
+    uint32_t before;
+} agains[EVENTS];
+static uint32_t again_count;
+
+static void again_note(wh_client *c, uint64_t id, uint32_t before)
+{
+    (void)c;
+    agains[again_count++ % EVENTS] = (struct again){id, before};
+}
+
 /* -- workers ----------------------------------------------------------------------------------- */
 
 static void worker_bind(uint32_t row)
@@ -121,6 +134,7 @@ static void worker_bind(uint32_t row)
                            w->client.slots, row),
               "no memory");
     w->client.sink = &heavy_sink;
+    w->client.again = again_note;
     wh_client_begin_to_receive(&w->client);
     w->events = arena_take(EVENTS * wh_event_bytes(&w->client));
     w->row = row;
@@ -128,14 +142,19 @@ static void worker_bind(uint32_t row)
     w->alive = true;
 }
 
-/* A new worker in that row, which is free. */
-static worker *worker_hire(uint32_t row)
+static void worker_segment(uint32_t row)
 {
-    worker *w = &S->workers[row];
     if (!S->segments[row])
         S->segments[row] = arena_take(S->geometry.worker_bytes);
     memset(S->segments[row], 0, S->geometry.worker_bytes);
     wh_create_worker(S->segments[row], &S->config, wh_port_of(S->wheel, &S->geometry, row));
+}
+
+/* A new worker in that row, which is free. */
+static worker *worker_hire(uint32_t row)
+{
+    worker *w = &S->workers[row];
+    worker_segment(row);
     *w = (worker){.incarnation = ++S->incarnations, .sleeps = dice(2), .member = dice(2)};
     S->bells[row] = 0;
     S->policy[row] = 0;
@@ -152,7 +171,7 @@ static inline uint32_t worker_target(uint32_t row)
     return (uint32_t)(S->workers[row].incarnation & 0xfffff) << 12 | (row + 1);
 }
 
-static inline bool worker_acts(const worker *w) { return w->alive && !w->still; }
+static inline bool worker_acts(const worker *w) { return w->alive && !w->still && !w->holds; }
 
 /* It is short of slots, or says so. */
 static void worker_ask(worker *w)
@@ -171,6 +190,7 @@ typedef struct plan {
     uint32_t to; /* a row, or TO_GROUP; its own: no target */
     uint32_t kind; /* of clock */
     uint32_t bytes; /* of payload, in a crew with a heap; 0: some */
+    uint32_t flags; /* WH_DETACHED, WH_LASTING */
 } plan;
 
 /* From when on the clock knows of a call that has returned. What goes to others may meet one whose
@@ -197,8 +217,10 @@ static wh_request worker_request(worker *w, plan p, char *payload)
                     .cookie = number,
                     .payload = payload,
                     .payload_size = bytes,
-                    .flags = p.kind,
+                    .flags = p.kind | p.flags,
                     .target = p.to == w->row ? 0 : worker_target(p.to)};
+    e->detached = (p.flags & WH_DETACHED) != 0;
+    e->lasting = (p.flags & WH_LASTING) == WH_LASTING;
     if (p.to < ROWS && !S->workers[p.to].alive)
         e->to = NO_ROW; /* it comes back to its owner */
     return r;
@@ -223,7 +245,8 @@ static bool worker_schedule(worker *w, plan p, uint32_t *cookie)
     wh_request r = worker_request(w, p, payload);
     uint64_t id = 0;
     step_begin();
-    wh_call_schedule(&w->client, &r, r.deadline, w->waits, &id);
+    if (!(r.flags & WH_DETACHED) || wh_client_detached_room(&w->client, 1, w->waits) == WH_CALL_OK)
+        wh_call_schedule(&w->client, &r, r.deadline, w->waits, &id);
     step_end();
     if (cookie)
         *cookie = (uint32_t)r.cookie;
@@ -262,7 +285,7 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
     e->flight = LANDED;
     e->asked = moved && asked != INT64_MAX ? told_of(e, e->to) : asked;
     if (moved)
-        e->wanted = e->tried;
+        e->wanted = e->tried, e->left = -1;
     else
         e->refused = crew_now();
     return moved;
@@ -300,21 +323,25 @@ static inline void worker_move_every(worker *w, uint32_t cookie, int64_t delay, 
 
 #define PAUSED (INT64_MAX / 2) /* when a paused timer is due */
 
-/* Returns what it had left. */
-static inline int64_t worker_pause(worker *w, uint32_t cookie)
+static inline void worker_pause(worker *w, uint32_t cookie)
 {
     entry *e = &S->book.entries[cookie];
-    int64_t kept = wh_time_sub(e->wanted, wh_client_now(&w->client));
+    int64_t left = wh_time_sub(e->wanted, wh_client_now(&w->client));
     move_begin(w, e, PAUSED);
-    move_end(e, wh_call_pause(&w->client, e->id) == WH_CALL_OK);
-    return kept;
+    bool paused = wh_call_pause(&w->client, e->id) == WH_CALL_OK;
+    move_end(e, paused);
+    if (paused && e->left < 0)
+        e->left = left < 0 ? 0 : left;
 }
-static inline void worker_resume(worker *w, uint32_t cookie, int64_t kept)
+static inline void worker_resume(worker *w, uint32_t cookie)
 {
     entry *e = &S->book.entries[cookie];
     e->floats = true;
-    move_begin(w, e, wh_time_add(wh_client_now(&w->client), kept));
-    move_end(e, wh_call_resume(&w->client, e->id, w->waits) == WH_CALL_OK);
+    move_begin(w, e, wh_time_add(wh_client_now(&w->client), e->left));
+    bool resumed = wh_call_resume(&w->client, e->id, w->waits) == WH_CALL_OK;
+    move_end(e, resumed);
+    if (resumed)
+        e->left = -1;
 }
 
 /* Told in one piece. All of them are `w`'s. */
@@ -364,6 +391,8 @@ static void worker_note(const worker *w, const wh_completion *event)
     ledger_event(&S->book, event->cookie, event->id, event->deadline, event->fired, event->missed);
     const entry *e = &S->book.entries[event->cookie];
     bool firm = e->to < ROWS && e->owner < ROWS && !e->loose && S->workers[e->to].alive;
+    CHECK(entry_free(&S->book, e, crew_now()) || e->holder == w->row + 1,
+          "%llu came to row %u, but row %d holds it", (ull)event->cookie, w->row, e->holder - 1);
     CHECK(!firm || e->to == w->row, "%llu went to row %u, not %u", (ull)event->cookie, w->row,
           e->to);
 }
@@ -427,9 +456,13 @@ static void crew_settle(void)
     if (!crew_whole())
         return;
     crew_none_overdue();
-    for (uint32_t row = 0; row < ROWS; row++)
-        if (S->leaving[row])
+    S->book.memberless = true;
+    for (uint32_t row = 0; row < ROWS; row++) {
+        const worker *w = &S->workers[row];
+        if (S->leaving[row] || w->holds)
             return;
+        S->book.memberless &= !(w->alive && w->member);
+    }
     ledger_none_waits(&S->book, crew_now());
 }
 
@@ -457,6 +490,7 @@ static void crew_make(uint64_t seed)
                             .heap_chunks = crew_heap_chunks,
                             .max_payload = crew_heap_chunks ? CHAIN_BYTES : 0,
                             .virtual_clock = 1,
+                            .detached_most = MOST_DETACHED,
                             .origin_ns = (int64_t)dice(1000) * MS + (int64_t)dice(MS),
                             .token = 1};
     S->geometry = wh_geometry_of(&S->config);
@@ -485,6 +519,11 @@ static void crew_make(uint64_t seed)
     }
     for (uint32_t row = 0; row + 1 < ROWS; row++)
         worker_hire(row);
+    if (!crew_keeps)
+        return;
+    worker_segment(KEEPER);
+    S->workers[KEEPER] = (worker){.incarnation = ++S->incarnations, .row = KEEPER};
+    clock_keeps();
 }
 
 #endif

@@ -99,8 +99,7 @@ typedef struct wh_clock {
     uint64_t *detached; /* one bit per slot: its timer is counted; NULL: there was no keeper yet */
     int64_t *kept_since; /* per slot: when an end came to the keeper, ns */
     int64_t keep_ns, keep_until; /* how long it waits there; the next look at that, 0: none */
-    uint32_t kept_turned; /* the first end in this look that may wait on, or WH_NIL */
-    bool looks_at_held; /* a worker has a bound for what it holds (overheld.h) */
+    bool looks_at_held; /* a worker has a bound for what it holds (unclaimed.h) */
     wh_trace trace;
     wh_free_list free_list;
     wh_heap heap;
@@ -306,7 +305,6 @@ static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
                     .sub_size = 1ull << seg->sub_bits,
                     .comp_size = 1ull << seg->comp_bits,
                     .ret_size = 1ull << seg->ret_bits,
-                    .kept_turned = WH_NIL,
                     .relink_slot = seg->capacity};
     wh_wheel_bind(&c->wheel, wh_parts_of(wheel_memory, &g), seg->capacity, g.shards,
                   seg->wheel_bits, seg->tick_ns);

@@ -294,7 +294,7 @@ static wh_seldom void wh_rearm(wh_clock *c, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
     wh_peer *owner = wh_adopt(c, slot);
-    if (owner == NULL || owner->life == WH_PEER_DYING) {
+    if (owner == NULL || wh_dies_with(c, slot, owner)) {
         if (wh_slot_cancel(&c->states[slot], link->gen))
             wh_count(&c->seg->dropped, 1);
         wh_note_end(c, slot, WH_TRACE_DROPPED);
@@ -308,14 +308,37 @@ static wh_seldom void wh_rearm(wh_clock *c, uint32_t slot)
     wh_link_timer(c, slot, wh_shard_of(c, owner));
 }
 
+/* An event that is FIRED again is due when it was: its last taker has left the time there by which
+ * it would be done, or to which it was giving it back. The next one may store its own meanwhile. */
+static inline void wh_unbind(wh_clock *c, uint32_t slot)
+{
+    wh_slot *s = &c->slots[slot];
+    uint64_t due = (uint64_t)c->wheel.links[slot].due, until, rest;
+    do {
+        until = (uint64_t)wh_load_relaxed(&s->deadline);
+        rest = wh_load_acquire((wh_au64 *)s + 1); /* pairs: extend */
+        /* pairs: offer - last: what was read is not the next taker's */
+        uint64_t state = wh_load_acquire(&c->states[slot]);
+        if (until == due || wh_state_phase(state) != WH_FIRED)
+            return;
+        /* pairs: extend */
+    } while (!wh_cas_both(s, &until, &rest, due, rest));
+}
+
 /* The event is the worker's no longer that had taken it: let it be free, or done if `phase` says
  * so. False: that worker was quicker. */
 static inline bool wh_untake(wh_clock *c, uint32_t slot, uint64_t state, enum wh_phase phase)
 {
-    wh_store_relaxed(&c->slots[slot].deadline, c->wheel.links[slot].due); /* no bound any more */
-    wh_count_attempt(c, slot);
+    wh_slot *s = &c->slots[slot];
+    uint32_t flags = wh_load_relaxed(&s->flags);
+    wh_count_attempt(c, slot); /* first: the next taker reads it */
     /* pairs: offer - a taker given up on is done with it, or finds it is not its own */
-    return wh_cas_acq_rel(&c->states[slot], &state, wh_state_of(wh_state_gen(state), 0, phase));
+    if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_of(wh_state_gen(state), 0, phase))) {
+        wh_store_relaxed(&s->flags, (uint16_t)flags);
+        return false;
+    }
+    wh_unbind(c, slot);
+    return true;
 }
 
 /* Deliver an event that was on its way and is in no list: to `to`, or to the receiver that it has

@@ -22,6 +22,13 @@ static inline bool wh_is_detached(const wh_clock *c, uint32_t slot)
            (wh_load_relaxed(&c->slots[slot].flags) & WH_DETACHED) != 0;
 }
 
+/* Does the timer end with its owner, which is gone? A detached one goes on until the sweep gives it
+ * to the keeper. */
+static inline bool wh_dies_with(const wh_clock *c, uint32_t slot, const wh_peer *owner)
+{
+    return wh_unlikely(owner->life == WH_PEER_DYING) && !wh_is_detached(c, slot);
+}
+
 /* The worker to which its ends go when there is no receiver, or NULL: to its owner. One that keeps
  * its key until the acknowledgement waits for a receiver, too, while its owner is there. */
 static inline wh_peer *wh_keeper_of(const wh_clock *c, uint32_t slot, const wh_peer *owner)
@@ -83,7 +90,7 @@ static inline wh_cold bool wh_clock_keep(wh_clock *c, wh_peer *peer, int64_t kee
     peer->comp_tail = peer->comp_head + c->comp_size; /* full, whatever it is sent */
     peer->life = WH_PEER_ABSENT;
     c->keeper = peer;
-    c->keep_ns = keep_ns;
+    c->keep_ns = keep_ns > 0 ? keep_ns : 1; /* looks come to an end */
     wh_store_relaxed(&c->seg->keeper, wh_peer_index(c, peer) + 1);
     return true;
 }
@@ -95,7 +102,6 @@ static inline wh_cold void wh_clock_unkeep(wh_clock *c, const wh_peer *peer)
         return;
     c->keeper = NULL;
     c->keep_until = 0;
-    c->kept_turned = WH_NIL;
     wh_store_relaxed(&c->seg->keeper, 0);
 }
 

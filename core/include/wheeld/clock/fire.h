@@ -177,7 +177,7 @@ static inline void wh_expire(void *context, uint32_t slot)
     for (bool done = false; !done;) {
         uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, extend */
         wh_peer *owner = wh_owner_of(c, slot);
-        if (owner == NULL || owner->life == WH_PEER_DYING || wh_state_gen(state) != link->gen) {
+        if (owner == NULL || wh_dies_with(c, slot, owner) || wh_state_gen(state) != link->gen) {
             wh_drop(c, slot);
             return;
         }

@@ -51,7 +51,7 @@ typedef struct wh_peer {
     uint64_t asked, answered;      /* its requests (grant.h); the last one that was handled */
     uint32_t ask_left, look_slab;  /* slots still to hand over; where to search for them */
     uint64_t freed_before; /* slabs that had been freed from the free list when it asked */
-    int64_t held_look; /* the next look at what it holds for long, ns; 0: none (overheld.h) */
+    int64_t held_look; /* the next look at what it holds for long, ns; 0: none (unclaimed.h) */
     uint64_t stale_until; /* below it its return ring may name slots that were taken over since */
     /* [i]: of that group's members that a pass found, the one in place i */
     uint16_t roster[WH_GROUPS];

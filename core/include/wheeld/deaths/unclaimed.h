@@ -15,63 +15,55 @@
 
 #define WH_UNCLAIMED_LOOKS 512 /* ends looked at per pass, of the keeper and of each worker */
 
-/* Has the keeper's first end waited for long enough? One that waits for ever, or that a member has
- * in hand, goes behind the others. *next: when to look again. */
-static inline bool wh_kept_is_over(wh_clock *c, uint32_t slot, int64_t *next)
-{
-    uint32_t flags = wh_load_relaxed(&c->slots[slot].flags);
-    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
-    bool waits = wh_state_phase(state) == WH_FIRED || wh_state_phase(state) == WH_ARMED;
-    *next = wh_time_add(c->kept_since[slot], c->keep_ns);
-    if (waits && (flags & WH_LASTING) != WH_LASTING)
-        return *next <= c->now[WH_CLOCK_BASE];
-    *next = INT64_MIN;
-    return false;
-}
-
-/* Drop it. False: a member was quicker. */
-static inline bool wh_drop_kept(wh_clock *c, uint32_t slot)
+/* An end has been with the keeper for long enough. One that a member has or had in hand, by an
+ * earlier record of it, goes its way; one that waits for ever goes behind the others; else it is
+ * dropped. */
+static inline void wh_end_kept(wh_clock *c, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
+    bool tick = wh_stage_of(link) == WH_STAGE_WAIT_TICK;
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
-    bool dropped = wh_state_phase(state) == WH_FIRED
-                       ? wh_cas_acq_rel(&c->states[slot], &state, /* pairs: offer */
-                                        wh_state_of(wh_state_gen(state), 0, WH_DONE))
-                       : wh_slot_cancel(&c->states[slot], link->gen);
-    if (!dropped)
-        return false;
-    wh_count(&c->seg->dropped, 1);
-    wh_count(&c->keeper->port->dropped, 1);
-    wh_note_end(c, slot, WH_TRACE_DROPPED);
+    if (!tick && wh_state_phase(state) != WH_FIRED) {
+        wh_wheel_remove(&c->wheel, slot);
+        wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
+        return;
+    }
+    if ((wh_load_relaxed(&c->slots[slot].flags) & WH_LASTING) == WH_LASTING) {
+        wh_wheel_remove(&c->wheel, slot);
+        wh_list_append(&c->wheel, wh_backlog_list(c, c->keeper), slot);
+        wh_kept_begin(c, slot);
+        return;
+    }
+    bool dropped = tick ? wh_slot_cancel(&c->states[slot], link->gen)
+                        : wh_cas_acq_rel(&c->states[slot], &state, /* pairs: offer */
+                                         wh_state_of(wh_state_gen(state), 0, WH_DONE));
+    if (dropped) {
+        wh_count(&c->seg->dropped, 1);
+        wh_count(&c->keeper->port->dropped, 1);
+        wh_note_end(c, slot, WH_TRACE_DROPPED);
+    } else if (!tick) {
+        return; /* a member was quicker: look again */
+    }
     wh_wheel_remove(&c->wheel, slot);
-    wh_return(c, slot, wh_owner_of(c, slot));
-    return true;
+    wh_give_back(c, slot, wh_owner_of(c, slot));
 }
 
-/* Drop what waited for too long. True: there is more to look at. */
+/* Look at what has waited for too long; the ends stand in the order in which they came. True: there
+ * is more to look at. */
 static wh_seldom bool wh_look_at_kept(wh_clock *c)
 {
     uint32_t list = wh_backlog_list(c, c->keeper), slot;
-    for (uint32_t looks = 0; looks < WH_UNCLAIMED_LOOKS; looks++) {
-        int64_t next;
-        slot = wh_list_first(&c->wheel, list);
-        if (slot == WH_NIL || slot == c->kept_turned) {
-            c->kept_turned = WH_NIL;
-            c->keep_until = 0;
+    c->keep_until = 0;
+    for (uint32_t looks = 0; (slot = wh_list_first(&c->wheel, list)) != WH_NIL; looks++) {
+        c->keep_until = wh_time_add(c->kept_since[slot], c->keep_ns);
+        if (c->keep_until > c->now[WH_CLOCK_BASE])
             return false;
-        }
-        if (wh_kept_is_over(c, slot, &next) && wh_drop_kept(c, slot))
-            continue;
-        if (next > c->now[WH_CLOCK_BASE]) {
-            c->kept_turned = WH_NIL;
-            c->keep_until = next;
-            return false;
-        }
-        c->kept_turned = c->kept_turned == WH_NIL ? slot : c->kept_turned;
-        wh_wheel_remove(&c->wheel, slot);
-        wh_list_append(&c->wheel, list, slot);
+        if (looks == WH_UNCLAIMED_LOOKS)
+            return true;
+        wh_end_kept(c, slot);
+        c->keep_until = 0;
     }
-    return true;
+    return false;
 }
 
 /* Give what the worker has had for too long to another. */
@@ -86,17 +78,15 @@ static wh_seldom void wh_look_at_held(wh_clock *c, wh_peer *peer, int64_t bound)
     for (uint32_t looks = 0; slot != end && looks < WH_UNCLAIMED_LOOKS; looks++, slot = next) {
         next = c->wheel.links[slot].next;
         uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
-        wh_slot *s = &c->slots[slot];
-        uint64_t until = (uint64_t)wh_load_relaxed(&s->deadline);
-        uint64_t rest = wh_load_relaxed((wh_au64 *)s + 1), due = (uint64_t)c->wheel.links[slot].due;
-        if (wh_state_phase(state) != WH_TAKEN || wh_taker_peer(c, state) != peer || until == due)
+        int64_t until = wh_load_relaxed(&c->slots[slot].deadline);
+        if (wh_state_phase(state) != WH_TAKEN || wh_taker_peer(c, state) != peer ||
+            until == c->wheel.links[slot].due)
             continue;
-        if ((int64_t)until > now) {
-            soonest = (int64_t)until < soonest ? (int64_t)until : soonest;
+        if (until > now) {
+            soonest = until < soonest ? until : soonest;
             continue;
         }
-        /* pairs: extend - a worker that gives it back this moment has changed its deadline */
-        if (!wh_cas_both(s, &until, &rest, due, rest) || !wh_untake(c, slot, state, WH_FIRED))
+        if (!wh_untake(c, slot, state, WH_FIRED)) /* it is done with it, or gives it back */
             continue;
         wh_wheel_remove(&c->wheel, slot);
         wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));

@@ -113,8 +113,10 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot, const wh_peer
     } else if (stage != WH_STAGE_OPEN) {
         if (owner == NULL)
             owner = wh_adopt(c, slot); /* given back by its taker, and nobody's */
-        if (wh_stage_over(stage))
+        if (wh_stage_over(stage)) {
+            wh_count_attempt(c, slot);
             link->due = INT64_MIN;
+        }
         wh_step();
         link->completion = 0;
     }
@@ -129,6 +131,7 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot, const wh_peer
 static inline void wh_recover_home(wh_clock *c, wh_peer *owner, uint32_t slot)
 {
     wh_end_payload(c, slot);
+    wh_detached_end(c, slot);
     if (wh_is_split(c, slot >> WH_SLAB_BITS))
         wh_free_list_put(c, slot);
     else
@@ -167,6 +170,8 @@ static inline void wh_recover_offered(wh_recovery *r, uint32_t slot, wh_peer *ow
 {
     wh_clock *c = r->clock;
     const wh_link *link = &c->wheel.links[slot];
+    if (fired)
+        wh_unbind(c, slot);
     if (!fired)
         wh_recover_home(c, owner, slot); /* done, or cancelled before the step to FIRED */
     else if (wh_stage_peer(c, link) && wh_published(c, link) && wh_unread(c, link))

@@ -144,16 +144,30 @@ static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *r
     return size;
 }
 
-/* Take an offer, for as long as it may be held. Until the deadline is stored, the clock sees the
- * one that the timer had, and waits. */
-static wh_seldom bool wh_client_take_offer(const wh_client *c, uint64_t id)
+/* Take an offer, for as long as it may be held; *due: when it was due. Until the bound is stored,
+ * the clock sees the deadline that the timer had, and waits. */
+static wh_seldom bool wh_client_take_offer(const wh_client *c, uint64_t id, int64_t *due)
 {
-    uint32_t slot = wh_id_slot(id);
-    if (!wh_offer_take(&c->states[slot], wh_id_gen(id), wh_taker(c->me)))
+    wh_slot *s = &c->slots[wh_id_slot(id)];
+    if (!wh_offer_take(&c->states[wh_id_slot(id)], wh_id_gen(id), wh_taker(c->me)))
         return false;
+    *due = wh_load_relaxed(&s->deadline);
     if (c->visibility)
-        wh_store_relaxed(&c->slots[slot].deadline, wh_time_add(wh_client_now(c), c->visibility));
+        wh_store_relaxed(&s->deadline, wh_time_add(wh_client_now(c), c->visibility));
     return true;
+}
+
+/* The record of a taken offer may be from before the event was given back: let the event say when
+ * it was due this time. */
+static wh_seldom void wh_client_renew(const wh_client *c, const wh_completion *record, uint64_t id,
+                                      int64_t due, char *event)
+{
+    uint32_t flags = wh_load_relaxed(&c->slots[wh_id_slot(id)].flags);
+    if (wh_likely(WH_GET(FLAGS_MOVES, flags ^ record->flags) == 0))
+        return;
+    memcpy(event + offsetof(wh_completion, deadline), &due, sizeof due);
+    if (record->fired < due) /* when exactly, only the record says that the clock wrote since */
+        memcpy(event + offsetof(wh_completion, fired), &due, sizeof due);
 }
 
 /* Copy one completion whose slot may already have another tenant. True: it is an event, now at
@@ -163,13 +177,17 @@ static wh_seldom bool wh_client_copy_shared(const wh_client *c, const wh_complet
 {
     uint32_t slot = wh_id_slot(id), size;
     char *payload = c->payloads + (uint64_t)slot * c->payload_bytes;
-    if (wh_id_kind(id) == WH_EV_OFFER && !wh_client_take_offer(c, id))
+    int64_t due;
+    bool offered = wh_id_kind(id) == WH_EV_OFFER;
+    if (offered && !wh_client_take_offer(c, id, &due))
         return false;
     size = wh_client_head(c, record, id, event);
+    if (offered)
+        wh_client_renew(c, record, id, due, event);
     event += sizeof *record;
     wh_payload_read(event, payload, size);
     memset(event + size, 0, c->payload_bytes - size);
-    return wh_id_kind(id) == WH_EV_OFFER || wh_tick_stands(c, id, record->flags);
+    return offered || wh_tick_stands(c, id, record->flags);
 }
 
 /* Copy one plausible completion. True: it is an event, now at `event`. */
@@ -236,10 +254,13 @@ static wh_seldom bool wh_client_copy_apart(wh_client *c, uint64_t position, uint
         wh_count(&c->seg->disbelieved, 1);
         return wh_client_copy(c, position, id, event);
     }
-    if (kind == WH_EV_OFFER && !wh_client_take_offer(c, id))
+    int64_t due;
+    if (kind == WH_EV_OFFER && !wh_client_take_offer(c, id, &due))
         return false;
     there = room != NULL && wh_heap_read(&c->heap, block, timer, room, size);
     (void)wh_client_head(c, record, id, event);
+    if (kind == WH_EV_OFFER)
+        wh_client_renew(c, record, id, due, event);
     size = there ? size : 0;
     memcpy(event + offsetof(wh_completion, payload_size), &size, sizeof size);
     memset(event + sizeof *record, 0, c->payload_bytes);
@@ -296,10 +317,15 @@ static inline void wh_client_keyed(wh_client *c, uint64_t id, uint32_t flags)
         c->keyed(c, wh_id(wh_id_gen(id), wh_id_slot(id)));
 }
 
-static inline void wh_client_again(wh_client *c, uint64_t id, uint32_t flags)
+/* A held event for a group was perhaps delivered before. Its record may be from an earlier time:
+ * the slot says how often. */
+static inline void wh_client_again(wh_client *c, uint64_t id)
 {
+    if (wh_likely(wh_id_kind(id) != WH_EV_OFFER) || c->again == NULL)
+        return;
+    uint32_t flags = wh_load_relaxed(&c->slots[wh_id_slot(id)].flags);
     uint32_t before = wh_attempts_before(flags, wh_id_gen(id));
-    if (wh_unlikely(wh_id_kind(id) == WH_EV_OFFER && before) && c->again != NULL)
+    if (wh_unlikely(before))
         c->again(c, wh_id(wh_id_gen(id), wh_id_slot(id)), before);
 }
 
@@ -399,7 +425,7 @@ static inline uint64_t wh_client_hold(wh_client *c, char *events, uint64_t most)
             continue;
         }
         wh_client_keyed(c, id, wh_client_flags_at(c, c->comp_head));
-        wh_client_again(c, id, wh_client_flags_at(c, c->comp_head));
+        wh_client_again(c, id);
         c->held_payloads += apart;
         wh_client_note(c, event, wh_client_flags_at(c, c->comp_head), &look);
         got++;
@@ -479,15 +505,19 @@ static inline bool wh_client_acknowledge_one(wh_client *c, uint64_t id)
 static inline bool wh_client_give_back(wh_client *c, uint64_t id, int64_t deadline)
 {
     uint64_t index = wh_id_given_slot(id);
-    if (index >= c->capacity || c->comp_acked == c->comp_head || !wh_client_has_taken(c, id))
+    if (index >= c->capacity || c->comp_acked == c->comp_head)
         return false;
     wh_au64 *words = (wh_au64 *)&c->slots[index];
-    uint64_t due = wh_load_relaxed(&words[0]), rest = wh_load_relaxed(&words[1]);
-    uint64_t state = wh_state_of(wh_id_gen(id), wh_taker(c->me), WH_TAKEN);
-    /* pairs: extend - the clock that takes it away this moment has changed these words */
-    if (!wh_cas_both(&c->slots[index], &due, &rest, (uint64_t)deadline, rest) ||
-        /* pairs: offer, arm - the deadline comes first */
-        !wh_cas_acq_rel(&c->states[index], &state, wh_state(wh_id_gen(id), WH_ARMED)))
+    uint64_t state = wh_state_of(wh_id_gen(id), wh_taker(c->me), WH_TAKEN), due, rest;
+    do {
+        due = wh_load_acquire(&words[0]);  /* pairs: extend */
+        rest = wh_load_acquire(&words[1]); /* pairs: extend */
+        if (!wh_client_has_taken(c, id)) /* last: what was read is not the next tenant's */
+            return false;
+        /* pairs: extend - the clock that takes it away this moment changes these words, too */
+    } while (!wh_cas_both(&c->slots[index], &due, &rest, (uint64_t)deadline, rest));
+    /* pairs: offer, arm - the deadline comes first */
+    if (!wh_cas_acq_rel(&c->states[index], &state, wh_state(wh_id_gen(id), WH_ARMED)))
         return false;
     wh_client_pass_over(c);
     return true;
