@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Unpack
 
+from wheeld.config.arguments import DaemonOptions
 from wheeld.processes import identity
 from wheeld.processes.spawn import PRIVATE
 from wheeld_core import runtime, segments, trust
@@ -86,7 +87,7 @@ class EmbeddedDaemon(str):
 
 
 @contextlib.contextmanager
-def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
+def embedded(**config: Unpack[DaemonOptions]) -> Iterator[EmbeddedDaemon]:
     """Run a private daemon for as long as the block lasts.
 
     Parameters
@@ -109,7 +110,7 @@ def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
     -----
     The daemon stops when this process dies, however it dies, and leaves nothing behind.
     """
-    with running(_start, config) as daemon:
+    with running(_start, dict(config)) as daemon:
         yield daemon
 
 

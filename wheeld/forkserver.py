@@ -20,9 +20,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 from wheeld import embedding
+from wheeld.config.arguments import DaemonOptions
 from wheeld.processes import descriptors, inherited, spawn, titles
 from wheeld_core import trust
 from wheeld_core.errors import WheelError
@@ -63,11 +64,11 @@ class ForkServer:
         return self._process.pid
 
     def embedded(
-        self, **config: Any
+        self, **config: Unpack[DaemonOptions]
     ) -> contextlib.AbstractContextManager[embedding.EmbeddedDaemon]:
         """As `wheeld.embedded`, with the same options and errors."""
         return embedding.running(
-            lambda options, out: self._fork([spawn.PRIVATE, options], out), config
+            lambda options, out: self._fork([spawn.PRIVATE, options], out), dict(config)
         )
 
     def start(self, *words: str, output: int = 2) -> DaemonProcess:

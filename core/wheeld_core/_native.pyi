@@ -1,6 +1,6 @@
 from collections import deque
 from collections.abc import Buffer, Callable
-from typing import Any, TypeVar, Unpack
+from typing import Any, SupportsIndex, TypeVar, Unpack
 
 from wheeld_core.arguments import Seconds
 from wheeld_core.timer_options import (
@@ -267,11 +267,11 @@ class Worker:
         self, delay: Seconds, cookie: int = 0, **options: Unpack[PolicyOptions]
     ) -> int: ...
     def cancel(
-        self, id: int | None = None, *, key: Key | None = None, block: bool = True
+        self, id: SupportsIndex | None = None, *, key: Key | None = None, block: bool = True
     ) -> bool: ...
     def reschedule(
         self,
-        id: int | None = None,
+        id: SupportsIndex | None = None,
         delay: Seconds = ...,
         *,
         key: Key | None = None,

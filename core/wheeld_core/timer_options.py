@@ -18,6 +18,7 @@ Piece = str | bytes | int
 Key = Piece | tuple[Piece, ...]
 """A timer is found by it; of all workers of a daemon at most one pending timer has it."""
 Conflict = Literal["raise", "keep", "replace", "later", "earlier"]
+Clock = Literal["monotonic", "realtime", "boottime"]
 
 
 class SharedOptions(TypedDict, total=False):

@@ -420,3 +420,30 @@ def test_what_cannot_be_called_is_refused(timers: LocalTimers, callback: Any) ->
         timers.call_later(0.0, callback)
     assert repr(callback) in str(caught.value)
     assert timers.pending == 0
+
+
+def test_keywords_are_passed_on(wheel: LocalWheel, timers: LocalTimers) -> None:
+    said: list[object] = []
+
+    def note(text: str, *, loud: bool = False) -> None:
+        said.append((text, loud))
+
+    timers.call_later(0.0, note, "a", loud=True)
+    timers.call_later(0.0, note, text="b")
+    timers.call_later(0.0, lambda **all: said.append(all), anything=1)
+    wheel.advance(MS)
+    timers.dispatch()
+    assert said == [("a", True), ("b", False), {"anything": 1}]
+
+
+def test_an_option_that_neither_has(timers: LocalTimers) -> None:
+    with pytest.raises(TypeError, match=r"neither call_later\(\) nor .* has blok="):
+        timers.call_later(0.0, lambda: None, blok=False)
+
+
+def test_a_handle_is_as_good_as_its_id(timers: LocalTimers) -> None:
+    handle = timers.call_later(1000.0, print)
+    assert timers.reschedule(handle, 2000.0)
+    assert timers.cancel(handle)
+    assert not timers.cancel(handle)
+    assert not handle.cancel()

@@ -61,12 +61,12 @@ class AsyncTimerHandle(TimerHandle):
             self._when = now / 1e9 + seconds
         return moved
 
-    def arm(self, delay: Seconds, now: float) -> None:
+    def _arm(self, delay: Seconds, now: float) -> None:
         seconds = float_of(delay)
         self._callbacks.arm(self, span_of(seconds), self._block)
         self._when = now + seconds
 
-    def arm_key(
+    def _arm_key(
         self, delay: Seconds, now: float, key: Key, on_conflict: Conflict
     ) -> AsyncTimerHandle:
         """The handle of the timer that has the key afterwards: of its callback here, or this."""

@@ -19,11 +19,17 @@ from wheeld_client.aio.operations import OperationPoller
 from wheeld_client.aio.waiters import Waiter, running_loop
 from wheeld_client.aio.waits import Waits
 from wheeld_client.connection.arrival import arrive
-from wheeld_client.connection.options import ConnectOptions, Start, check_seconds
+from wheeld_client.connection.options import (
+    AfterFork,
+    ConnectOptions,
+    OnDeath,
+    Start,
+    check_seconds,
+)
 from wheeld_client.connection.reconnect import LATE_PAUSE
 from wheeld_client.connection.reconnection import Announce, Reconnection
 from wheeld_client.connection.renewal import REASON
-from wheeld_client.timers.callbacks import key_given
+from wheeld_client.timers.callbacks import key_given, with_keywords
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
 from wheeld_core.arguments import Seconds, When, shown
@@ -76,9 +82,9 @@ class AsyncTimers(Waits):
         name: str = "default",
         *,
         worker: str | None = None,
-        on_death: str = "drop",
+        on_death: OnDeath = "drop",
         group: str | None = None,
-        after_fork: str = "raise",
+        after_fork: AfterFork = "raise",
         reconnect_for: Seconds = 10.0,
         on_reconnect: Announce | None = None,
         runtime_dir: str | os.PathLike[str] | None = None,
@@ -356,8 +362,9 @@ class AsyncTimers(Waits):
         block: bool = False,
         key: Key | None = None,
         on_conflict: Conflict = "raise",
+        **kwargs: Any,
     ) -> AsyncTimerHandle:
-        """Have the loop call `callback(*args)` in `delay` seconds.
+        """Have the loop call `callback(*args, **kwargs)` in `delay` seconds.
 
         As `asyncio.loop.call_later`, by a timer of the wheel: a delay below 0 is soon, infinity
         never; the current context is copied if none is given. Neither it nor its handle waits for
@@ -370,12 +377,14 @@ class AsyncTimers(Waits):
         RingFull, WheelFull
             It would have to wait for the clock. Nothing is scheduled.
         """
+        if kwargs:
+            callback = with_keywords(callback, kwargs)
         if not callable(callback):
             raise TypeError(f"callback: expected a callable object, got {shown(callback)}")
         handle = self._handle(callback, args, context, block)
         if key is not None or on_conflict != "raise":
-            return handle.arm_key(delay, self._time(), key_given(key), on_conflict)
-        handle.arm(delay, self._time())
+            return handle._arm_key(delay, self._time(), key_given(key), on_conflict)
+        handle._arm(delay, self._time())
         return handle
 
     def _handle(
@@ -412,8 +421,8 @@ class AsyncTimers(Waits):
         handle = self._handle(callback, args, context, block)
         rest = (self._due_ns(seconds) - self.timers.now_ns()) / 1e9
         if key is not None or on_conflict != "raise":
-            return handle.arm_key(rest, seconds - rest, key_given(key), on_conflict)
-        handle.arm(rest, 0.0)
+            return handle._arm_key(rest, seconds - rest, key_given(key), on_conflict)
+        handle._arm(rest, 0.0)
         handle._when = seconds
         return handle
 

@@ -18,8 +18,8 @@ from wheeld_core.control.messages import Welcome
 from wheeld_core.errors import DaemonNotRunning
 from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 
-ON_DEATH: Final = ("drop", "keep", "reroute")
-AFTER_FORK: Final = ("raise", "reconnect")
+OnDeath = Literal["drop", "keep", "reroute"]
+AfterFork = Literal["raise", "reconnect"]
 Start = Literal["never", "if-needed"]
 AGAIN_SECONDS: Final = 0.02
 """Pause before a client retries after the daemon hung up without an answer."""
@@ -34,9 +34,9 @@ class ConnectOptions:
     another type. ValueError: one of them is not allowed, or needs another."""
 
     worker: str | None = None
-    on_death: str = "drop"
+    on_death: OnDeath = "drop"
     group: str | None = None
-    after_fork: str = "raise"
+    after_fork: AfterFork = "raise"
     reconnect_for: float = 10.0
     timeout: float = 10.0
     numbered: bool = False
@@ -47,8 +47,8 @@ class ConnectOptions:
     def __post_init__(self) -> None:
         if self.worker is not None and not isinstance(self.worker, str):
             raise TypeError(f"worker={shown(self.worker)}: expected str, or None")
-        _one_of("on_death", self.on_death, ON_DEATH)
-        _one_of("after_fork", self.after_fork, AFTER_FORK)
+        _one_of("on_death", self.on_death, get_args(OnDeath))
+        _one_of("after_fork", self.after_fork, get_args(AfterFork))
         _one_of("start", self.start, get_args(Start))
         if self.on_death == "keep" and self.worker is None:
             raise ValueError(

@@ -133,7 +133,7 @@ class Tls:
             self.session.unwrap()
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection:
     """A peer of an `Intake`; a handler finds it in `request.connection`."""
 
     __slots__ = (
@@ -270,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- the transport's calls -------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def _connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
@@ -287,12 +287,12 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._intake._idle.start(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
+    def _get_buffer(self, sizehint: int) -> memoryview:
         if self._tls is None and not self._lingering:
             return self._view[self._have :] if self._have else self._view
         return self._intake._scratch
 
-    def buffer_updated(self, nbytes: int) -> None:
+    def _buffer_updated(self, nbytes: int) -> None:
         if self._lingering:
             return
         if self._tls is None:
@@ -301,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
             self._tls.feed(self._intake._scratch[:nbytes])
             self._pump()
 
-    def eof_received(self) -> bool:
+    def _eof_received(self) -> bool:
         self._wire_ended = True
         if self._lingering:
             return False
@@ -311,14 +311,14 @@ class Connection(asyncio.BufferedProtocol):
         self._pump()  # if it was paused before the end, it goes on later
         return not self._transport.is_closing()
 
-    def pause_writing(self) -> None:
+    def _pause_writing(self) -> None:
         self._draining = True
 
-    def resume_writing(self) -> None:
+    def _resume_writing(self) -> None:
         # Not at once: a transport that is closed in here loses its connection twice (asyncio).
         self._loop.call_soon(self._drained)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def _connection_lost(self, exc: Exception | None) -> None:
         if not self._gone:
             self._gone = True
             self._unsent = NOTHING
@@ -334,7 +334,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._task is not None:
                 self._task.cancel()
             if self._admitted:
-                self._intake._leave(self, error)
+                self._intake._leave(self, exc)
 
     # -- bytes in --------------------------------------------------------------------------------
 
@@ -725,3 +725,17 @@ class Connection(asyncio.BufferedProtocol):
                     return
         except OSError:
             return  # nothing is left, or no peer
+
+
+class WireConnection(Connection, asyncio.BufferedProtocol):
+    """A connection under the names by which a transport calls it; programs have no use for them."""
+
+    __slots__ = ()
+
+    connection_made = Connection._connection_made
+    get_buffer = Connection._get_buffer
+    buffer_updated = Connection._buffer_updated
+    eof_received = Connection._eof_received
+    pause_writing = Connection._pause_writing
+    resume_writing = Connection._resume_writing
+    connection_lost = Connection._connection_lost

@@ -15,7 +15,7 @@ import ssl
 import sys
 from typing import Final
 
-from wheeld_client.intake.connection import SCRATCH, Connection
+from wheeld_client.intake.connection import SCRATCH, Connection, WireConnection
 from wheeld_client.intake.gate import (
     Gate,
     Limits,
@@ -255,8 +255,8 @@ class Intake:
         self._check_open()
         loop = asyncio.get_running_loop()
 
-        def connection() -> Connection:
-            return Connection(self, ssl)
+        def connection() -> WireConnection:
+            return WireConnection(self, ssl)
 
         if sock is not None:
             server = await loop.create_server(connection, sock=sock, backlog=BACKLOG)
@@ -282,7 +282,9 @@ class Intake:
 
     async def _accept(self, sock: socket.socket, context: ssl.SSLContext | None) -> Connection:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.connect_accepted_socket(lambda: Connection(self, context), sock)
+        _, connection = await loop.connect_accepted_socket(
+            lambda: WireConnection(self, context), sock
+        )
         return connection
 
     def _check_open(self) -> None:

@@ -11,6 +11,8 @@ from wheeld_client.integrations.process import another_name
 from wheeld_core.arguments import When
 from wheeld_core.errors import InvalidDelay, NameInUse, WheelError
 
+__all__ = ["Deadline"]
+
 
 class Deadline(Timeout):
     """A `Timeout` that the loop's own timers keep where the wheel cannot.

@@ -24,6 +24,8 @@ from wheeld_client.timers.callbacks import TimerHandle
 from wheeld_client.timers.timers import Timers
 from wheeld_core.errors import InvalidDelay, WheelError
 
+__all__ = ["RequestTimeout"]
+
 log = logging.getLogger("wheeld")
 
 Part = TypeVar("Part")

@@ -19,6 +19,8 @@ from wheeld_client.timers.timers import Timers, connect
 from wheeld_core.arguments import shown
 from wheeld_core.errors import NameInUse, WheelError
 
+__all__ = ["ProcessTimers"]
+
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable

@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from wheeld_client.connection.options import check_seconds
 from wheeld_core.arguments import Seconds, float_of
 
+__all__: list[str] = []
+
 Request = TypeVar("Request")
 
 

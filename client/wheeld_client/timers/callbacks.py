@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -83,6 +85,10 @@ class TimerHandle(_native.Handle):
             return False
         return self._callbacks.timers.reschedule(self.id, delay, block=self._block)
 
+    def __index__(self) -> int:
+        """Its timer's id: `Timers.cancel` and its like take a handle, too."""
+        return int(self.id)
+
     def _waits(self) -> bool:
         """Whether its id names its timer, not one of the next wheel, which may have that id."""
         timers = self._callbacks.timers
@@ -94,6 +100,21 @@ class TimerHandle(_native.Handle):
         self, callback: Callable[..., object], args: tuple[Any, ...], error: Exception
     ) -> None:
         log.error("timer callback %r raised", callback, exc_info=error)
+
+
+def with_keywords(callback: Callable[..., object], kwargs: dict[str, Any]) -> Callable[..., object]:
+    """The callback with its keyword arguments; they have to fit, if its signature can be seen, as a
+    mistyped option of the call would end here."""
+    if not callable(callback):
+        raise TypeError(f"callback: expected a callable object, got {shown(callback)}")
+    with suppress(ValueError):  # a builtin without a signature
+        known = inspect.signature(callback).parameters.values()
+        by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+        names = {one.name for one in known if one.kind in by_name}
+        anything = any(one.kind == one.VAR_KEYWORD for one in known)
+        if not anything and (unknown := kwargs.keys() - names):
+            raise TypeError(f"neither call_later() nor {shown(callback)} has {min(unknown)}=")
+    return functools.partial(callback, **kwargs)
 
 
 def key_given(key: Key | None) -> Key:
@@ -297,8 +318,9 @@ class CallingWorker(PointWorker):
         block: bool = True,
         key: Key | None = None,
         on_conflict: Conflict = "raise",
+        **kwargs: Any,
     ) -> TimerHandle:
-        """Have `dispatch` call `callback(*args)` in `delay` seconds.
+        """Have `dispatch` call `callback(*args, **kwargs)` in `delay` seconds.
 
         Any thread, and also from destructors and signal handlers. With `block=False` neither this
         call nor those of the handle wait for the clock; they raise as `schedule` and `cancel` do.
@@ -309,6 +331,8 @@ class CallingWorker(PointWorker):
         handle is then that of the pending timer, which it cancels and moves. A replaced timer's
         callback is not called.
         """
+        if kwargs:
+            callback = with_keywords(callback, kwargs)
         callbacks = self._callbacks
         if key is not None or on_conflict != "raise":
             return self._call_later_key(delay, callback, args, block, key, on_conflict)

@@ -16,7 +16,7 @@ from wheeld_client.timers import batches
 from wheeld_core import _native
 from wheeld_core.arguments import When, epoch_ns, shown, time_of
 from wheeld_core.errors import InvalidDelay
-from wheeld_core.timer_options import Conflict, Key, SharedOptions
+from wheeld_core.timer_options import Clock, Conflict, Key, SharedOptions
 from wheeld_core.views import CLOCKS
 
 CLOCK_NUMBERS: Final = {name: number for number, name in CLOCKS.items()}
@@ -56,7 +56,7 @@ class PointWorker(ConnectedWorker):
         deadlines_ns: npt.ArrayLike,
         cookies: npt.ArrayLike | None = None,
         *,
-        clock: str = "monotonic",
+        clock: Clock = "monotonic",
         payloads: tuple[Any, npt.ArrayLike] | None = None,
         keys: Iterable[Key] | None = None,
         on_conflict: Conflict = "raise",

@@ -15,7 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_client.connection.arrival import arrive
-from wheeld_client.connection.options import ConnectOptions, Start, check_seconds
+from wheeld_client.connection.options import (
+    AfterFork,
+    ConnectOptions,
+    OnDeath,
+    Start,
+    check_seconds,
+)
 from wheeld_client.connection.reconnection import Announce
 from wheeld_client.timers import batches, policies
 from wheeld_client.timers.callbacks import CallingWorker
@@ -25,7 +31,7 @@ from wheeld_client.timers.points import NEVER_NS, deadline_of
 from wheeld_client.timers.policies import NAMES, Policies
 from wheeld_core import _native, histograms
 from wheeld_core.arguments import Seconds, When, shown
-from wheeld_core.timer_options import Conflict, Key, PolicyOptions, SharedOptions
+from wheeld_core.timer_options import Clock, Conflict, Key, PolicyOptions, SharedOptions
 from wheeld_core.timer_record import TimerRecord
 from wheeld_core.views import beside_of
 
@@ -34,9 +40,9 @@ def connect(
     name: str = "default",
     *,
     worker: str | None = None,
-    on_death: str = "drop",
+    on_death: OnDeath = "drop",
     group: str | None = None,
-    after_fork: str = "raise",
+    after_fork: AfterFork = "raise",
     reconnect_for: Seconds = 10.0,
     on_reconnect: Announce | None = None,
     runtime_dir: str | os.PathLike[str] | None = None,
@@ -210,7 +216,7 @@ class Timers(CallingWorker):
         when: When,
         cookie: int = 0,
         *,
-        clock: str | None = None,
+        clock: Clock | None = None,
         **options: Unpack[PolicyOptions],
     ) -> int:
         """Arm a timer for a point in time and return its id.

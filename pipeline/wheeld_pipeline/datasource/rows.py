@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from wheeld_core.timer_options import Clock
 from wheeld_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def staged_schema() -> pa.Schema:
     return pa.schema([*fields, ("target", pa.string())])
 
 
-def check_columns(schema: StructType) -> str:
+def check_columns(schema: StructType) -> Clock:
     """Raise unless rows of that schema can be timers; returns the clock of their deadlines.
 
     Raises

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wheeld_core.timer_options import Clock
 from wheeld_pipeline.datasource.journal import Journal, link_json, read_json
 from wheeld_pipeline.datasource.rows import CHUNK_ROWS, Digest, StagedRows, staged_schema
 from wheeld_pipeline.errors import PipelineError
@@ -58,7 +59,7 @@ class Seal:
     data: str
     rows: int
     digest: int
-    clock: str
+    clock: Clock
     keys: str
     """Hexadecimal digits of the first bytes of the rows' keys."""
 

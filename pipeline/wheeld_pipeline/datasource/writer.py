@@ -23,6 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 from wheeld_client import Observer, WheelError, WheelFull
+from wheeld_core.timer_options import Clock
 from wheeld_pipeline.datasource.journal import Journal
 from wheeld_pipeline.datasource.lane import Lane
 from wheeld_pipeline.datasource.options import Options
@@ -55,7 +56,7 @@ class Written(WriterCommitMessage):
 class PartitionWriter:
     """Schedules one partition of one batch exactly once, however often it is tried."""
 
-    def __init__(self, options: Options, clock: str, query: str, batch: int) -> None:
+    def __init__(self, options: Options, clock: Clock, query: str, batch: int) -> None:
         self._options, self._clock = options, clock
         self._query, self._batch = query, batch
         self.journal = Journal(options.journal)
