@@ -44,6 +44,8 @@ PROGRAMS = {
     "pause_watch": "pauses",
     "kill_words": "kills",
     "pause_words": "pauses",
+    "kill_leases": "kills",
+    "pause_leases": "pauses",
     "kill_keys": "kills",
     "pause_keys": "pauses",
     "kill_kept": "kills",

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from wheeld_client.jobs.calendars import CronError
     from wheeld_client.jobs.jobs import Jobs
     from wheeld_client.leases.lease import AsyncLease, Lease
+    from wheeld_client.leases.semaphore import AsyncSemaphore, Semaphore
     from wheeld_client.limits.rate_limit import AsyncRateLimit, RateLimit
     from wheeld_client.pool.memory_pool import MemoryPool, PoolBuffer
     from wheeld_client.purgatory.aio import AsyncPurgatory, OperationCancelled
@@ -56,6 +57,7 @@ __all__ = [
     "AsyncLease",
     "AsyncPurgatory",
     "AsyncRateLimit",
+    "AsyncSemaphore",
     "AsyncTimerHandle",
     "AsyncTimers",
     "AsyncWatermarks",
@@ -90,6 +92,7 @@ __all__ = [
     "Reconnection",
     "Request",
     "RingFull",
+    "Semaphore",
     "TimerHandle",
     "TimerRecord",
     "Timers",
@@ -113,6 +116,8 @@ _HOMES = {
     "RateLimit": "limits.rate_limit",
     "AsyncLease": "leases.lease",
     "Lease": "leases.lease",
+    "AsyncSemaphore": "leases.semaphore",
+    "Semaphore": "leases.semaphore",
     "CronError": "jobs.calendars",
     "JobBoard": "jobs.board",
     "JobState": "jobs.board",

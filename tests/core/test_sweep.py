@@ -32,6 +32,8 @@ STRIDES = {
     "pause_watch": 6,
     "kill_words": 12,
     "pause_words": 12,
+    "kill_leases": 40,
+    "pause_leases": 40,
     "kill_keys": 60,
     "pause_keys": 60,
     "kill_kept": 40,

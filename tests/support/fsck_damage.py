@@ -311,11 +311,6 @@ def payload_without_a_slot(w: FullWheel) -> None:
 # -- words -----------------------------------------------------------------------------------------
 
 
-@case("words", "word places 16, 17 (2): each is in no valid state")
-def places_in_no_state(w: FullWheel) -> None:
-    w.words.keys.sets["tags"][1, :2] = 7 | 1 << 52
-
-
 @case("words", "word places 0 (1): each belongs to a key whose word must be in another set")
 def word_in_a_wrong_set(w: FullWheel) -> None:
     w.words.keys.sets["tags"][0, 0] = 1 << 52 | 1

@@ -236,7 +236,26 @@ def limits(b: Bench) -> None:
                 limit.try_acquire(**wrong)
 
 
+def leases(b: Bench) -> None:
+    """Each call of a lease, and how it refuses."""
+    lease = _native.Lease(b.timers, "leaks", ("k", 1), 2, 10**12, True)
+    first, second = lease._take(), lease._take()
+    waiter, late = lease._enter(), lease._enter()
+    lease._look(late), lease._look(waiter)
+    lease._sleep(lease._seen(), 1, waiter), lease._sleep(lease._seen(), 1, None)
+    lease._release(first), lease._look(waiter), lease._leave(waiter), lease._leave(late)
+    lease.renew(), lease.release(), lease.release(), lease.release(), lease.try_acquire()
+    lease._release(second + 9), lease.release(), lease._enter()
+    for wrong in ((1.5, 1), (True, 1), ("k", 0), ("k", 2**12)):
+        with contextlib.suppress(TypeError, ValueError):
+            _native.Lease(b.timers, "leaks", wrong[0], wrong[1], 1, False)
+    for call in (lambda: lease._look(waiter), lambda: lease._look(1), lambda: lease._sleep(1, 1)):
+        with contextlib.suppress(TypeError, ValueError):
+            call()
+
+
 GOOD: dict[str, Callable[[Bench], Any]] = {
+    "Lease": leases,
     "Limit": limits,
     "Memory": memory,
     "Whole": whole,
@@ -261,7 +280,6 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     ),
     "reschedule": lambda b: b.timers.reschedule(b.armed, 2000.0),
     "_find": by_key,
-    "_next_token": lambda b: b.timers._next_token(),
     "pause": lambda b: (
         b.timers.pause(b.armed),
         b.timers.resume(b.armed),

@@ -110,7 +110,8 @@ def seat_keys(b: Bench) -> None:
     size, _ = _native.keys_bytes(1, 64)
     memory = mmap.mmap(-1, size)
     _native.create_keys(memory, 1, 64, 0)
-    _native.leave_keys(memory, 1, 64, 0)
+    _native.seat_keys(memory, 1, 64, 0, True)
+    _native.wake_leases(memory, 1, 64)
 
 
 def watch_raising(b: Bench, look: int) -> None:
@@ -166,7 +167,8 @@ ALONGSIDE = {
     "num_delayed",
     "watch_bytes",
     "keys_bytes",
-    "leave_keys",
+    "seat_keys",
+    "wake_leases",
     "_unsettled",
     "_block",
     "_tells",
@@ -220,6 +222,6 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "watcher": lambda b: _native.seat_watcher(b.wheel.shared("watch"), 99, 0),
     "watcher kind": lambda b: _native.seat_watcher(b.wheel.wheel_memory, 0, 0),
     "keys segment": lambda b: _native.create_keys(bytearray(5), 1, 64, 0),
-    "keys row": lambda b: _native.leave_keys(b.wheel.keys_memory, 1, 64, 1),
+    "keys row": lambda b: _native.seat_keys(b.wheel.keys_memory, 1, 64, 1, True),
     "watch segment": lambda b: _native.create_watch(bytearray(5), 1, 0),
 }

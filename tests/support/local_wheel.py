@@ -222,12 +222,14 @@ class LocalWheel:
                 os.write(self.bells[owed][1], b"\1")
         if "pools" in self._shared:
             _native.seat_borrower(self._shared["pools"], row, incarnation)
-        _native.leave_keys(self.keys_memory, self.max_workers, self.config["capacity"], row)
+        capacity = self.config["capacity"]
+        _native.seat_keys(self.keys_memory, self.max_workers, capacity, row, incarnation != 0)
 
     def successor(self, row: int) -> LocalTimers:
         fields = self.row(row)
         assert fields["state"] == 4
         fields["state"] = 2
+        self._seat(row, int(fields["incarnation"]))
         self.clock.presence(row, True, int(fields["groups"]))
         return self._timers(row, bytes(fields["name"].item()).decode())
 

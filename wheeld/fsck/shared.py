@@ -38,7 +38,7 @@ from wheeld_core.views import DirectoryView, PoolsView, WatchView, record, recor
 
 EXAMPLES = 3
 _GONE = (RowState.FREE, RowState.KEPT)
-_LIVE = (_native.WORD_LIVE, _native.WORD_TIMER, _native.WORD_LIMIT)
+_LIVE = (_native.WORD_LIVE, _native.WORD_TIMER, _native.WORD_LIMIT, _native.WORD_LEASE)
 
 
 def watch(s: WheelImage) -> list[Damage]:
@@ -76,7 +76,6 @@ def words(s: WheelImage) -> list[Damage]:
     states, here = TAG_STATE.of(tags), np.arange(len(sets), dtype=np.uint64)[:, np.newaxis]
     dirty = (tags == 0) & ((checks != 0) | (values != 0))
     texts = _places(dirty, "is empty, but has a check or a value")
-    texts += _places(states > _native.WORD_LIMIT, "is in no valid state")
     texts += _places((states == 0) & (tags != 0), "has no state, but a name")
     live = np.isin(states, _LIVE)
     texts += _places(live & (checks == 0), "belongs to a key, but its name is half written")
@@ -272,7 +271,7 @@ def repair(memories: sharing.Memories, name: str, rows: Array, alone: bool) -> N
     gone = np.isin(rows["state"], _GONE) & sharing.occupied(directory, budget)
     for row in np.flatnonzero(gone).tolist():
         _native.seat_watcher(watch, row, 0)
-        _native.leave_keys(keys, len(rows), capacity, row)
+        _native.seat_keys(keys, len(rows), capacity, row, False)
         _native.seat_borrower(pools, row, 0)
     if alone:
         _repair_watch(directory, rows)

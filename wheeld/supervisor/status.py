@@ -88,14 +88,15 @@ def collect(
 
 
 def _directory(sharing: Sharing) -> dict[str, dict[str, int]]:
-    """How full the directory of keys is: of shared words, of timers and of limits, ended ones
+    """How full the directory of keys is: of shared words, of timers, limits and leases, ended ones
     included whose places are not needed yet. A worker that is killed while it makes a place may not
     have counted it."""
     used, possible = sharing.places()
     return {
         "words": {"used": used[0], "possible": possible},
         "keys": {"used": used[1], "possible": possible},
-        "limits": {"used": used[3], "possible": possible},
+        "limits": {"used": used[2], "possible": possible},
+        "leases": {"used": used[3], "possible": possible},
     }
 
 

@@ -63,9 +63,12 @@ class Sharing:
         something is marked for them are woken."""
         self._do(lambda: _native.resume_pools(self._pools))
         self._ring_for(self._do(lambda: _native.owed_watchers(self._watch)))
+        workers = len(self.watch.rows)
+        self._do(lambda: _native.wake_leases(self._keys, workers, self._capacity))
         self._seated = set(there)
         found = occupied(self.watch, self.pools) | (self.sizes.lines["made"] != 0).any(axis=1)
-        found |= key_rows(self._keys, len(found))["touching"] != 0
+        rows = key_rows(self._keys, len(found))
+        found |= (rows["touching"] != 0) | (rows["tenancy"] & 1 != 0)
         for row in np.flatnonzero(found).tolist():
             if row not in self._seated and (returned := self._put(row, 0)) > 0:
                 log.info("%d bytes of a dead worker were returned to the pools", returned)
@@ -90,11 +93,12 @@ class Sharing:
         return returned
 
     def _seat_watcher(self, row: int, incarnation: int) -> list[int]:
-        _native.leave_keys(self._keys, len(self.watch.rows), self._capacity, row)
+        rows, seated = len(self.watch.rows), incarnation != 0
+        _native.seat_keys(self._keys, rows, self._capacity, row, seated)
         return _native.seat_watcher(self._watch, row, incarnation)
 
     def places(self) -> tuple[list[int], int]:
-        """Places in the directory that are a key's: of words, timers, leases, limits; and all."""
+        """Places in the directory that are a key's: of words, timers, limits, leases; and all."""
         rows = key_rows(self._keys, len(self.watch.rows))
         made, given_up = (
             rows[field].astype(np.int64).sum(axis=0) for field in ("made", "given_up")
@@ -216,6 +220,7 @@ def _places(workers: int, capacity: int) -> int:
     page = mmap.PAGESIZE
     rooms = -(-dtype_of("key_room").itemsize * capacity // page) * page
     behind = rooms + -(-_native.LONG_KEY * capacity // page) * page
+    behind += _native.LEASE_PLACES * dtype_of("lease_place").itemsize * workers
     return (size - begin - behind) // dtype_of("word_set").itemsize * _native.WORD_PLACES
 
 

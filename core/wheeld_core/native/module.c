@@ -34,6 +34,9 @@
 #include "worker/renew_part.c"
 #include "worker/worker_type.c"
 #include "limit/limit_type.c"
+#include "lease/lease_part.c"
+#include "lease/lease_wait_part.c"
+#include "lease/lease_type.c"
 #include "pool/pool_part.c"
 #include "pool/locked_part.c"
 #include "pool/pool_buffer_part.c"
@@ -84,8 +87,10 @@ static PyMethodDef functions[] = {
     {"keys_bytes", native_keys_bytes, METH_VARARGS, NULL},
     /* create_keys(segment, max_workers, capacity, token): fill the head of a keys segment */
     {"create_keys", native_create_keys, METH_VARARGS, NULL},
-    /* leave_keys(segment, max_workers, capacity, row): its worker is gone */
-    {"leave_keys", native_leave_keys, METH_VARARGS, NULL},
+    /* seat_keys(segment, max_workers, capacity, row, seated): its worker is gone; another comes */
+    {"seat_keys", native_seat_keys, METH_VARARGS, NULL},
+    /* wake_leases(segment, max_workers, capacity): all who wait for leases look again */
+    {"wake_leases", native_wake_leases, METH_VARARGS, NULL},
     /* read_keys(segment, max_workers, capacity, ids) -> [(key, named), ...] of these timers */
     {"read_keys", native_read_keys, METH_VARARGS, NULL},
     /* restore_keys(segment, max_workers, capacity, token, [(id, key, claims)]) -> is there room? */
@@ -189,11 +194,17 @@ static wh_cold int add_types(PyObject *module)
     struct {
         PyType_Spec *spec;
         PyTypeObject **where;
-    } types[] = {{&clock_spec, NULL},          {&memory_spec, NULL},
-                 {&whole_spec, NULL},          {&worker_spec, &worker_type},
-                 {&handle_spec, &handle_type}, {&operation_spec, &operation_type},
-                 {&purgatory_spec, NULL},      {&limit_spec, NULL},
-                 {&pool_spec, NULL},           {&pool_buffer_spec, &pool_buffer_type}};
+    } types[] = {{&clock_spec, NULL},
+                 {&memory_spec, NULL},
+                 {&whole_spec, NULL},
+                 {&worker_spec, &worker_type},
+                 {&handle_spec, &handle_type},
+                 {&operation_spec, &operation_type},
+                 {&purgatory_spec, NULL},
+                 {&limit_spec, NULL},
+                 {&lease_spec, NULL},
+                 {&pool_spec, NULL},
+                 {&pool_buffer_spec, &pool_buffer_type}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (add_type(module, types[i].spec, types[i].where) < 0)
             return -1;

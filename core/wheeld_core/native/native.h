@@ -26,6 +26,7 @@
 #include "wheeld/loop/recover.h"
 #include "wheeld/sharing/rows.h"
 #include "wheeld/clock/trace.h"
+#include "wheeld/sharing/leases.h"
 #include "wheeld/sharing/limits.h"
 #include "wheeld/sharing/sizes.h"
 #include "wheeld/sharing/words.h"

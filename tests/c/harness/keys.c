@@ -136,7 +136,7 @@ static void play(uint64_t rounds)
     d.directory = aligned_alloc(4096, bytes);
     CHECK(d.directory, "out of memory");
     memset(d.directory, 0, bytes);
-    wh_keys_create(d.directory, HANDS, config.capacity, 1);
+    wh_keys_create(d.directory, HANDS, config.capacity, 1, 0);
     CHECK(wh_keys_bind(&d.world.clock.keys, d.directory, HANDS, config.capacity,
                        d.world.clock.states, d.world.clock.slots, WH_NIL),
           "out of memory");

@@ -130,7 +130,7 @@ static void round_world(uint64_t seed)
     S->free = FREE_PLACES;
     S->contested = WH_NIL;
     S->segment = arena_take(wh_keys_parts_of(WORKERS, SLOTS).bytes);
-    wh_keys_create(S->segment, WORKERS, SLOTS, 1);
+    wh_keys_create(S->segment, WORKERS, SLOTS, 1, 0);
     for (uint32_t row = 0; row < WORKERS; row++)
         CHECK(wh_keys_bind(&S->workers[row], S->segment, WORKERS, SLOTS, NULL, NULL, row),
               "memory");

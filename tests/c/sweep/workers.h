@@ -514,7 +514,7 @@ static void crew_make(uint64_t seed)
         uint64_t bytes = wh_keys_parts_of(ROWS, S->config.capacity).bytes;
         S->directory =
             crew_directory_end ? memset(crew_directory_end - bytes, 0, bytes) : arena_take(bytes);
-        wh_keys_create(S->directory, ROWS, S->config.capacity, 1);
+        wh_keys_create(S->directory, ROWS, S->config.capacity, 1, 0);
         clock_binds_keys();
     }
     for (uint32_t row = 0; row + 1 < ROWS; row++)

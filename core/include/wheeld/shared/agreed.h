@@ -45,7 +45,8 @@ static inline uint32_t wh_word_set_of(uint64_t hash, uint32_t set_bits)
     K(WH_CLOCK_KINDS) K(WH_NOTES) K(WH_WORD_PLACES) K(WH_LONG_KEY) K(WH_KEYED)                     \
     K(WH_KEY_CLOSED)                                                                               \
     K(WH_WORD_EMPTY) K(WH_WORD_LIVE) K(WH_WORD_COMING) K(WH_WORD_OVER) K(WH_WORD_EMPTYING)         \
-    K(WH_WORD_TIMER) K(WH_WORD_LIMIT) K(WH_KIND_KEYS) \
+    K(WH_WORD_TIMER) K(WH_WORD_LIMIT) K(WH_WORD_LEASE) K(WH_LEASE_PLACES)                        \
+    K(WH_LEASE_CHOICES) K(WH_KIND_KEYS)                                                            \
     K(WH_KIND_WHEEL) K(WH_KIND_SLOTS) K(WH_KIND_REGISTRY) K(WH_KIND_WORKER) K(WH_KIND_WATCH)       \
     K(WH_KIND_POOLS) K(WH_KIND_TRACE) K(WH_NEVER) K(WH_ARMED) K(WH_CANCELLED) K(WH_FIRED)          \
     K(WH_TAKEN) K(WH_DONE) K(WH_CLOSED) K(WH_CLOCK_BASE) K(WH_CLOCK_REALTIME)                      \
@@ -130,6 +131,13 @@ static inline uint32_t wh_word_set_of(uint64_t hash, uint32_t set_bits)
     W(wh_word_set_of(0xf23456789abcdef1ull, 13))                                                   \
     W(wh_limit_word(0x123456789abcdefll, 0x5a, 22))                                                \
     W(wh_limit_ends(0xf23456789abcdef1ull))                                                        \
+    W(wh_lease_word(0x123456789abcdefll, 0x5a5, 0x1235, true))                                     \
+    W(wh_lease_ends(0xf23456789abcdef1ull))                                                        \
+    W(wh_lease_row(0xf23456789abcdef1ull))                                                         \
+    W(wh_lease_is_granted(0xf23456789abcdef1ull))                                                  \
+    W(wh_lease_names(0xf23456789abcdef1ull, 0x12345ull))                                           \
+    W(wh_ticket_word(0xf23456789abcdef1ull, 0x155))                                                \
+    W(wh_ticket_seats(0xf23456789abcdef1ull))                                                      \
     W(wh_set_bits(1000000))                                                                        \
     W(wh_histogram_bucket(0x123456789abull))
 

@@ -25,7 +25,7 @@
 #include "wheeld/shared/layout_trace.h"   /* those of the trace segment */
 #include "wheeld/shared/packing.h"        /* the meaning of the bits in its words */
 
-#define WH_LAYOUT_VERSION 10u
+#define WH_LAYOUT_VERSION 11u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
 #define WH_LINE 128
 
@@ -355,6 +355,8 @@ typedef struct wh_watchers { WH_DECLARE(WH_WATCHERS_FIELDS) } wh_watchers;
 typedef struct wh_watch_row { WH_DECLARE(WH_WATCH_ROW_FIELDS) } wh_watch_row;
 typedef struct wh_keys_seg { wh_head head; WH_DECLARE(WH_KEYS_FIELDS) } wh_keys_seg;
 typedef struct wh_key_row { WH_DECLARE(WH_KEY_ROW_FIELDS) } wh_key_row;
+typedef struct wh_leases { WH_DECLARE(WH_LEASES_FIELDS) } wh_leases;
+typedef struct wh_lease_place { WH_DECLARE(WH_LEASE_PLACE_FIELDS) } wh_lease_place;
 typedef struct wh_key_room { WH_DECLARE(WH_KEY_ROOM_FIELDS) } wh_key_room;
 typedef struct wh_word_set { WH_DECLARE(WH_WORD_SET_FIELDS) } wh_word_set;
 typedef struct wh_size { WH_DECLARE(WH_SIZE_FIELDS) } wh_size;
@@ -394,6 +396,8 @@ typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_r
     S(watch_row, wh_watch_row, WH_WATCH_ROW_FIELDS)                                                \
     S(keys, wh_keys_seg, WH_KEYS_FIELDS)                                                           \
     S(key_row, wh_key_row, WH_KEY_ROW_FIELDS)                                                      \
+    S(leases, wh_leases, WH_LEASES_FIELDS)                                                         \
+    S(lease_place, wh_lease_place, WH_LEASE_PLACE_FIELDS)                                          \
     S(key_room, wh_key_room, WH_KEY_ROOM_FIELDS)                                                   \
     S(word_set, wh_word_set, WH_WORD_SET_FIELDS)                                                   \
     S(size, wh_size, WH_SIZE_FIELDS)                                                               \
@@ -419,7 +423,8 @@ _Static_assert(sizeof(wh_row) == WH_LINE, "rows of the worker table keep lines a
 _Static_assert(sizeof(wh_group) == 64 && sizeof(wh_undo) == 16, "arrays without gaps");
 _Static_assert(sizeof(wh_watchers) == 8 && sizeof(wh_waiters) == 8, "arrays of plain words");
 _Static_assert(sizeof(wh_watch_row) == 4 * WH_LINE + 32768, "four lines; the marks");
-_Static_assert(sizeof(wh_key_row) == WH_LINE, "one line per worker");
+_Static_assert(sizeof(wh_key_row) == 3 * WH_LINE, "three lines per worker");
+_Static_assert(sizeof(wh_leases) % WH_LINE == 0 && sizeof(wh_lease_place) == 16, "no gaps");
 _Static_assert(sizeof(wh_key_room) == 40, "rooms are packed");
 _Static_assert(sizeof(wh_word_set) == 384, "tags, checks and values apart");
 _Static_assert(sizeof(wh_size) == WH_LINE, "one line per purgatory");
@@ -434,6 +439,7 @@ _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
 #define WH_SLAB_SLOTS (1u << WH_SLAB_BITS)
 #define WH_MAX_CAPACITY ((1u << WH_ID_SLOT_BITS) - (1u << 22)) /* leaves room for the sentinels */
 #define WH_MAX_WORKERS ((uint32_t)WH_MOST(TARGET_WORKER) - 1) /* less 0, and a group's */
+_Static_assert(64 * 64 > WH_MAX_WORKERS, "a bit in `waiting` for each");
 #define WH_MAX_WHEEL_BITS 12u                               /* one summary word covers a level */
 #define WH_UNDO_ENTRIES 256u                                /* unpublished ticks at most */
 #define WH_GROUPS (1u << WH_TARGET_GROUP_BITS)              /* bits of row.groups */

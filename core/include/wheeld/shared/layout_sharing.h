@@ -13,6 +13,8 @@
 #define WH_CHUNK_BLOCKS 512u                  /* of the smallest class */
 #define WH_CHUNK_DATA (WH_CHUNK_BYTES - 6144u)
 #define WH_HEAP_CLASSES 19u                   /* sizes of its blocks */
+#define WH_LEASE_PLACES 1024u             /* of a worker, for leases that it waits for */
+#define WH_LEASE_CHOICES 16u              /* of those that may be a lease's */
 #define WH_SIZES 16u                      /* purgatories of a worker whose sizes are published */
 
 /* The watchers of keys, by hash: watch.h. */
@@ -62,6 +64,10 @@
       "before magic")                                                                              \
     F(uint64_t, long_off, "offset of the rooms for long keys, WH_LONG_KEY bytes per slot",         \
       "creator", "all", "before magic")                                                            \
+    F(uint64_t, leases_off, "offset of what all leases share", "creator", "all", "before magic")   \
+    F(uint64_t, lease_places_off,                                                                  \
+      "offset of the places of those who wait for leases, WH_LEASE_PLACES per worker", "creator",  \
+      "all", "before magic")                                                                       \
     F(uint32_t, row_count, "key rows", "creator", "all", "before magic")                           \
     F(uint32_t, set_bits, "log2 of the sets", "creator", "all", "before magic")                    \
     F(uint32_t, capacity, "slots", "creator", "all", "before magic")                               \
@@ -70,11 +76,32 @@
 #define WH_KEY_ROW_FIELDS(N, F, A)                                                                 \
     N(wh_au64, touching, "place + 1 of the word that it looks at; 0: none", "worker", "workers",   \
       "seq_cst; pairs: word-touch")                                                                \
-    A(wh_au64, made, 4, "places that it has made a key's: of words, timers, leases, limits", "worker", \
+    A(wh_au64, made, 4, "places that it has made a key's: of words, timers, limits, leases", "worker", \
       "supervisor", "relaxed")                                                                     \
     A(wh_au64, given_up, 4, "places that it has given up, likewise", "worker", "supervisor",       \
       "relaxed")                                                                                   \
-    A(uint64_t, row_pad, 7, "zero", "nobody", "nobody", "-")
+    A(uint64_t, row_pad, 7, "zero", "nobody", "nobody", "-")                                       \
+    N(wh_au64, tenancy, "odd: a worker is here; another number for each", "supervisor",            \
+      "workers", "seq_cst; pairs: lease-tenancy")                                                  \
+    N(wh_au32, wake, "futex: counts the times that its waiters for leases were woken",             \
+      "workers and supervisor (add)", "worker", "seq_cst RMW; pairs: lease-wake")
+
+/* Leases: who waits for them, lease_queue.h. */
+#define WH_LEASES_FIELDS(N, F, A)                                                                  \
+    N(wh_au64, tokens, "the last token of a holder", "workers (add)", "workers",                   \
+      "seq_cst RMW; pairs: word-value")                                                           \
+    N(wh_au64, tickets, "tickets given to those who wait", "workers (add)", "workers",             \
+      "seq_cst RMW; pairs: lease-queue")                                                           \
+    A(uint64_t, tickets_pad, 15, "zero", "nobody", "nobody", "-")                                  \
+    A(wh_au64, waiting, 64, "bit per worker with somebody in a queue",                             \
+      "each worker its own bit (or, and); supervisor (and) when it died", "all",                   \
+      "seq_cst RMW; pairs: lease-queue")
+
+#define WH_LEASE_PLACE_FIELDS(N, F, A)                                                             \
+    F(wh_au64, ticket, "TICKET word of the worker's first waiter for a lease; 0: nobody waits",    \
+      "its worker; others by compare-and-swap (to 0)", "workers", "seq_cst; pairs: lease-queue")   \
+    F(wh_au64, lease, "the lease's hash, 0: the place is free", "its worker", "workers",           \
+      "seq_cst, before ticket; pairs: lease-queue")
 
 #define WH_KEY_ROOM_FIELDS(N, F, A)                                                                \
     F(wh_au32, place, "of its key's word; WH_NIL: it needs none", "owner", "all", "before arm")               \

@@ -55,9 +55,15 @@
     P(NOTE, HASH, 1, 63, "of the key's hash what its mark needs")                                  \
     P(NOTE, SET, 0, 1, "1")                                                                        \
     P(TAG, HASH, 3, 61, "high bits of the key's hash; EMPTYING: row + 1 of who does that")         \
-    P(TAG, STATE, 0, 3, "0 EMPTY, 1 LIVE, 2 COMING, 3 OVER, 4 EMPTYING, 5 TIMER, 6 LIMIT") \
+    P(TAG, STATE, 0, 3, "0 EMPTY, 1 LIVE, 2 COMING, 3 OVER, 4 EMPTYING, 5 TIMER, 6 LIMIT, 7 LEASE") \
     P(LIMIT, ENDS, 4, 60, "ns of the base clock at which it is over")                              \
     P(LIMIT, LAP, 0, 4, "of a place in a log: low bits of the lap in which it was taken")          \
+    P(LEASE, ENDS, 26, 38, "2**20 ns of the base clock at which it is over")                       \
+    P(LEASE, TENANT, 13, 13, "low bits of half the `tenancy` of who has it")                       \
+    P(LEASE, ROW, 1, 12, "row + 1 of who has it; all bits 0: nobody")                              \
+    P(LEASE, GRANTED, 0, 1, "1: it is that worker's turn to take it")                              \
+    P(TICKET, NUMBER, 10, 54, "ticket: the lowest comes first")                                    \
+    P(TICKET, SEATS, 0, 10, "seats that it looks at, less 1")                                      \
     P(TALLY, COUNT, 0, 22, "taken in the window")                                                  \
     P(LOG, ERA, 20, 8, "times that it was cleared")                                                \
     P(LOG, LAP, 16, 4, "low bits of its laps")                                                     \
@@ -362,6 +368,33 @@ static inline uint64_t wh_limit_word(int64_t ends, uint64_t low, uint32_t bits)
     return ((word + mask) & ~mask) | low;
 }
 static inline int64_t wh_limit_ends(uint64_t word) { return (int64_t)WH_GET(LIMIT_ENDS, word); }
+
+/* The word of a lease's seat that is over at `ends` ns, or up to 2**20 ns later; and its parts. */
+static inline uint64_t wh_lease_word(int64_t ends, uint32_t row, uint64_t tenancy, bool granted)
+{
+    uint64_t units = ((uint64_t)ends + (1u << 20) - 1) >> 20, most = WH_MOST(LEASE_ENDS);
+    return WH_PUT(LEASE_ENDS, units < most ? units : most) |
+           WH_PUT_LOW(LEASE_TENANT, tenancy >> 1) | WH_PUT(LEASE_ROW, row + 1) | granted;
+}
+static inline int64_t wh_lease_ends(uint64_t word)
+{
+    return (int64_t)(WH_GET(LEASE_ENDS, word) << 20);
+}
+static inline uint32_t wh_lease_row(uint64_t word) { return (uint32_t)WH_GET(LEASE_ROW, word) - 1; }
+static inline bool wh_lease_is_granted(uint64_t word) { return WH_GET(LEASE_GRANTED, word) != 0; }
+/* Does it name the worker that has this tenancy in its row? */
+static inline bool wh_lease_names(uint64_t word, uint64_t tenancy)
+{
+    return tenancy & 1 && WH_GET(LEASE_TENANT, word) == (tenancy >> 1 & WH_MOST(LEASE_TENANT));
+}
+static inline uint64_t wh_ticket_word(uint64_t number, uint32_t seats)
+{
+    return WH_PUT_LOW(TICKET_NUMBER, number) | (seats - 1);
+}
+static inline uint32_t wh_ticket_seats(uint64_t word)
+{
+    return (uint32_t)WH_GET(TICKET_SEATS, word) + 1;
+}
 
 /* A block of the payload heap, and a chunk. */
 static inline uint32_t wh_block_word(uint32_t chunk, uint32_t index)

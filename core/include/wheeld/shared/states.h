@@ -79,7 +79,8 @@ enum wh_word_state {
     WH_WORD_OVER, /* forgotten: it is cleared once no process reads it */
     WH_WORD_EMPTYING, /* tag: row + 1 of the worker that clears it */
     WH_WORD_TIMER, /* a key's, as LIVE: the word is the id of its timer */
-    WH_WORD_LIMIT /* a limit's, as LIVE: the word says when it is over; limits.h */
+    WH_WORD_LIMIT, /* a limit's, as LIVE: the word says when it is over; limits.h */
+    WH_WORD_LEASE /* a lease's seat, as LIVE: the word says who has it, and until when; leases.h */
 };
 
 enum wh_trace_kind {

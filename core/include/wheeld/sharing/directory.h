@@ -16,10 +16,11 @@
  * that is LIVE is the key's. If two are coming, the lower place goes on and the higher one gives
  * way, whichever worker sees it.
  *
- * Three kinds of keys have words here: those of Watermarks (words.h), whose state is LIVE, those of
- * timers (keys.h), whose state is TIMER, and those of limits (limits.h), whose state is LIMIT. The
- * kind is part of the hash, too. The word of a timer or a limit says when nobody needs it any more;
- * then whoever needs its place may take it.
+ * Four kinds of keys have words here: those of Watermarks (words.h), whose state is LIVE, those of
+ * timers (keys.h), whose state is TIMER, those of limits (limits.h), whose state is LIMIT, and
+ * those of leases (leases.h), whose state is LEASE. The kind is part of the hash, too. The word of
+ * a timer, a limit or a lease says when nobody needs it any more; then whoever needs its place may
+ * take it.
  *
  * The segment is a file with holes, as large as the capacity asks for. Each process has the kernel
  * reserve a page before it touches that for the first time, so a full file system is an error and
@@ -42,6 +43,7 @@
 #include <stdlib.h>
 
 #include "wheeld/shared/backing.h"
+#include "wheeld/shared/key_hash.h"
 
 typedef struct wh_keys {
     char *memory;
@@ -53,38 +55,48 @@ typedef struct wh_keys {
     wh_slot *slots;
     uint64_t *there; /* private: a bit per page that has memory, as far as we know */
     int64_t now; /* private: the base clock at some call before; later than that nothing is over */
+    wh_leases *leases;
+    wh_lease_place *lease_places; /* WH_LEASE_PLACES for each worker */
+    uint64_t tenancy; /* private: ours, when we came */
     uint32_t row_count, me, set_bits, capacity;
 } wh_keys;
 
 #define WH_KEYS_PAGE 4096u
 
 typedef struct wh_keys_parts {
-    uint64_t rows, sets, rooms, long_rooms, bytes;
+    uint64_t rows, leases, sets, rooms, long_rooms, lease_places, bytes;
 } wh_keys_parts;
 
 /* Where what stands in the segment. */
 static inline wh_keys_parts wh_keys_parts_of(uint32_t rows, uint32_t capacity)
 {
     wh_keys_parts p = {.rows = wh_align(sizeof(wh_keys_seg), WH_LINE)};
-    p.sets = wh_align(p.rows + (uint64_t)rows * sizeof(wh_key_row), WH_KEYS_PAGE);
+    p.leases = p.rows + (uint64_t)rows * sizeof(wh_key_row);
+    p.sets = wh_align(p.leases + sizeof(wh_leases), WH_KEYS_PAGE);
     p.rooms = wh_align(p.sets + (sizeof(wh_word_set) << wh_set_bits(capacity)), WH_KEYS_PAGE);
     p.long_rooms = wh_align(p.rooms + (uint64_t)capacity * sizeof(wh_key_room), WH_KEYS_PAGE);
-    p.bytes = wh_align(p.long_rooms + (uint64_t)capacity * WH_LONG_KEY, WH_KEYS_PAGE);
+    p.lease_places = wh_align(p.long_rooms + (uint64_t)capacity * WH_LONG_KEY, WH_KEYS_PAGE);
+    p.bytes = p.lease_places + (uint64_t)rows * WH_LEASE_PLACES * sizeof(wh_lease_place);
     return p;
 }
 
-/* Fill the head of a zeroed segment; what is behind the rows may be holes. */
-static inline void wh_keys_create(void *memory, uint32_t rows, uint32_t capacity, uint64_t token)
+/* Fill the head of a zeroed segment; what is behind the rows may be holes. Tokens go on from
+ * `tokens`. */
+static inline void wh_keys_create(void *memory, uint32_t rows, uint32_t capacity, uint64_t token,
+                                  uint64_t tokens)
 {
     wh_keys_parts p = wh_keys_parts_of(rows, capacity);
     wh_keys_seg *seg = memory;
     seg->rows_off = p.rows;
+    seg->leases_off = p.leases;
+    seg->lease_places_off = p.lease_places;
     seg->sets_off = p.sets;
     seg->rooms_off = p.rooms;
     seg->long_off = p.long_rooms;
     seg->row_count = rows;
     seg->set_bits = wh_set_bits(capacity);
     seg->capacity = capacity;
+    wh_store_relaxed(&((wh_leases *)((char *)memory + p.leases))->tokens, tokens);
     wh_head_publish(&seg->head, WH_KIND_KEYS, p.bytes, token);
 }
 
@@ -100,6 +112,8 @@ static inline bool wh_keys_bind(wh_keys *k, void *memory, uint32_t rows, uint32_
                    .sets = (wh_word_set *)(base + p.sets),
                    .rooms = (wh_key_room *)(base + p.rooms),
                    .long_rooms = base + p.long_rooms,
+                   .leases = (wh_leases *)(base + p.leases),
+                   .lease_places = (wh_lease_place *)(base + p.lease_places),
                    .states = states,
                    .slots = slots,
                    .there = calloc(p.bytes / WH_KEYS_PAGE / 64 + 1, sizeof(uint64_t)),
@@ -108,6 +122,8 @@ static inline bool wh_keys_bind(wh_keys *k, void *memory, uint32_t rows, uint32_
                    .set_bits = wh_set_bits(capacity),
                    .capacity = capacity};
     k->mine = me == WH_NIL ? NULL : &k->rows[me];
+    /* pairs: lease-tenancy - its worker was told of the row after this was set */
+    k->tenancy = k->mine ? wh_load_seq(&k->mine->tenancy) : 0;
     return k->there != NULL;
 }
 
@@ -159,6 +175,13 @@ static inline wh_word_key wh_words_key(uint64_t hash, uint64_t other, enum wh_wo
 }
 
 static inline uint32_t wh_words_places(const wh_keys *k) { return WH_WORD_PLACES << k->set_bits; }
+
+/* The key of another word of the same owner and kind. */
+static inline wh_word_key wh_words_part(const wh_word_key *key, uint64_t part)
+{
+    return wh_words_key(wh_hash_add(key->hash, part), wh_hash_add(key->check, ~part),
+                        (enum wh_word_state)wh_word_state(key->live));
+}
 
 /* A place that others may have written anywhere, such as a number in a key's room, is masked. */
 static inline wh_word_set *wh_words_set(const wh_keys *k, uint32_t place)
@@ -252,7 +275,7 @@ static inline uint32_t wh_words_find(wh_keys *k, const wh_word_key *key)
 static inline void wh_words_count(wh_au64 counts[4], uint64_t tag)
 {
     uint64_t state = wh_word_state(tag);
-    wh_count(&counts[state == WH_WORD_LIMIT ? 3 : state == WH_WORD_TIMER], 1);
+    wh_count(&counts[state >= WH_WORD_TIMER ? state - WH_WORD_TIMER + 1 : 0], 1);
 }
 
 /* -- emptying ---------------------------------------------------------------------------------- */
@@ -306,10 +329,21 @@ static wh_seldom __attribute__((unused)) bool wh_keys_name(wh_keys *k, uint64_t 
                                wh_load_seq(word) == id); /* pairs: replace, word-value */
 }
 
+/* Does a worker that is there have this seat of a lease, or is it its turn? */
+static inline bool wh_lease_stands(const wh_keys *k, uint64_t word, int64_t now)
+{
+    uint32_t row = wh_lease_row(word);
+    return wh_lease_ends(word) > now && row < k->row_count &&
+           wh_lease_names(word, wh_load_seq(&k->rows[row].tenancy)); /* pairs: lease-tenancy */
+}
+
 /* Does anybody still need this word of a kind? */
 static inline bool wh_words_stand(const wh_keys *k, uint64_t state, uint64_t value)
 {
-    return state == WH_WORD_TIMER ? wh_keys_taken(k, value) : wh_limit_ends(value) > k->now;
+    if (state == WH_WORD_TIMER)
+        return wh_keys_taken(k, value);
+    return state == WH_WORD_LIMIT ? wh_limit_ends(value) > k->now
+                                  : wh_lease_stands(k, value, k->now);
 }
 
 /* Give up the place of a key that nobody needs: its timer has ended, its limit is over. A worker
@@ -319,7 +353,7 @@ static inline bool wh_keys_retire(wh_keys *k, uint32_t place)
     wh_au64 *tag = wh_words_tag(k, place), *value = wh_words_value(k, place);
     uint64_t found = wh_load_seq(tag); /* pairs: word-tag */
     uint64_t state = wh_word_state(found);
-    if (state != WH_WORD_TIMER && state != WH_WORD_LIMIT)
+    if (state < WH_WORD_TIMER)
         return false;
     wh_words_touch(k, place);
     wh_step();

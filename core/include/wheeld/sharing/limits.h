@@ -30,7 +30,6 @@
 #ifndef WHEELD_LIMITS_H
 #define WHEELD_LIMITS_H
 
-#include "wheeld/shared/key_hash.h"
 #include "wheeld/sharing/directory.h"
 
 enum wh_limited { WH_LIMIT_TAKEN, WH_LIMIT_REFUSED, WH_LIMIT_NO_ROOM };
@@ -40,13 +39,6 @@ enum wh_limited { WH_LIMIT_TAKEN, WH_LIMIT_REFUSED, WH_LIMIT_NO_ROOM };
 /* Of a log's head what is not a time. */
 #define WH_LOG_PLACE (WH_MASK(LOG_ERA) | WH_MASK(LOG_LAP) | WH_MASK(LOG_POSITION))
 #define WH_LIMIT_LATEST ((int64_t)WH_MOST(LIMIT_ENDS))
-
-/* The key of another word of a limit. */
-static inline wh_word_key wh_limit_part(const wh_word_key *key, uint64_t part)
-{
-    return wh_words_key(wh_hash_add(key->hash, part), wh_hash_add(key->check, ~part),
-                        WH_WORD_LIMIT);
-}
 
 static inline bool wh_limit_over(uint64_t word, int64_t now) { return wh_limit_ends(word) <= now; }
 
@@ -160,7 +152,7 @@ static inline wh_window wh_window_read(const wh_keys *k, const wh_word_key *key,
     int64_t ends = wh_limit_ends(wh_words_peek(k, key));
     if (ends <= now)
         return (wh_window){0};
-    wh_word_key tally = wh_limit_part(key, (uint64_t)ends);
+    wh_word_key tally = wh_words_part(key, (uint64_t)ends);
     return (wh_window){ends, WH_GET(TALLY_COUNT, wh_words_peek(k, &tally))};
 }
 
@@ -186,7 +178,7 @@ static inline enum wh_limited wh_window_take(wh_keys *k, const wh_word_key *key,
         *wait = wh_time_sub(wh_time_sub(window->ends, per), now);
         if (*wait > patience)
             return WH_LIMIT_REFUSED;
-        wh_word_key tally = wh_limit_part(key, (uint64_t)window->ends);
+        wh_word_key tally = wh_words_part(key, (uint64_t)window->ends);
         enum wh_limited added = wh_tally_add(k, &tally, now, window->ends, n, most, &window->count);
         if (added != WH_LIMIT_REFUSED)
             return added;
@@ -200,7 +192,7 @@ static inline enum wh_limited wh_window_take(wh_keys *k, const wh_word_key *key,
 static inline void wh_window_give(wh_keys *k, const wh_word_key *key, int64_t now, int64_t ends,
                                   uint64_t n)
 {
-    wh_word_key tally = wh_limit_part(key, (uint64_t)ends);
+    wh_word_key tally = wh_words_part(key, (uint64_t)ends);
     k->now = now;
     for (;;) {
         uint64_t found = wh_words_peek(k, &tally);
@@ -217,7 +209,7 @@ static inline void wh_window_clear(wh_keys *k, const wh_word_key *key, int64_t n
     uint64_t found = wh_words_peek(k, key);
     if (wh_limit_over(found, now))
         return;
-    wh_word_key tally = wh_limit_part(key, (uint64_t)wh_limit_ends(found));
+    wh_word_key tally = wh_words_part(key, (uint64_t)wh_limit_ends(found));
     wh_tally_clear(k, &tally);
     wh_limit_swap(k, key, found, 0); /* else another window runs */
 }
@@ -260,7 +252,7 @@ static inline wh_log_place wh_log_at(const wh_log *log, const wh_log_head *head,
     int64_t at = head->position % log->most + i;
     int64_t lap = at < 0 ? -1 : at >= log->most;
     uint64_t part = (uint64_t)head->era << 32 | (uint32_t)(at - lap * log->most);
-    return (wh_log_place){.key = wh_limit_part(log->key, part),
+    return (wh_log_place){.key = wh_words_part(log->key, part),
                           .lap = (head->lap + (uint32_t)lap) & (uint32_t)WH_MOST(LOG_LAP)};
 }
 

@@ -43,6 +43,24 @@ static wh_seldom bool limit_seed(LimitObject *l, uint64_t token)
     return l->seeded = true;
 }
 
+/* Add a key to both hashes. False: an error is set. */
+static bool key_hash_object(PyObject *object, uint64_t *hash, uint64_t *other)
+{
+    bool simple = PyUnicode_CheckExact(object) || PyLong_CheckExact(object);
+    if (wh_unlikely(!simple) && key_has_bool(object)) {
+        raise_about(PyExc_TypeError, object,
+                    "key {}: got a bool, which would be the same key as 0 or 1: use int() or "
+                    "str()");
+        return false;
+    }
+    PyObject *plain = wh_likely(simple)       ? Py_NewRef(object)
+                      : PyTuple_Check(object) ? key_plain_tuple(object)
+                                              : key_plain(object);
+    bool hashed = plain && key_hash(plain, hash) && key_hash(plain, other);
+    Py_XDECREF(plain);
+    return hashed;
+}
+
 /* A call that may begin: its key, and the time. */
 typedef struct {
     wh_word_key word;
@@ -52,22 +70,8 @@ typedef struct {
 static bool limit_key(LimitObject *l, PyObject *object, LimitCall *call)
 {
     uint64_t hash = l->seed, other = l->other;
-    if (object && object != Py_None) {
-        bool simple = PyUnicode_CheckExact(object) || PyLong_CheckExact(object);
-        if (wh_unlikely(!simple) && key_has_bool(object)) {
-            raise_about(PyExc_TypeError, object,
-                        "key {}: got a bool, which would be the same key as 0 or 1: use int() or "
-                        "str()");
-            return false;
-        }
-        PyObject *plain = wh_likely(simple)       ? Py_NewRef(object)
-                          : PyTuple_Check(object) ? key_plain_tuple(object)
-                                                  : key_plain(object);
-        bool hashed = plain && key_hash(plain, &hash) && key_hash(plain, &other);
-        Py_XDECREF(plain);
-        if (!hashed)
-            return false;
-    }
+    if (object && object != Py_None && !key_hash_object(object, &hash, &other))
+        return false;
     call->word = wh_words_key(hash, other, WH_WORD_LIMIT);
     return true;
 }

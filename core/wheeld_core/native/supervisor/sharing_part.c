@@ -115,25 +115,43 @@ static wh_cold PyObject *native_create_keys(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "OIIK", &segment, &rows, &capacity, &token) ||
         !mapping_get(&map, segment, true, wh_keys_parts_of(rows, capacity).sets))
         return NULL;
-    wh_keys_create(map.view.buf, rows, capacity, token);
+    wh_keys_create(map.view.buf, rows, capacity, token,
+                   (uint64_t)wh_clock_read(CLOCK_REALTIME) / 1000);
     mapping_drop(&map);
     Py_RETURN_NONE;
 }
 
-/* leave_keys(segment, max_workers, capacity, row): the row's worker is gone. */
-static wh_cold PyObject *native_leave_keys(PyObject *module, PyObject *args)
+static wh_cold void wake_all(wh_au32 *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* Wake who sleeps for one of these places: lease_queue.h. */
+static void wake_some(wh_au32 *word, uint32_t places)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_BITSET, INT_MAX, NULL, NULL, places);
+}
+
+/* seat_keys(segment, max_workers, capacity, row, seated): the row's worker is gone, and what it had
+ * is free; `seated`: another one is to come. */
+static wh_cold PyObject *native_seat_keys(PyObject *module, PyObject *args)
 {
     PyObject *segment;
     unsigned int row, rows, capacity;
+    int seated;
     Mapping map = {0};
     wh_keys k;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OIII", &segment, &rows, &capacity, &row) ||
+    if (!PyArg_ParseTuple(args, "OIIIp", &segment, &rows, &capacity, &row, &seated) ||
         !mapping_get(&map, segment, true, wh_keys_parts_of(rows, capacity).bytes))
         return NULL;
     bool bound = row < rows && wh_keys_bind(&k, map.view.buf, rows, capacity, NULL, NULL, row);
-    if (bound)
+    if (bound) {
         wh_words_leave(&k);
+        wh_leases_leave(&k, wake_some);
+        if (seated)
+            wh_leases_seat(&k);
+    }
     if (row < rows)
         wh_keys_free(&k);
     mapping_drop(&map);
@@ -153,6 +171,24 @@ static wh_cold bool keys_open(wh_keys *k, Mapping *m, PyObject *segment, uint32_
     mapping_drop(m);
     PyErr_NoMemory();
     return false;
+}
+
+/* wake_leases(segment, max_workers, capacity): have all who wait for leases look, because a killed
+ * supervisor may have cleared a row and not said so */
+static wh_cold PyObject *native_wake_leases(PyObject *module, PyObject *args)
+{
+    PyObject *segment;
+    unsigned int rows, capacity;
+    Mapping map = {0};
+    wh_keys k;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OII", &segment, &rows, &capacity) ||
+        !keys_open(&k, &map, segment, rows, capacity))
+        return NULL;
+    wh_lease_queue_wake_all(&k, wake_some);
+    wh_keys_free(&k);
+    mapping_drop(&map);
+    Py_RETURN_NONE;
 }
 
 /* (key, whether its word names the timer) of an id; (None, False): there is no key. */
@@ -276,11 +312,6 @@ static wh_cold PyObject *native_create_pools(PyObject *module, PyObject *args)
     if (!ok)
         return NULL;
     Py_RETURN_NONE;
-}
-
-static wh_cold void wake_all(wh_au32 *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* seat_borrower(segment, row, incarnation) -> bytes of the row's last worker that returned to the

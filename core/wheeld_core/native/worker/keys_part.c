@@ -307,30 +307,6 @@ static PyObject *worker_find(WorkerObject *w, PyObject *object)
     return PyLong_FromUnsignedLongLong(wh_key_holder(&w->keys, &e.key));
 }
 
-/* _next_token() -> a number that no call of any worker has returned, and larger than all that were.
- * The first one in this memory is the time of the wall clock in microseconds. */
-static PyObject *worker_next_token(WorkerObject *w, PyObject *unused)
-{
-    (void)unused;
-    if (!worker_may_begin(w, false))
-        return NULL;
-    uint64_t token = w->client.wheel->head.token, found, next;
-    wh_word_key word =
-        wh_words_key(wh_hash_add(token, 't'), wh_hash_add(~token, 'T'), WH_WORD_LIVE);
-    enum wh_grown grown = WH_GREW_NO_ROOM;
-    if (wh_words_there(&w->keys, &word))
-        do {
-            found = wh_words_read(&w->keys, &word);
-            next = found ? found + 1 : (uint64_t)wh_clock_read(CLOCK_REALTIME) / 1000;
-            grown = wh_words_grow(&w->keys, &word, next, found, found);
-        } while (grown == WH_GREW_NOT && found != UINT64_MAX);
-    if (grown == WH_GREW)
-        return PyLong_FromUnsignedLongLong(next);
-    PyErr_SetString(errors.keys_full, "no room for the word of the leases' tokens: /dev/shm or the "
-                                      "directory is full; start wheeld with a larger --capacity");
-    return NULL;
-}
-
 /* The end of a call by key: True, False, or an error. */
 static PyObject *worker_by_key(WorkerObject *w, PyObject *object, enum wh_call call)
 {

@@ -370,7 +370,6 @@ static PyMethodDef worker_methods[] = {
     {"_schedule_keys", FAST(LOCKED(worker_schedule_keys)), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_cancel_keys", (PyCFunction)LOCKED(worker_cancel_keys), METH_VARARGS, NULL},
     {"_find", (PyCFunction)LOCKED(worker_find), METH_O, NULL},
-    {"_next_token", (PyCFunction)LOCKED(worker_next_token), METH_NOARGS, NULL},
     {"_key_of", (PyCFunction)LOCKED(worker_key_of), METH_O, NULL},
     {"pause", FAST(LOCKED(worker_pause_timer)), METH_FASTCALL | METH_KEYWORDS,
      "pause(id=None, *, key=None)\n--\n\n"
