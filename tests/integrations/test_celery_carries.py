@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -240,6 +240,37 @@ def test_a_retry(daemon: Any, said: Any) -> None:
 
 def keys_of(daemon: Any) -> list[str]:
     return [str(key) for key in pending_timers(daemon, prefix="celery:").keys.values()]
+
+
+def _later(zone: Any = UTC) -> datetime:
+    return datetime.now(zone) + timedelta(seconds=FAR)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        lambda: {"countdown": FAR},
+        lambda: {"eta": _later()},
+        lambda: {"eta": _later().isoformat()},
+        lambda: {"eta": _later(timezone(timedelta(hours=9)))},
+        lambda: {"eta": _later(timezone(timedelta(hours=9))).isoformat()},
+        lambda: {"eta": _later().isoformat().replace("+00:00", "Z")},
+        lambda: {"countdown": FAR, "expires": 2 * FAR},
+        lambda: {"eta": _later(), "expires": _later() + timedelta(seconds=FAR)},
+    ],
+    ids=range(8),
+)
+def test_a_time_in_any_form_is_on_the_wheel_and_revocable(
+    daemon: Any, said: Any, times: Any
+) -> None:
+    shop = Shop(daemon, task_default_queue="times")
+    shop.tasks["plain"].apply_async((1,), task_id="the one", **times())
+    (timer,) = pending_timers(str(daemon), prefix="celery:the one").timers
+    assert FAR - LONG < timer["due"] / 1e9 <= FAR
+    assert said() == []
+    shop.app.AsyncResult("the one").revoke()
+    assert not len(pending_timers(str(daemon)).timers)
+    shop.app.wheeld[0].close()
 
 
 @pytest.mark.parametrize("used", [False, True])
