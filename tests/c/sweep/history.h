@@ -68,8 +68,8 @@ static void pause_or_resume(worker *w, uint32_t cookie)
 static void do_something(void)
 {
     worker *w = someone();
-    uint64_t what = dice(21);
-    uint32_t cookie = some_open(what < 12 ? WH_NIL : w->row);
+    uint64_t what = dice(23);
+    uint32_t cookie = some_open(WH_NIL);
     if (what < 8)
         worker_schedule(w, some_plan(w), NULL);
     else if (what < 12 && cookie != WH_NIL)
@@ -80,6 +80,8 @@ static void do_something(void)
         worker_receive(w);
     else if (what == 20)
         worker_ask(w);
+    else if (what > 20 && cookie != WH_NIL)
+        pause_or_resume(w, cookie);
     else if (what < 18 && !S->clockless)
         clock_work();
     else if (!S->clockless)

@@ -291,21 +291,24 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
     return moved;
 }
 
-/* A call that moves a timer to `tried`, or leaves it as it is. */
-static void move_begin(const worker *w, entry *e, int64_t tried)
+/* A call that moves a timer to `tried`, or leaves it as it is. Returns when the clock was told of
+ * it before. */
+static int64_t move_begin(const worker *w, entry *e, int64_t tried)
 {
+    int64_t asked = e->asked;
     e->flight = MOVING;
     e->flier = (uint8_t)w->row;
     e->tried = tried;
     e->asked = INT64_MAX;
     e->moved = true;
     step_begin();
+    return asked;
 }
-static void move_end(entry *e, bool moved)
+static void move_end(entry *e, int64_t asked, bool moved)
 {
     step_end();
     e->flight = LANDED;
-    e->asked = told_of(e, e->to);
+    e->asked = moved && asked != INT64_MAX ? told_of(e, e->to) : asked;
     if (moved)
         e->wanted = e->tried;
     else
@@ -316,8 +319,8 @@ static void move_end(entry *e, bool moved)
 static inline void worker_move_every(worker *w, uint32_t cookie, int64_t delay, int64_t interval)
 {
     entry *e = &S->book.entries[cookie];
-    move_begin(w, e, wh_time_add(wh_client_now(&w->client), delay));
-    move_end(e,
+    int64_t asked = move_begin(w, e, wh_time_add(wh_client_now(&w->client), delay));
+    move_end(e, asked,
              wh_call_reschedule_every(&w->client, e->id, delay, interval, w->waits) == WH_CALL_OK);
 }
 
@@ -327,9 +330,9 @@ static inline void worker_pause(worker *w, uint32_t cookie)
 {
     entry *e = &S->book.entries[cookie];
     int64_t left = wh_time_sub(e->wanted, wh_client_now(&w->client));
-    move_begin(w, e, PAUSED);
+    int64_t asked = move_begin(w, e, PAUSED);
     bool paused = wh_call_pause(&w->client, e->id) == WH_CALL_OK;
-    move_end(e, paused);
+    move_end(e, asked, paused);
     if (paused && e->left < 0)
         e->left = left < 0 ? 0 : left;
 }
@@ -337,9 +340,9 @@ static inline void worker_resume(worker *w, uint32_t cookie)
 {
     entry *e = &S->book.entries[cookie];
     e->floats = true;
-    move_begin(w, e, wh_time_add(wh_client_now(&w->client), e->left));
+    int64_t asked = move_begin(w, e, wh_time_add(wh_client_now(&w->client), e->left));
     bool resumed = wh_call_resume(&w->client, e->id, w->waits) == WH_CALL_OK;
-    move_end(e, resumed);
+    move_end(e, asked, resumed);
     if (resumed)
         e->left = -1;
 }
