@@ -18,7 +18,7 @@
  * MUTANT 1: an offer is taken by a load and a store
  * MUTANT 2 [-DARMS=2]: an offer is taken whatever its generation
  * MUTANT 3 [-DARMS=2]: a member is done before it has copied the payload
- * MUTANT 4: a member's head passes a record before it is done with the event
+ * MUTANT 4: what a member has in hand is over once its head has passed the record
  * MUTANT 5: a loan that was read is returned, though another member has the offer in hand
  * MUTANT 6 [-DARMS=2]: what moves on moves although a living member has it in hand
  * MUTANT 7: the sweep leaves what the dead member had in hand
@@ -167,20 +167,22 @@ inline done_with()
 proctype Member(byte me)
 {
     byte g;
-    bool took, seen;
+    bool took, seen, passed;
 #if MUTANT != 17
     receives = receives || me == LIVING; /* receive.h:wh_client_begin_to_receive */
 #endif
 again:
     do
     :: atomic { head[me] != tail[me] -> g = record[me] }; /* receive.h:wh_client_receive */
-#if MUTANT == 4
-        head[me]++;
-#endif
         take();
         if
         :: took ->
             MAY_DIE;
+            if
+            :: head[me]++; passed = true; /* receive.h:wh_client_keeps */
+                MAY_DIE
+            :: true
+            fi;
 #if MUTANT == 3
             done_with();
             COPY;
@@ -192,11 +194,10 @@ again:
         :: else
         fi;
         atomic { /* receive.h:wh_client_pass */
-#if MUTANT != 4
-            head[me]++;
-#endif
+            head[me] = head[me] + !passed;
             g = 0;
-            took = false
+            took = false;
+            passed = false
         }
     :: head[me] == tail[me] ->
 #if MUTANT == 9
@@ -260,7 +261,7 @@ inline complete(what, who, where)
 #define ATTACHED(m) (m == LIVING || row != FREE)
 #define THERE(m) (m == LIVING || !absent) /* route.h:wh_has_joined */
 #define SLEEPS(m) (waits[m] && THERE(m)) /* offer.h:wh_peer_sleeps */
-#define MISSED (link_stage == OFFERED && link_worker == taker && !UNREAD) /* deliver.h:wh_offer_missed */
+#define MISSED (MUTANT == 4 && link_stage == OFFERED && link_worker == taker && !UNREAD)
 
 /* offer.h:wh_taker_peer, and deliver.h:wh_deliver_again, which leaves it to him */
 #define KEEPS (THERE(taker) && !MISSED && !MOVES)
@@ -444,7 +445,8 @@ inline publish_all()
 }
 
 /* backlog.h:wh_loan_stands */
-#define STANDS (UNREAD && (phase == FIRED || (phase == TAKEN && taker == at && THERE(at))))
+#define IN_HIS_HAND (phase == TAKEN && taker == at && THERE(at) && (UNREAD || MUTANT != 4))
+#define STANDS ((UNREAD && phase == FIRED) || IN_HIS_HAND)
 
 #define CAN_SETTLE \
     (list == QUEUE || (list == LOANS && ATTACHED(at) && !STANDS) || \

@@ -5,7 +5,7 @@
  * worker 2 takes for key 1. With WATCH=1 a watcher waits until the word of key 0 is 1. One worker may die at any
  * step; the supervisor gives back what it was emptying, and tells the watcher of what it had noted. With DECIDE=1
  * each worker reads the word of key 0 twice and then starts it, from 0 only, or ends it, from what it has read only;
- * one that has ended is forgotten (client/wheeld_client/purgatory/deadlines.py:Deadlines._expire). Which EMPTY place is taken
+ * one that has ended is forgotten (core/wheeld_core/native/purgatory/purgatory_part.c:purgatory_forget). Which EMPTY place is taken
  * is anybody's choice; places are looked at in another order than that of who gives way.
  *
  * Holds: of a key at most one place is LIVE. When nothing moves any more a word is what a call that returned has

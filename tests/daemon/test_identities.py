@@ -107,7 +107,7 @@ print(connection._read_line().decode())
 @pytest.mark.parametrize("op", ["hello", "resume"])
 def test_a_socket_that_was_handed_on(daemon: Daemon, op: str) -> None:
     with contextlib.closing(control.Connection(daemon.directory, LONG)) as connection:
-        hello = messages.hello("w", "drop", None, numbered=False)
+        hello = messages.hello("w", "drop", None, numbered=False, joined=())
         welcome = connection.request(**hello)
         asked = messages.resume(welcome) if op == "resume" else {**hello, "worker": "x"}  # type: ignore[arg-type]
         done = subprocess.run(

@@ -26,8 +26,9 @@ class Bench:
     """A wheel with two workers, and all that the calls below need."""
 
     def __init__(self) -> None:
-        self.wheel = LocalWheel(256, 3, payload_bytes=16, pools=leak_pools.POOLS)
+        self.wheel = LocalWheel(256, 4, payload_bytes=16, pools=leak_pools.POOLS)
         self.timers, self.other = self.wheel.worker(0), self.wheel.worker(1)
+        self.wheel.set_member(0, "@leaks", True)
         self.armed = self.timers.schedule(1000.0)
         self.timers.schedule(1000.0, key="in use")
         self.foreign = self.other.schedule(1000.0)
@@ -84,6 +85,31 @@ def by_key(b: Bench) -> None:
     assert len(b.other._find_many((*many, "none"))) == 4
     b.timers._cancel_keys(many, b.won, True)
     b.wheel.clock.advance(b.wheel.now)
+
+
+def claimed(b: Bench) -> None:
+    for timers in (b.timers, b.other):
+        timers._claim(77, 5.0)
+        timers._claim(78, None)
+        timers._join("@leaks")
+    for payload in (b"", b"x" * 16):
+        for done in (b.other.acknowledge, lambda id: b.other._nack(id, 0.0, True)):
+            options: Any = {"to": "group:@leaks", "detached": True, "payload": payload}
+            id = b.timers.schedule(0.001, 77, **options)  # without a key, which would be kept
+            b.timers._leave("@leaks")
+            b.wheel.clock.advance(b.wheel.now + 3 * MS)
+            assert b.other._await_work(0.0)["timer_id"].tolist() == [id]
+            assert b.other._in_hand(id)
+            done(id)
+            assert not b.other._in_hand(id)
+            b.timers.schedule(9.0, key="extended")
+            assert b.other._extend("extended", 10.0, True)
+            assert not b.other._is_unread("extended")
+            assert b.other.cancel(key="extended")
+            assert not b.timers._extend("extended", 1.0, False)
+            b.timers.cancel(id)
+            b.timers._join("@leaks")
+            b.wheel.clock.advance(b.wheel.now + MS)
 
 
 def fire(b: Bench) -> None:
@@ -280,6 +306,10 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     ),
     "reschedule": lambda b: b.timers.reschedule(b.armed, 2000.0),
     "_find": by_key,
+    "_claim": claimed,
+    "_in_hand": claimed,
+    "_is_unread": claimed,
+    "_extend": claimed,
     "pause": lambda b: (
         b.timers.pause(b.armed),
         b.timers.resume(b.armed),
@@ -455,6 +485,12 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "find record": lambda b: b.timers.find(1.5),
     "find no key": lambda b: b.timers.find(),
     "remaining": lambda b: b.timers.remaining(1.5),
+    "extend": lambda b: b.timers._extend(1.5, 1.0, True),
+    "extend by": lambda b: b.timers._extend("key", "1.0", True),
+    "is unread": lambda b: b.timers._is_unread(1.5),
+    "claim": lambda b: b.timers._claim("cookie", None),
+    "claim for": lambda b: b.timers._claim(5, 0.0),
+    "in hand": lambda b: b.timers._in_hand("id"),
     "find many": lambda b: b.timers._find_many(("good", 1.5)),
     "find many of a list": lambda b: b.timers._find_many(["good"]),
     "cancel keys": lambda b: b.timers._cancel_keys(("good",), b.won, True),

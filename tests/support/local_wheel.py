@@ -77,6 +77,12 @@ class LocalTimers(Timers):
         self._payload_room = max(int(header["payload_bytes"]), int(header["max_payload"]))
         self._local = wheel
 
+    def _join(self, group: str) -> None:
+        self._local.set_member(self._row, group, True)
+
+    def _leave(self, group: str) -> None:
+        self._local.set_member(self._row, group, False)
+
     def _segment(self, kind: str) -> mmap.mmap:
         return self._local.shared(kind)
 
@@ -241,6 +247,27 @@ class LocalWheel:
             self.group_names.append(group)
         return 1 << self.group_names.index(group)
 
+    def set_member(self, row: int, group: str, joins: bool) -> None:
+        """Have a worker join or leave a group to which detached timers are sent."""
+        if not self.view.header["keeper"]:
+            self._make_keeper()
+        fields, bit = self.row(row), self._group_bit(group)
+        fields["groups"] = int(fields["groups"]) & ~bit | (bit if joins else 0)
+        self.clock.presence(row, True, int(fields["groups"]))
+
+    def _make_keeper(self) -> None:
+        row, memory = self.max_workers - 1, mmap.mmap(-1, self.sizes["worker_bytes"])
+        assert row not in self.worker_memories, "the last row is for the keeper"
+        self.incarnations += 1
+        _native.create_worker(memory, self.wheel_memory, row)
+        self.bells[row] = doorbell()
+        self.worker_memories[row] = memory
+        self.clock.attach(row, self.incarnations, memory, self.bells[row][1], 2**64 - 1)
+        self.clock.keep(row, 60 * SECOND)
+        fields = self.row(row)
+        fields["name"], fields["incarnation"] = b"(detached)", self.incarnations
+        fields["groups"], fields["state"] = 2**64 - 1, 4
+
     def _timers(self, row: int, name: str) -> LocalTimers:
         memory = self.worker_memories[row]
         timers = LocalTimers(self, row, name)
@@ -285,6 +312,8 @@ class LocalWheel:
                 row, int(fields["incarnation"]), self.worker_memories[row], self.bells[row][1], bits
             )
             self.clock.presence(row, bool(fields["state"] == 2), bits)
+            if fields["name"] == b"(detached)":
+                self.clock.keep(row, 60 * SECOND)
         self.clock.recover()
         self.clock.check(not self.scribbled)
         self.clock.set_state(1)

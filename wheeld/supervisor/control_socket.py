@@ -136,6 +136,8 @@ class ControlSocket:
                         tenant, answer = await self._workers.arrive(message, caller)
                     elif message.get("op") == Request.RESUME and tenant is None:
                         tenant, answer = self._workers.resume(message, caller)
+                    elif message.get("op") in (Request.JOIN, Request.LEAVE):
+                        answer = await self._workers.join(message, caller)
                     else:
                         caller.check_request(message.get("op"), self._resources.config)
                         answer = await self._answer(message, tenant)

@@ -26,6 +26,7 @@ from wheeld.resources.remains import KINDS
 from wheeld.supervisor.access import Caller
 from wheeld.tables.registry import (
     ANY_UID,
+    JOINED_GROUP,
     KEEPER,
     OWN_GROUP,
     OnDeath,
@@ -36,7 +37,7 @@ from wheeld.tables.registry import (
 )
 from wheeld_core import _native, runtime, segments
 from wheeld_core.control import time_namespace
-from wheeld_core.control.messages import Back, Message, Welcome
+from wheeld_core.control.messages import Back, Message, Request, Welcome
 from wheeld_core.errors import DaemonNotRunning, LayoutMismatch, WheelError
 from wheeld_core.views import record
 
@@ -278,22 +279,47 @@ class Workers:
         else:
             self.registry.check_name(name)
         async with self._addressing:
-            if self.registry.find(KEEPER) is None:
-                keeper = self.registry.allocate(KEEPER, 0, ANY_UID, OnDeath.KEEP)
-                await self._furnish(keeper, RowState.KEPT)
-            wheel, slots = self._resources.wheel, self._resources.slots
-            group = str(name) if is_group else OWN_GROUP + str(name)
-            bit = self.registry.group_bit(group, lambda: targets(wheel, slots))
+            bit = await self._number(str(name) if is_group else OWN_GROUP + str(name))
             tenant = None if is_group else self.registry.find(str(name))
-            if tenant is None or tenant.groups & bit:
-                return
-            tenant = self.registry.join(tenant, bit)
-            state = self.registry.state(tenant)
-            if state in (RowState.ACTIVE, RowState.KEPT):
-                present = state == RowState.ACTIVE and not tenant.drained
-                self.clock.send(
-                    Order.PRESENCE, row=tenant.row, present=present, groups=tenant.groups
-                )
+            if tenant is not None:
+                self._set_groups(tenant, tenant.groups | bit)
+
+    async def _number(self, group: str) -> int:
+        """The bit of a group for which detached timers can wait, as there is a row that keeps
+        them."""
+        if self.registry.find(KEEPER) is None:
+            keeper = self.registry.allocate(KEEPER, 0, ANY_UID, OnDeath.KEEP)
+            await self._furnish(keeper, RowState.KEPT)
+        wheel, slots = self._resources.wheel, self._resources.slots
+        return self.registry.group_bit(group, lambda: targets(wheel, slots))
+
+    def _set_groups(self, tenant: Tenant, groups: int) -> Tenant:
+        if tenant.groups == groups:
+            return tenant
+        tenant = self.registry.set_groups(tenant, groups)
+        state = self.registry.state(tenant)
+        if state not in (RowState.FREE, RowState.ATTACHING):
+            present = state == RowState.ACTIVE and not tenant.drained
+            self.clock.send(Order.PRESENCE, row=tenant.row, present=present, groups=groups)
+        return tenant
+
+    def _leave(self, tenant: Tenant, groups: int) -> Tenant:
+        return self._set_groups(tenant, tenant.groups & ~groups)
+
+    async def join(self, message: Message, caller: Caller) -> Message:
+        """Let a live worker be a member of one more group, or no longer. `ValueError`: it is none
+        that workers join. Raises as `resume` and `address` do."""
+        group, tenant = message.get("group"), self._caller_of(message, caller)
+        self.registry.check_group(group)
+        if not str(group).startswith(JOINED_GROUP):
+            raise ValueError(f"group {group!r}: expected {JOINED_GROUP!r} at its begin")
+        async with self._addressing:
+            bit = await self._number(str(group))
+            if tenant.same_life(now := self.registry.tenants.get(tenant.row)):
+                tenant = now or tenant
+                leaves = message.get("op") == Request.LEAVE
+                self._set_groups(tenant, tenant.groups & ~bit if leaves else tenant.groups | bit)
+        return {"ok": True}
 
     async def _furnish(self, tenant: Tenant, state: RowState = RowState.ACTIVE) -> None:
         """Make its segment and FIFO, and have the clock serve it."""
@@ -317,6 +343,12 @@ class Workers:
         """The tenancy of a live worker that lost its connection, and the answer to it.
         `DaemonNotRunning`: it is not this daemon's: the segments are different, or it was reaped
         meanwhile."""
+        tenant = self._caller_of(message, caller)
+        about(tenant.name).info("(pid %d) reconnected", tenant.pid)
+        self.connections.opened(tenant)
+        return tenant, back_of(tenant)
+
+    def _caller_of(self, message: Message, caller: Caller) -> Tenant:
         check_compatible(message)
         if message.get("token") != self._token:
             raise DaemonNotRunning("the daemon was started with a fresh wheel; connect() again")
@@ -329,9 +361,7 @@ class Workers:
             or not self._may_resume(tenant)
         ):
             raise DaemonNotRunning("the daemon no longer knows this worker; connect() again")
-        about(tenant.name).info("(pid %d) reconnected", tenant.pid)
-        self.connections.opened(tenant)
-        return tenant, back_of(tenant)
+        return tenant
 
     def _is_of(self, tenant: Tenant, caller: Caller) -> bool:
         os.close(caller.open_process())
@@ -360,6 +390,8 @@ class Workers:
         if tenant.row not in self._departures:
             about(tenant.name).info("(pid %d) %s", tenant.pid, why)
             was_kept = self.registry.state(tenant) == RowState.KEPT
+            if tenant.same_life(now := self.registry.tenants.get(tenant.row)):
+                tenant = self._leave(now or tenant, self.registry.joined())
             self.registry.set_state(tenant, RowState.DYING)
             self._kept.remove(tenant.row)
             self._unwatch(tenant)
@@ -507,7 +539,7 @@ class FencedWorkers:
             self._fenced.pop(row)[1].set()
 
     def holds(self, tenant: Tenant) -> bool:
-        return tenant.row in self._fenced and self._fenced[tenant.row][0] is tenant
+        return tenant.row in self._fenced and tenant.same_life(self._fenced[tenant.row][0])
 
     async def await_end(self, tenant: Tenant) -> None:
         if self.holds(tenant):
@@ -669,12 +701,14 @@ def policy_of(message: Message, registry: Registry, resources: Resources) -> tup
         raise ValueError(f"on_death={policy!r}: expected one of {', '.join(names)}")
     if policy == "reroute" and group is None:
         raise ValueError("on_death='reroute' needs a group")
-    if group is None:
-        return OnDeath[policy.upper()], 0
-    registry.check_group(group)
-    wheel, slots = resources.wheel, resources.slots
-    bit = registry.group_bit(group, lambda: targets(wheel, slots))
-    return OnDeath[policy.upper()], bit
+    wheel, slots, bits = resources.wheel, resources.slots, 0
+    if group is not None and str(group).startswith(JOINED_GROUP):
+        raise ValueError(f"group {group!r}: {JOINED_GROUP!r} is reserved at its begin")
+    joined = message.get("joined", [])
+    for name in [*([group] if group is not None else []), *joined]:
+        registry.check_group(name)
+        bits |= registry.group_bit(name, lambda: targets(wheel, slots))
+    return OnDeath[policy.upper()], bits
 
 
 def with_number(name: str, number: int) -> str:

@@ -41,6 +41,9 @@ KEEPER: Final = "(detached)"
 OWN_GROUP: Final = "="
 """A worker that receives detached timers is the only member of the group that has this before its
 name. No user can join one."""
+JOINED_GROUP: Final = "@"
+"""Begins the names of groups that workers join and leave as they run: those of `Deadlines`. Only
+their events are for all members: a worker that dies leaves nothing else to them."""
 
 
 class OnDeath(IntEnum):
@@ -291,10 +294,14 @@ class Registry:
         own = OWN_GROUP + name
         return sum(1 << number for number, known in self.group_names().items() if known == own)
 
-    def join(self, tenant: Tenant, groups: int) -> Tenant:
-        """Make it a member of these groups, too."""
-        tenant.groups |= groups
-        self._put(tenant.row, groups=tenant.groups)
+    def joined(self) -> int:
+        """The bits of the groups that workers join as they run."""
+        names = self.group_names()
+        return sum(1 << n for n, name in names.items() if name.startswith(JOINED_GROUP))
+
+    def set_groups(self, tenant: Tenant, groups: int) -> Tenant:
+        tenant.groups = groups
+        self._put(tenant.row, groups=groups)
         return tenant
 
     def _empty_group(self, targets: frozenset[int]) -> int | None:

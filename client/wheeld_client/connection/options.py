@@ -43,6 +43,8 @@ class ConnectOptions:
     """A forked child's: the daemon appends a number to the name."""
     on_reconnect: Announce | None = None
     start: Start = "never"
+    joined: frozenset[str] = frozenset()
+    """Groups that the worker joined as it ran (`ConnectedWorker._join`)."""
 
     def __post_init__(self) -> None:
         if self.worker is not None and not isinstance(self.worker, str):
@@ -97,7 +99,9 @@ class ConnectOptions:
             time.sleep(AGAIN_SECONDS)
 
     def hello(self) -> control.Message:
-        return control_messages.hello(self.worker, self.on_death, self.group, self.numbered)
+        return control_messages.hello(
+            self.worker, self.on_death, self.group, self.numbered, self.joined
+        )
 
     def _say_hello(self, directory: Path) -> tuple[control.Connection, Welcome]:
         connection = control.Connection(directory, self.timeout)

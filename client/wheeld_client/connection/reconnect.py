@@ -81,7 +81,7 @@ class Reconnector:
 
     def __init__(self, directory: Path, hello: Welcome, seconds: float, timeout: float) -> None:
         self._directory = directory
-        self._resume = control_messages.resume(hello)
+        self.who = control_messages.resume(hello)
         self._seconds = seconds
         self._timeout = timeout
         # Whoever finds it taken tries again later: a signal handler in the middle of a step, a
@@ -108,7 +108,7 @@ class Reconnector:
             return Wait(-1, FIRST_PAUSE)
         try:
             with self._lock:  # whoever holds it releases it soon: no step waits
-                return self._step(time.monotonic(), hello or self._resume)
+                return self._step(time.monotonic(), hello or self.who)
         finally:
             if self._closed:
                 self.close()
@@ -127,7 +127,7 @@ class Reconnector:
             self._fail(now)
         except Refused as refusal:
             self._drop_attempt()
-            if request is self._resume:
+            if request is self.who:
                 raise
             self._refuse(now, refusal)
         if self._refused is not None and self._refused.kind in FINAL:
@@ -139,7 +139,7 @@ class Reconnector:
                 f"the wheeld daemon in {self._directory} has not come back for "
                 f"{now - self._lost_at:.1f} s; `wheeld start` brings it back with all armed "
                 "timers, and a later call connects to it"
-                if request is self._resume
+                if request is self.who
                 else self._why_no_other(now)
             )
         # An attempt is never abandoned for its slowness: a supervisor that then read `resume` on a
@@ -187,7 +187,7 @@ class Reconnector:
         with suppress(WheelError, OSError, ValueError):
             connection = control.Connection(self._directory, ANSWER_SECONDS)
             try:
-                connection.request(**self._resume)
+                connection.request(**self.who)
                 connection.request(Request.BYE)
             finally:
                 connection.close()

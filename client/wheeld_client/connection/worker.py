@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ from wheeld_client.connection.options import ConnectOptions
 from wheeld_client.connection.reconnect import FIRST_PAUSE, Reconnector, Refused, Wait
 from wheeld_client.connection.reconnection import Block, Reconnection
 from wheeld_client.connection.renewal import Renewal
-from wheeld_core import _native, control, runtime, segments, trust
+from wheeld_core import _native, control, presence, runtime, segments, trust
 from wheeld_core.control.messages import Back, Request, Welcome
 from wheeld_core.errors import DaemonNotRunning, ForkedClient, WheelError
 from wheeld_core.views import (
@@ -205,6 +206,36 @@ class ConnectedWorker(_native.Worker):
     def _address(self, to: str) -> None:
         """Make sure that detached timers can wait for this receiver."""
         control.ask(self.directory, Request.ADDRESS, to=to)
+
+    def _join(self, group: str) -> None:
+        """Be a member of this group, too; so are forked children, and the next daemon's worker."""
+        if group not in self._options.joined:
+            self._tell_membership(Request.JOIN, group)
+            self._let_join(self._options.joined | {group})
+
+    def _leave(self, group: str) -> None:
+        self._let_join(self._options.joined - {group})
+        self._tell_membership(Request.LEAVE, group)
+
+    def _let_join(self, joined: frozenset[str]) -> None:
+        self._options = replace(self._options, joined=joined)
+        self._current = replace(self._current, joined=joined)
+
+    def _tell_membership(self, op: Request, group: str) -> None:
+        """Ask the daemon, also while its supervisor is being restarted."""
+        self._check(True)
+        give_up = time.monotonic() + self._options.timeout
+        while True:
+            assert self._reconnector is not None
+            who = self._reconnector.who
+            try:
+                control.ask(self.directory, **{**who, "op": op, "group": group})
+            except DaemonNotRunning:
+                if time.monotonic() >= give_up or not presence.is_left(self.directory):
+                    raise
+                time.sleep(FIRST_PAUSE)
+            else:
+                return
 
     def _segment(self, kind: str) -> _native.Memory:
         if kind not in self._shared:

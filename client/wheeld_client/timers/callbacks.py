@@ -20,7 +20,7 @@ from wheeld_client.timers.points import PointWorker
 from wheeld_client.timers.policies import Policies
 from wheeld_core import _native
 from wheeld_core.arguments import Seconds, shown
-from wheeld_core.errors import DaemonNotRunning
+from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.timer_options import Conflict, Key
 
 log = logging.getLogger("wheeld")
@@ -30,6 +30,9 @@ KEYED_LOOK: Final = 64
 """Callbacks under keys before the first look for those that others have ended."""
 
 T = TypeVar("T")
+Receiver = Callable[[np.void, Any], object]
+Claims = dict[int, Receiver]
+"""Cookie -> the receiver of events for a group with that cookie, which are in hand until then."""
 Batch = tuple["npt.NDArray[np.void]", dict[int, int]]
 """Events, and for those among them that are ticks: id -> the flags they came with."""
 
@@ -130,7 +133,7 @@ class Callbacks:
     same thread. Each step is one operation of a dict or a deque, and leaves nothing half done.
     """
 
-    def __init__(self, timers: CallingWorker) -> None:
+    def __init__(self, timers: CallingWorker, claims: Claims | None = None) -> None:
         self.timers = timers
         timers._handles = {}
         self._keyed: list[TimerHandle] = []  # other workers may end their timers
@@ -139,8 +142,7 @@ class Callbacks:
         self._entering = nullcontext() if GIL else threading.RLock()
         self._due: deque[TimerHandle] = deque()
         self._others: deque[Batch] = deque()
-        self.claims: dict[int, Callable[[np.void], object]] = {}
-        """Cookie -> receiver of events with that cookie."""
+        self._claims = {} if claims is None else claims
 
     def arm(self, handle: TimerHandle, delay: Seconds, block: bool) -> None:
         """Arm the timer of a handle that was made here; `Timers.call_later` does both at once."""
@@ -180,6 +182,31 @@ class Callbacks:
             gone = self.timers._handles.pop(id, None)
             if gone is not None and gone._take() is not None:
                 gone._cancelled = True
+
+    def hold(
+        self, cookie: int, receiver: Receiver, what: str, visibility: Seconds | None = None
+    ) -> None:
+        """Have events for a group with this cookie in hand until they are acknowledged one by one,
+        or for `visibility` seconds, and call `receiver(event, key)` for each."""
+        if self._claims.get(cookie, self._give_back) != self._give_back:
+            raise ValueError(f"{what}: this worker has these already")
+        self.timers._claim(cookie, visibility)
+        self._claims[cookie] = receiver
+
+    def let_go(self, cookie: int) -> None:
+        """Give these events back from here on."""
+        self._claims[cookie] = self._give_back
+
+    def _give_back(self, event: np.void, key: Any) -> None:
+        self.timers._nack(int(event["timer_id"]), 0.0, False)
+
+    def _receive(self, event: np.void, key: Any, token: int) -> None:
+        try:
+            there = token == self.timers.wheel_token and self.timers._in_hand(event["timer_id"])
+        except WheelError:
+            there = False
+        if there:  # else another member has it by now: this one was too slow, or has closed
+            self._claims[int(event["cookie"])](event, key)
 
     @property
     def handles(self) -> dict[int, TimerHandle]:
@@ -241,8 +268,8 @@ class Callbacks:
 
     def sort(self, events: npt.NDArray[np.void], ticks: dict[int, int]) -> None:
         """Split into callbacks that are due and events for the caller; for `run`."""
-        if len(events) and self.claims:
-            events = self._claim(events)
+        if len(events) and self._claims:
+            events = self.set_aside(events)
         if not len(events):
             return
         if GIL and not self.timers._handles:
@@ -253,13 +280,14 @@ class Callbacks:
         if others is not None:
             self._others.append((events[np.frombuffer(others, np.bool_)], ticks))
 
-    def _claim(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-        """Turn events with a receiver into callbacks; return the others."""
-        takers = [self.claims.get(cookie) for cookie in events["cookie"].tolist()]
-        for event, taker in zip(events, takers, strict=True):
-            if taker is not None:
-                self._due.append(TimerHandle(self, taker, (event,), False))
-        return events[[taker is None for taker in takers]]
+    def set_aside(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """Turn events that are in hand into callbacks; return the others."""
+        claimed = [cookie in self._claims for cookie in events["cookie"].tolist()]
+        for event in events[claimed]:
+            key = self.timers._key_of(int(event["timer_id"]))
+            args = (event, key, self.timers.wheel_token)
+            self._due.append(TimerHandle(self, self._receive, args, False))
+        return events[[not one for one in claimed]]
 
     def lose(self) -> None:
         """Their timers have ended: only callbacks that are already due still run."""
@@ -298,7 +326,8 @@ class CallingWorker(PointWorker):
     _policies: Policies | None = None
 
     def _enter(self, options: ConnectOptions) -> None:
-        self._callbacks = Callbacks(self)  # a forked child forgets its parent's
+        parents = getattr(self, "_callbacks", None)  # a forked child forgets them, but for claims
+        self._callbacks = Callbacks(self, parents and parents._claims)
         self._dispatchers: set[int] = set()  # threads that dispatch all the time
         super()._enter(options)
 
@@ -309,6 +338,10 @@ class CallingWorker(PointWorker):
     def close(self) -> None:
         super().close()
         self._callbacks.lose()
+
+    def _set_aside(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """Called by poll(): what is in hand waits for `dispatch`."""
+        return self._callbacks.set_aside(events)
 
     def call_later(
         self,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, NotRequired, TypedDict
 
@@ -33,6 +34,10 @@ class Request(StrEnum):
     """Move a virtual clock by `ns`; the answer has `now_ns`."""
     ADDRESS = "address"
     """Make sure that detached timers can wait for the receiver `to`."""
+    JOIN = "join"
+    """Let a worker that is there (`resume`) be a member of `group`, too."""
+    LEAVE = "leave"
+    """End that."""
     EVICT = "evict"
     """Kill the process of `worker`, or drop what a dead one left; the answer says which."""
     DRAIN = "drain"
@@ -100,10 +105,16 @@ def _kin() -> Message:
     }
 
 
-def hello(worker: str | None, on_death: str, group: str | None, numbered: bool) -> Message:
-    """The request to become a worker; `numbered`: the daemon appends a number to the name."""
+def hello(
+    worker: str | None, on_death: str, group: str | None, numbered: bool, joined: Iterable[str]
+) -> Message:
+    """The request to become a worker; `numbered`: the daemon appends a number to the name;
+    `joined`: the groups that it has joined as it ran."""
     said = {"op": Request.HELLO, "worker": worker, "on_death": on_death, "group": group}
-    return {**said, **_kin(), **({"numbered": True} if numbered else {})}
+    more: Message = {"numbered": True} if numbered else {}
+    if names := sorted(joined):
+        more["joined"] = names
+    return {**said, **_kin(), **more}
 
 
 def resume(welcome: Welcome) -> Message:

@@ -14,16 +14,17 @@
 
 #define WH_SETTLE_PUBLISH 256
 
-/* Is `peer`'s loan still unread, or in use? An offer may be in another worker's hands. */
+/* Is `peer`'s loan still unread, or in use? An offer may be in another worker's hands, or in those
+ * of `peer` though its head has passed the record. */
 static inline bool wh_loan_stands(wh_clock *c, uint32_t slot, const wh_peer *peer)
 {
     const wh_link *link = &c->wheel.links[slot];
-    /* loaded before the state: whatever it had taken is done by then */
+    /* loaded before the state: whatever it takes of what stands before its head is taken by then */
     bool unread = wh_unread(c, link);
-    if (wh_likely(wh_stage_of(link) != WH_STAGE_OFFERED) || !unread)
+    if (wh_likely(wh_stage_of(link) != WH_STAGE_OFFERED))
         return unread;
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: offer */
-    return wh_state_phase(state) == WH_FIRED ||
+    return (wh_state_phase(state) == WH_FIRED && unread) ||
            (wh_state_phase(state) == WH_TAKEN && wh_taker_peer(c, state) == peer);
 }
 

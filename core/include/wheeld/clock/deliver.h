@@ -272,21 +272,13 @@ static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, uint32_t group, 
     }
 }
 
-/* Leave an offer to the worker that has it in hand: it is done before its head passes what is there
- * now. */
+/* Leave an offer to the worker that has it in hand, wherever its head is: it may hold it for longer
+ * than what stands before and behind it. */
 static inline void wh_leave_to(wh_clock *c, uint32_t slot, wh_peer *taker)
 {
     c->wheel.links[slot].completion =
         wh_completion_word(WH_STAGE_OFFERED, wh_peer_index(c, taker), taker->comp_tail - 1);
     wh_list_append(&c->wheel, wh_lent_list(c, taker), slot);
-}
-
-/* Did the worker that link.completion names skip an offer? No correct worker does. */
-static inline bool wh_offer_missed(wh_clock *c, uint32_t slot, const wh_peer *worker)
-{
-    const wh_link *link = &c->wheel.links[slot];
-    return wh_stage_of(link) == WH_STAGE_OFFERED && worker == &c->peers[wh_stage_worker(link)] &&
-           !wh_unread(c, link);
 }
 
 /* A member gave the event back (nack): it is armed again, and is linked. The slot is in no list. */
@@ -351,12 +343,11 @@ static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_
         uint32_t phase = wh_state_phase(state);
         if (wh_unlikely(phase == WH_TAKEN)) {
             wh_peer *taker = wh_taker_peer(c, state);
-            uint32_t then = taker == NULL ? WH_FIRED : WH_DONE;
-            if (taker && !wh_offer_missed(c, slot, taker)) {
+            if (taker) {
                 wh_leave_to(c, slot, taker);
                 return;
             }
-            wh_untake(c, slot, state, then);
+            wh_untake(c, slot, state, WH_FIRED);
             continue;
         }
         if (wh_unlikely(phase == WH_ARMED)) {

@@ -194,6 +194,30 @@ static inline enum wh_call wh_call_reschedule_every(wh_client *c, uint64_t id, i
     return moved;
 }
 
+/* Let a timer be due no earlier than `delay` from now. */
+static inline enum wh_call wh_call_extend(wh_client *c, uint64_t id, int64_t delay, bool wait)
+{
+    bool tell, waited;
+    uint64_t index = wh_id_given_slot(id);
+    enum wh_call room;
+    if (index >= c->capacity)
+        return WH_CALL_OVER;
+    uint32_t kind = wh_client_kind(c, id);
+    int64_t now = wh_client_now_of(c, kind), deadline = wh_time_add(now, delay);
+    if (wh_unlikely(!wh_client_fits(c, 1)) &&
+        (room = wh_client_room_to_move(c, id, deadline, 0, wait, &waited)) != WH_CALL_OK)
+        return room;
+    if (!wh_slot_move_if(&c->states[index], &c->slots[index], wh_id_gen(id), deadline,
+                         WH_MOVE_LATER, now, &tell))
+        return WH_CALL_OVER;
+    wh_count(&c->seg->rescheduled, 1);
+    if (tell || wh_load_relaxed(&c->slots[index].interval) > 0) { /* a new grid */
+        wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
+        wh_client_publish(c, wh_time_add(wh_client_now(c), delay));
+    }
+    return WH_CALL_OK;
+}
+
 /* Pause a timer, of any worker. The clock need not be told: it looks at the old time. */
 static inline enum wh_call wh_call_pause(wh_client *c, uint64_t id)
 {

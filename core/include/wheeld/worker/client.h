@@ -43,6 +43,13 @@ typedef struct wh_payload_sink {
     void (*keep)(wh_client *c, uint64_t id, uint32_t size);
 } wh_payload_sink;
 
+/* Events for a group with this cookie stay in hand when they are received, until they are
+ * acknowledged one by one; for `visibility` ns at most, 0: without a bound. */
+typedef struct wh_claim {
+    uint64_t cookie;
+    int64_t visibility;
+} wh_claim;
+
 /* A payload in the heap that was received, and the slot to give back after it, or WH_NIL. */
 typedef struct wh_received {
     uint64_t id;
@@ -98,6 +105,8 @@ struct wh_client {
     uint32_t max_payload, detached_most;
     bool stuck; /* the last receive stopped for want of memory */
     int64_t visibility; /* how long an event for a group is held, ns; 0: without a bound */
+    const wh_claim *claims; /* the user's of this client */
+    uint32_t claim_count;
 };
 
 /* Where a predecessor stood in its rings, if that can be: others can write there. A position

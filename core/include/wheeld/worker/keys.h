@@ -353,6 +353,31 @@ static inline enum wh_call wh_call_reschedule_key(wh_client *c, wh_keys *k, cons
     }
 }
 
+/* Let the timer of a key be due no earlier than `delay` from now. */
+static inline enum wh_call wh_call_extend_key(wh_client *c, wh_keys *k, const wh_key *key,
+                                              int64_t delay, bool wait, uint64_t *id)
+{
+    if (!wh_words_there(k, &key->word))
+        return WH_CALL_KEYS_FULL;
+    for (;;) {
+        *id = wh_key_pending(k, key);
+        enum wh_call call = *id ? wh_call_extend(c, *id, delay, wait) : WH_CALL_OVER;
+        if (call != WH_CALL_OVER || *id == 0)
+            return call;
+    }
+}
+
+/* Has the key's last timer fired, and is nobody done with its event yet? */
+static inline bool wh_key_unread(wh_keys *k, const wh_key *key)
+{
+    uint64_t id = wh_words_peek(k, &key->word);
+    if (id == 0 || wh_id_slot(id) >= k->capacity)
+        return false;
+    uint64_t state = wh_load_acquire(&k->states[wh_id_slot(id)]); /* pairs: fire, offer */
+    return wh_state_gen(state) == wh_id_gen(id) &&
+           (wh_state_phase(state) == WH_FIRED || wh_state_phase(state) == WH_TAKEN);
+}
+
 /* Pause the timer of a key. */
 static inline enum wh_call wh_call_pause_key(wh_client *c, wh_keys *k, const wh_key *key)
 {

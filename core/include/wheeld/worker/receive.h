@@ -14,7 +14,9 @@
  *  5. Events may be held: they are copied, but the shared head does not pass them and their slots
  *     are not returned until they are acknowledged. So the successor of a worker that dies in
  *     between finds the same events, in the same order, with their payloads.
- *  6. Others that share the wheel can write both rings. A record is copied once, and accepted only
+ *  6. An offer with a claimed cookie stays in hand when it was received, and its record does not:
+ *     the head passes it. It is done when it is acknowledged, by itself.
+ *  7. Others that share the wheel can write both rings. A record is copied once, and accepted only
  *     if it is possible: the end of a timer that has fired, in an own slot unless it was lent; as a
  *     return, an own slot without a timer. Otherwise it is skipped, and counted.
  */
@@ -144,6 +146,16 @@ static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *r
     return size;
 }
 
+/* The claim on a timer for a group that this worker has taken, or NULL. */
+static wh_seldom const wh_claim *wh_client_claim_on(const wh_client *c, uint64_t id)
+{
+    uint64_t cookie = wh_load_relaxed(&c->slots[wh_id_slot(id)].cookie);
+    for (uint32_t i = 0; i < c->claim_count; i++)
+        if (c->claims[i].cookie == cookie)
+            return &c->claims[i];
+    return NULL;
+}
+
 /* Take an offer, for as long as it may be held; *due: when it was due. Until the bound is stored,
  * the clock sees the deadline that the timer had, and waits. */
 static wh_seldom bool wh_client_take_offer(const wh_client *c, uint64_t id, int64_t *due)
@@ -152,9 +164,18 @@ static wh_seldom bool wh_client_take_offer(const wh_client *c, uint64_t id, int6
     if (!wh_offer_take(&c->states[wh_id_slot(id)], wh_id_gen(id), wh_taker(c->me)))
         return false;
     *due = wh_load_relaxed(&s->deadline);
-    if (c->visibility)
-        wh_store_relaxed(&s->deadline, wh_time_add(wh_client_now(c), c->visibility));
+    const wh_claim *claim = c->claim_count ? wh_client_claim_on(c, id) : NULL;
+    int64_t visibility = claim && !c->visibility ? claim->visibility : c->visibility;
+    if (visibility)
+        wh_store_relaxed(&s->deadline, wh_time_add(wh_client_now(c), visibility));
     return true;
+}
+
+/* Does the event, which was just received, stay in hand? */
+static inline bool wh_client_keeps(const wh_client *c, uint64_t id)
+{
+    return wh_unlikely(c->claim_count != 0) && wh_id_kind(id) == WH_EV_OFFER &&
+           wh_client_claim_on(c, id) != NULL;
 }
 
 /* The record of a taken offer may be from before the event was given back: let the event say when
@@ -337,7 +358,7 @@ static wh_seldom bool wh_client_take_apart(wh_client *c, uint64_t position, uint
     if (belief == WH_ABSURD || !wh_client_copy_apart(c, position, id, event))
         return false;
     wh_client_keyed(c, id, flags);
-    if (!wh_client_settle_apart(c, id, belief))
+    if (!wh_client_keeps(c, id) && !wh_client_settle_apart(c, id, belief))
         return false;
     wh_client_note(c, event, flags, look);
     return true;
@@ -354,7 +375,7 @@ static inline bool wh_client_take(wh_client *c, uint64_t position, uint64_t id, 
     if (wh_unlikely(belief == WH_ABSURD) || !wh_client_copy(c, position, id, event))
         return false;
     wh_client_keyed(c, id, flags);
-    if (!wh_client_settle(c, id, belief))
+    if (!wh_client_keeps(c, id) && !wh_client_settle(c, id, belief))
         return false;
     wh_client_note(c, event, flags, look);
     return true;
@@ -487,7 +508,7 @@ static inline void wh_client_pass_over(wh_client *c)
 static inline bool wh_client_acknowledge_one(wh_client *c, uint64_t id)
 {
     uint64_t slot = wh_id_given_slot(id);
-    if (slot >= c->capacity || c->comp_acked == c->comp_head || !wh_client_has_taken(c, id))
+    if (slot >= c->capacity || !wh_client_has_taken(c, id))
         return false;
     bool apart = wh_load_relaxed(&c->slots[slot].payload_size) == WH_IN_HEAP;
     uint32_t block = apart ? wh_load_relaxed(&c->heap.blocks[slot].block) : 0;
@@ -505,7 +526,7 @@ static inline bool wh_client_acknowledge_one(wh_client *c, uint64_t id)
 static inline bool wh_client_give_back(wh_client *c, uint64_t id, int64_t deadline)
 {
     uint64_t index = wh_id_given_slot(id);
-    if (index >= c->capacity || c->comp_acked == c->comp_head)
+    if (index >= c->capacity)
         return false;
     wh_au64 *words = (wh_au64 *)&c->slots[index];
     uint64_t state = wh_state_of(wh_id_gen(id), wh_taker(c->me), WH_TAKEN), due, rest;

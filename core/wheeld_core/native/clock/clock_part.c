@@ -61,6 +61,7 @@ static wh_cold PyObject *clock_presence(ClockObject *self, PyObject *args)
     if (!self->peers[row].life)
         return PyErr_Format(PyExc_ValueError, "row %u is not attached", row);
     wh_clock_presence(&self->peers[row], present);
+    wh_reoffer_left(&self->clock, &self->peers[row]); /* of the groups that it leaves, if any */
     if (!wh_clock_join(&self->clock, &self->peers[row], groups))
         return PyErr_NoMemory();
     Py_RETURN_NONE;

@@ -331,6 +331,32 @@ static PyObject *worker_reschedule_key(WorkerObject *w, PyObject *object, int64_
         wh_call_reschedule_key(&w->client, &w->keys, &e.key, delay, interval, wait, &id));
 }
 
+/* _extend(key, delay, block): let its timer be due no earlier than `delay` from now. False: the key
+ * is free. */
+static PyObject *worker_extend(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
+{
+    EncodedKey e;
+    uint64_t id;
+    int64_t delay;
+    bool wait;
+    if (n != 3)
+        return PyErr_Format(PyExc_TypeError, "_extend() takes a key, a delay and block");
+    if (!parse_delay(args[1], &delay, "delay") || !parse_block(args[2], &wait) ||
+        !worker_take_key(w, args[0], &e, wait))
+        return NULL;
+    return worker_by_key(w, args[0],
+                         wh_call_extend_key(&w->client, &w->keys, &e.key, delay, wait, &id));
+}
+
+/* _is_unread(key): has its last timer fired, and is nobody done with its event yet? */
+static PyObject *worker_is_unread(WorkerObject *w, PyObject *object)
+{
+    EncodedKey e;
+    if (!worker_take_key(w, object, &e, false))
+        return NULL;
+    return PyBool_FromLong(wh_key_unread(&w->keys, &e.key));
+}
+
 static PyObject *worker_pause_key(WorkerObject *w, PyObject *object)
 {
     EncodedKey e;

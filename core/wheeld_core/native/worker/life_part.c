@@ -57,6 +57,8 @@ typedef struct {
     /* what the events of a poll have beside them: by its name a dict by id; NULL: nothing */
     PyObject *beside;
     bool polls_held; /* the last poll was one with hold */
+    wh_claim *claims; /* made by _claim(): the client reads them there, this and each next one */
+    uint32_t claim_count;
     struct {
         PyObject *id, *payload;
     } arriving; /* the payload that is being copied */

@@ -331,10 +331,71 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
     }
 }
 
+/* The claims that were made, for the client that is bound now. */
+static void worker_use_claims(WorkerObject *w)
+{
+    wh_client *c = &w->client;
+    c->claims = w->claims;
+    c->claim_count = w->claim_count;
+    for (uint32_t i = 0; i < w->claim_count; i++) {
+        uint64_t bound = (uint64_t)w->claims[i].visibility;
+        uint64_t found = wh_load_relaxed(&c->seg->visibility);
+        if (bound && (found == 0 || bound < found))
+            wh_store_relaxed(&c->seg->visibility, bound);
+    }
+}
+
+/* _claim(cookie, visibility): events for a group with this cookie stay in hand once received, until
+ * they are acknowledged, given back, or this worker has had them for `visibility` seconds, None:
+ * without a bound. So it stays in forked children and on the next daemon. */
+static PyObject *worker_claim(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
+{
+    wh_claim claim = {0};
+    if (n != 2)
+        return PyErr_Format(PyExc_TypeError, "_claim() takes a cookie and a visibility");
+    if (!parse_u64(args[0], &claim.cookie, "cookie") ||
+        (args[1] != Py_None && !parse_interval_as("visibility", args[1], &claim.visibility)) ||
+        !worker_usable(w))
+        return NULL;
+    uint32_t i = 0;
+    while (i < w->claim_count && w->claims[i].cookie != claim.cookie)
+        i++;
+    if (i == w->claim_count) {
+        wh_claim *more = PyMem_RawRealloc(w->claims, (i + 1) * sizeof *more);
+        if (more == NULL)
+            return PyErr_NoMemory();
+        w->claims = more;
+        w->claim_count++;
+    }
+    w->claims[i] = claim;
+    worker_use_claims(w);
+    Py_RETURN_NONE;
+}
+
+/* _in_hand(id): has this worker the event of a group in hand still? */
+static PyObject *worker_in_hand(WorkerObject *w, PyObject *object)
+{
+    uint64_t id;
+    if (!parse_id(object, &id) || !worker_usable(w))
+        return NULL;
+    return PyBool_FromLong(wh_id_given_slot(id) < w->client.capacity &&
+                           wh_client_has_taken(&w->client, id));
+}
+
+/* Let claimed events wait for the next dispatch(). Takes `events`. */
+static wh_seldom PyObject *worker_set_aside(WorkerObject *w, PyObject *events)
+{
+    PyObject *others = PyObject_CallMethod((PyObject *)w, "_set_aside", "O", events);
+    Py_DECREF(events);
+    return others;
+}
+
 static PyObject *worker_poll(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                              PyObject *kwnames)
 {
     PyObject *events = worker_receive(w, args, n, kwnames, false);
+    if (wh_unlikely(w->claim_count != 0) && events && events != w->empty_events && !w->polls_held)
+        events = worker_set_aside(w, events);
     PyObject *handles = events && events != w->empty_events ? worker_handles(w) : NULL;
     if (handles) {
         handles_drop(handles, events);

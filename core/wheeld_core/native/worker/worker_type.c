@@ -189,6 +189,7 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     w->client.keyed = keep_key;
     w->client.again = worker_note_again;
     w->client.sink = &worker_sink;
+    worker_use_claims(w);
     w->refork = refork;
     worker_become(w, OPEN);
     Py_RETURN_NONE;
@@ -230,6 +231,7 @@ static void worker_dealloc(WorkerObject *w)
     worker_unbind(w, CLOSED);
     lock_end(&held);
     Py_CLEAR(w->handles);
+    PyMem_RawFree(w->claims);
     PyTypeObject *type = Py_TYPE(w);
     type->tp_free(w);
     Py_DECREF(type);
@@ -370,6 +372,10 @@ static PyMethodDef worker_methods[] = {
     {"_schedule_keys", FAST(LOCKED(worker_schedule_keys)), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_cancel_keys", (PyCFunction)LOCKED(worker_cancel_keys), METH_VARARGS, NULL},
     {"_find", (PyCFunction)LOCKED(worker_find), METH_O, NULL},
+    {"_extend", FAST(LOCKED(worker_extend)), METH_FASTCALL, NULL},
+    {"_is_unread", (PyCFunction)LOCKED(worker_is_unread), METH_O, NULL},
+    {"_claim", FAST(LOCKED(worker_claim)), METH_FASTCALL, NULL},
+    {"_in_hand", (PyCFunction)LOCKED(worker_in_hand), METH_O, NULL},
     {"_key_of", (PyCFunction)LOCKED(worker_key_of), METH_O, NULL},
     {"pause", FAST(LOCKED(worker_pause_timer)), METH_FASTCALL | METH_KEYWORDS,
      "pause(id=None, *, key=None)\n--\n\n"
