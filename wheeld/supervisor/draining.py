@@ -11,7 +11,7 @@ from typing import Any
 from wheeld.processes.messages import Order
 from wheeld.resources.events import Kind
 from wheeld.supervisor.workers import Workers
-from wheeld.tables.registry import OWN_GROUP, OnDeath, RowState, Tenant
+from wheeld.tables.registry import JOINED_GROUP, OWN_GROUP, OnDeath, RowState, Tenant
 from wheeld_core.control.messages import Message
 
 
@@ -54,10 +54,12 @@ def _policy(workers: Workers, tenant: Tenant) -> OnDeath:
 
 
 def _groups(workers: Workers, tenant: Tenant) -> list[str]:
-    """Its groups, but for the one that is only its own."""
+    """Its groups, but for the one that is only its own, and those of its deadlines."""
     names = workers.registry.group_names().items()
     return [
-        name for bit, name in names if tenant.groups >> bit & 1 and not name.startswith(OWN_GROUP)
+        name
+        for bit, name in names
+        if tenant.groups >> bit & 1 and not name.startswith((OWN_GROUP, JOINED_GROUP))
     ]
 
 
