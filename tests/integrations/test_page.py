@@ -13,7 +13,8 @@ import pytest
 import wheeld
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "docs" / "how-to" / name for name in ("frameworks.md", "celery.md")]
+PAGES = [ROOT / "README.md"]
+PAGES += [ROOT / "docs" / "how-to" / name for name in ("frameworks.md", "celery.md")]
 EXAMPLES = [x for page in PAGES for x in re.findall(r"```py\n(.*?)```", page.read_text(), re.S)]
 
 

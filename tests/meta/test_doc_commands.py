@@ -25,6 +25,7 @@ RUN_BY = {
 }
 """Which test runs the blocks of a language, on whatever page they are."""
 PY_RUN_BY = {
+    "README.md": "tests/integrations/test_page.py",
     "celery.md": "tests/integrations/test_page.py",
     "frameworks.md": "tests/integrations/test_page.py",
     "testing.md": "tests/testing/test_plugin.py",

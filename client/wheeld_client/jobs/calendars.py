@@ -56,7 +56,9 @@ class Cron:
         try:
             from cronsim import CronSim, CronSimError
         except ImportError as error:
-            raise ImportError("cron() needs cronsim: pip install 'wheeld[jobs]'") from error
+            raise ImportError(
+                "cron() needs cronsim: pip install '.[jobs]' in the checkout"
+            ) from error
         try:
             self._zone = ZoneInfo(tz)
         except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
