@@ -51,7 +51,7 @@ def half_arm(self: Timers, whole: Any, deadlines: Any, cookies: Any, **rest: Any
     if rest["payloads"] is not None:
         data, offsets = rest["payloads"]
         rest["payloads"] = (data, offsets[: n + 1])
-    whole(self, deadlines[:n], cookies[:n], **rest | {"keys": rest["keys"][:n]})
+    whole(self, deadlines[:n], cookies[:n], **rest)
 
 
 def half_moved(self: Timers, whole: Any, ids: Any, deadlines: Any) -> None:

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from wheeld_client import Observer, Timers, WheelError, connect
 from wheeld_pipeline.datasource.journal import Journal, read_json, take_lock
 from wheeld_pipeline.datasource.options import Options
+from wheeld_pipeline.datasource.rows import PARKED_NS
 from wheeld_pipeline.datasource.spool import Spool, record_dtype
 from wheeld_pipeline.datasource.stage import StagedPartition
 from wheeld_pipeline.errors import PipelineError
@@ -127,9 +128,26 @@ class Lane:
             self._lost(state, same)
         self.spool.mend()
         stage = StagedPartition.current(self.directory)
-        if stage is not None:
-            stage.settle(self.timers if adopted else None)
+        if stage is not None and adopted:
+            self.settle(stage)
+        elif stage is not None:
+            stage.mend()
         self._write_state(None)
+
+    def settle(self, stage: StagedPartition) -> None:
+        """Complete what was left half done of a partition that this lane schedules."""
+        stage.settle(self.timers, self._parked)
+
+    def _parked(self) -> npt.NDArray[np.uint64]:
+        """The ids of this lane's timers that are not moved to their deadlines yet."""
+        with Observer(self._options.name, self._options.runtime_dir) as observer:
+            found = observer.pending(payloads=False)
+        own = [row for row, name in found.workers.items() if name == self.timers.worker]
+        parked = found.timers["deadline"] == PARKED_NS
+        ids: npt.NDArray[np.uint64] = found.timers["timer_id"][
+            parked & np.isin(found.timers["owner"], own)
+        ]
+        return ids
 
     def _lost(self, state: dict[str, Any], same: bool) -> None:
         if not self._options.fail_on_data_loss:

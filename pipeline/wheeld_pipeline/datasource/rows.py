@@ -34,7 +34,9 @@ _WANTED: Final = {
 }
 """For each column the type to cast to and the types accepted; names in any case, as in Spark."""
 _LEAST_BITS, _MOST_BITS = -(2**63), 2**64
-LAST_NS: Final = 2**63 - 1
+PARKED_NS: Final = 2**63 - 1
+"""A deadline that no row has."""
+_LAST_NS: Final = PARKED_NS - 1
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -178,9 +180,9 @@ class Staging:
         if len(seconds):
             self.longest = max(self.longest, float(seconds.max()))
         now = time.monotonic_ns() if self._now_ns is None else self._now_ns
-        most = (LAST_NS - now) / 1e9 - 1
+        most = (_LAST_NS - now) / 1e9 - 1
         waits = (np.minimum(seconds, most) * 1e9).astype(np.int64)
-        found: npt.NDArray[np.int64] = np.where(seconds < most, now + waits, LAST_NS)
+        found: npt.NDArray[np.int64] = np.where(seconds < most, now + waits, _LAST_NS)
         return found
 
     def _from_deadlines(self, deadlines: Any) -> npt.NDArray[np.int64]:
@@ -189,7 +191,7 @@ class Staging:
             now = time.time() if self._now_ns is None else self._now_ns / 1e9
             self.longest = max(self.longest, float(micros.max()) / 1e6 - now)
         found: npt.NDArray[np.int64] = np.where(
-            micros < LAST_NS // 1000, np.clip(micros, 0, LAST_NS // 1000) * 1000, LAST_NS
+            micros < _LAST_NS // 1000, np.clip(micros, 0, _LAST_NS // 1000) * 1000, _LAST_NS
         )
         return found
 

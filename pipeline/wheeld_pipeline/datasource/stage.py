@@ -11,11 +11,11 @@ The protocol, step by step; after a death at any step the lane's next holder con
  1. The rows are written. (Died: the file is nobody's, and goes with the batch.)
  2. A lane is taken, its number written into the seal, the seal linked. (Died: sealed, nothing
     armed.)
- 3. For each chunk: timers are scheduled for the end of time, each under the key of its row, their
-    ids are appended to `.ids`, and then they are moved to their deadlines. (Died before the
-    append: the lane's next holder cancels them by their keys; none can have fired. After it: it
-    moves the last recorded ones again, which changes nothing for those that were moved, or have
-    fired.) So `.ids` ends where work goes on, and a row that has fired has its id there.
+ 3. For each chunk: timers are parked (scheduled for the end of time), their ids are appended to
+    `.ids`, and then they are moved to their deadlines. (Died before the append: the lane's next
+    holder cancels what is parked and not recorded; none can have fired. After it: it moves the
+    last recorded ones again, which changes nothing for those that were moved, or have fired.) So
+    `.ids` ends where work goes on, and a row that has fired has its id there.
  4. `.done` appears.
 
 The commit of the batch removes all of it, and says so in `committed.json` first.
@@ -23,10 +23,9 @@ The commit of the batch removes all of it, and says so in `committed.json` first
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
     from wheeld_client import Timers
 
-_KEY = np.dtype([("partition", "V24"), ("row", ">u4")])
 ABORTED = "aborted"
 """A file of this name in a batch's directory means that the batch may schedule no more timers."""
 
@@ -60,8 +58,6 @@ class Seal:
     rows: int
     digest: int
     clock: Clock
-    keys: str
-    """Hexadecimal digits of the first bytes of the rows' keys."""
 
 
 class StagedPartition:
@@ -160,34 +156,26 @@ class StagedPartition:
         except FileNotFoundError:
             return 0
 
-    def settle(self, timers: Timers | None) -> None:
-        """Complete what its last holder left half done. None: its wheel is lost.
+    def settle(self, timers: Timers, parked: Callable[[], npt.NDArray[np.uint64]]) -> None:
+        """Complete what its last holder left half done.
 
-        `timers` is the lane's worker, or its successor.
+        `timers` is the lane's worker, or its successor; `parked` finds the timers that it parked.
         """
         seal = self.seal()
         if seal is None or self.is_done:
             return
-        count = self.armed()
-        if self.ids_path.exists():
-            os.truncate(self.ids_path, count * 8)
-        if timers is None:
-            return
-        at = max(0, count - CHUNK_ROWS)
+        self.mend()
         ids = self.ids()
-        for rows in self.chunks(seal, at, count):
+        timers.cancel_many(np.setdiff1d(parked(), ids))
+        at = max(0, len(ids) - CHUNK_ROWS)
+        for rows in self.chunks(seal, at, len(ids)):
             timers.reschedule_at_many(ids[at : at + rows.count], rows.deadlines)
             at += rows.count
-        timers.cancel_many(keys=self.keys(seal, count, min(count + CHUNK_ROWS, seal.rows)))
 
-    @staticmethod
-    def keys(seal: Seal, begin: int, end: int) -> npt.NDArray[np.void]:
-        """The keys of the rows from `begin` to `end`: query, batch, partition and row, in as many
-        bytes as a key's room beside the slot has."""
-        found = np.empty(end - begin, _KEY)
-        found["partition"] = bytes.fromhex(seal.keys)
-        found["row"] = np.arange(begin, end)
-        return found.view(f"V{_KEY.itemsize}")
+    def mend(self) -> None:
+        """Cut off an id that a dead writer left incomplete."""
+        if self.ids_path.exists():
+            os.truncate(self.ids_path, self.armed() * 8)
 
     def ids(self) -> npt.NDArray[np.uint64]:
         """The ids of the rows that are armed, in order."""
@@ -229,12 +217,6 @@ class StagedPartition:
     def finish(self, seal: Seal) -> None:
         write_json(self.batch / f"{self.stem}.done", {"rows": seal.rows})
         (self.batch / seal.data).unlink(missing_ok=True)
-
-
-def key_prefix(token: str, query: str, batch: int, partition: int) -> str:
-    """The `keys` of a seal."""
-    text = f"{token}/{query}/{batch}/{partition}".encode()
-    return hashlib.blake2b(text, digest_size=_KEY["partition"].itemsize).hexdigest()
 
 
 def stage_of(journal: Journal, query: str, batch: int, partition: int) -> StagedPartition:

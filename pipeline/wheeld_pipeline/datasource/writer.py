@@ -27,15 +27,13 @@ from wheeld_core.timer_options import Clock
 from wheeld_pipeline.datasource.journal import Journal
 from wheeld_pipeline.datasource.lane import Lane
 from wheeld_pipeline.datasource.options import Options
-from wheeld_pipeline.datasource.rows import LAST_NS, StagedRows, Staging, check_columns
-from wheeld_pipeline.datasource.stage import ABORTED, Seal, StagedPartition, key_prefix, stage_of
+from wheeld_pipeline.datasource.rows import PARKED_NS, StagedRows, Staging, check_columns
+from wheeld_pipeline.datasource.stage import ABORTED, Seal, StagedPartition, stage_of
 from wheeld_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-    from wheeld_client import Timers
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
@@ -115,7 +113,6 @@ class PartitionWriter:
                     digest.rows,
                     digest.cookies,
                     self._clock,
-                    key_prefix(self.journal.token, self._query, self._batch, stage.partition),
                 )
                 if stage.put_seal(mine):
                     self._refuse_late(stage)
@@ -183,17 +180,17 @@ class PartitionWriter:
         for rows in stage.chunks(seal, stage.armed(), seal.rows):
             if stage.is_aborted:
                 raise PipelineError(f"{stage.batch}: the write was aborted")
-            self._arm(stage, seal, rows, lane)
+            self._arm(stage, rows, seal.clock, lane)
             lane.drain()
         stage.finish(seal)
 
-    def _arm(self, stage: StagedPartition, seal: Seal, rows: StagedRows, lane: Lane) -> None:
+    def _arm(self, stage: StagedPartition, rows: StagedRows, clock: Clock, lane: Lane) -> None:
         at, size = 0, rows.count
         try:
             while at < rows.count:
                 size = min(size, rows.count - at)
                 try:
-                    _arm_part(stage, seal, rows.part(at, at + size), lane.timers)
+                    _arm_part(stage, rows.part(at, at + size), clock, lane)
                 except WheelFull:
                     if not lane.drain():  # what expired and was not received holds slots, too
                         if size == 1:
@@ -209,22 +206,20 @@ class PartitionWriter:
             ) from error
 
 
-def _arm_part(stage: StagedPartition, seal: Seal, rows: StagedRows, timers: Timers) -> None:
+def _arm_part(stage: StagedPartition, rows: StagedRows, clock: Clock, lane: Lane) -> None:
     """Step 3 of a stage. Nothing is scheduled if it raises WheelFull."""
-    first = stage.armed()
-    ids = timers.schedule_at_many(
-        np.full(rows.count, LAST_NS),
+    ids = lane.timers.schedule_at_many(
+        np.full(rows.count, PARKED_NS),
         rows.cookies,
-        clock=seal.clock,
+        clock=clock,
         payloads=(rows.data, rows.offsets) if rows.has_payloads else None,
         to=rows.to,
-        keys=stage.keys(seal, first, first + rows.count),
     )
     try:
         stage.note(ids)
-        timers.reschedule_at_many(ids, rows.deadlines)
+        lane.timers.reschedule_at_many(ids, rows.deadlines)
     except BaseException:
-        stage.settle(timers)
+        lane.settle(stage)
         raise
 
 
