@@ -39,6 +39,22 @@ def test_one_holder_at_a_time(workers: list[LocalTimers]) -> None:
     assert b.token > a.token > 0
 
 
+def test_nobody_comes_before_those_who_wait(workers: list[LocalTimers]) -> None:
+    a, b = (Lease(timers, "report", 2.0) for timers in workers)
+    late = Lease(workers[0], "report", 2.0)
+    assert a.try_acquire()
+    first, second = b._enter(), late._enter()
+    assert [b._look(first)[0], late._look(second)[0]] == [0, 0]
+    assert a.release()
+    assert [a.try_acquire(), late._look(second)[0]] == [False, 0]
+    token = b._look(first)[0]
+    b._leave(first)
+    assert token == b.token > a.token
+    assert [a.try_acquire(), b.release(), a.try_acquire()] == [False, True, False]
+    assert late._look(second)[0] == late.token > token
+    late._leave(second)
+
+
 def test_it_is_free_when_it_was_not_renewed(wheel: LocalWheel, workers: list[LocalTimers]) -> None:
     a, b = (Lease(timers, "report", timedelta(seconds=2)) for timers in workers)
     assert a.try_acquire()
