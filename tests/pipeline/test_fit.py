@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 from workloads import all_of
 
+from bench.pipeline.made_trace import EVENT_SCHEMA, write_part
 from wheeld.cli.app import app
-from wheeld_pipeline import EVENT_COLUMNS, EVENTS_FOLDER, PipelineError
-from wheeld_pipeline.workload import Arrivals, Latency, Mix, Model, censored, fit, mixes
+from wheeld_pipeline import EVENTS_FOLDER, PipelineError
+from wheeld_pipeline.workload import Arrivals, Curve, Latency, Mix, Model, censored, fit, mixes
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 MS, SECOND, HOUR = 10**6, 10**9, 3600 * 10**9
 BEGIN_US = 1_790_000_000_000_000
 
 
-def recorded(spark: SparkSession, columns: dict[str, Any], most_sleep_us: int = 0) -> DataFrame:
-    import pandas as pd
-
+def recorded(root: Path, columns: dict[str, Any], most_sleep_us: int = 0) -> Path:
     made = BEGIN_US + columns["arrival_ns"] // 1000
     scheduled = when_seen(made, most_sleep_us)
     done = columns["latency_ns"] < columns["timeout_ns"]
@@ -48,25 +48,24 @@ def recorded(spark: SparkSession, columns: dict[str, Any], most_sleep_us: int = 
         "missed": 0,
         "pending": 0,
     }
-    begun = pd.DataFrame({**common, "time": scheduled, "event": "scheduled"})
-    names = np.where(done, "cancelled", "expired")
-    ended = pd.DataFrame({**common, "time": ended_at, "event": names})
-    frame = spark.createDataFrame(pd.concat([begun, ended]))
-    from pyspark.sql import functions as f
+    begun = {**common, "time": scheduled, "event": "scheduled"}
+    ended = {**common, "time": ended_at, "event": np.where(done, "cancelled", "expired")}
+    table = pa.concat_tables([as_columns(begun, len(done)), as_columns(ended, len(done))])
+    write_part(table, root / EVENTS_FOLDER, BEGIN_US * 1000, "p0")
+    return root
 
-    selected = {
-        column.name: (
-            f.timestamp_micros(column.name)
-            if column.name in ("time", "scheduled")
-            else f.col(column.name)
-            if column.name in frame.columns
-            else f.lit(None)
-        )
-        .cast(column.type)
-        .alias(column.name)
-        for column in EVENT_COLUMNS
-    }
-    return frame.select(*selected.values())
+
+def as_columns(values: dict[str, Any], count: int) -> pa.Table:
+    columns = []
+    for field in EVENT_SCHEMA:
+        value = values.get(field.name)
+        if not isinstance(value, np.ndarray):
+            columns.append(pa.array([value] * count, field.type))
+        elif pa.types.is_timestamp(field.type):
+            columns.append(pa.array(value.astype("datetime64[us]")).cast(field.type))
+        else:
+            columns.append(pa.array(value).cast(field.type))
+    return pa.table(columns, schema=EVENT_SCHEMA)
 
 
 def when_seen(times_us: Any, most_sleep_us: int) -> Any:
@@ -87,20 +86,22 @@ TRUTH = Model(
 )
 
 
-def test_a_model_is_found_again_from_its_trace(spark: SparkSession, tmp_path: Path) -> None:
-    events = recorded(spark, all_of(TRUTH, 70_000, 11))
-    before = spark.conf.get("spark.sql.parquet.outputTimestampType")
-    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")  # as the recorder
-    events.write.parquet(str(tmp_path / EVENTS_FOLDER / "date=2026-09-21" / "hour=14"))
-    spark.conf.set("spark.sql.parquet.outputTimestampType", before)
-    saved = tmp_path / "model.json"
-    done = CliRunner().invoke(app, ["pipeline", "fit", str(tmp_path), str(saved), "--json"])
+def log_normal(model: Model) -> Latency:
+    assert isinstance(model.latency, Latency)
+    return model.latency
+
+
+def test_a_model_is_found_again_from_its_trace(tmp_path: Path) -> None:
+    trace, saved = recorded(tmp_path, all_of(TRUTH, 70_000, 11)), tmp_path / "model.json"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_HOME", "/nowhere")
+        done = CliRunner().invoke(app, ["pipeline", "fit", str(trace), str(saved), "--json"])
     assert done.exit_code == 0, done.stderr
     found = Model.load(saved)
     assert json.loads(done.stdout)["fitted"] == found.fitted
-    assert found.latency is not None
-    assert found.latency.p50_ms == pytest.approx(20, rel=0.03)
-    assert found.latency.p75_ms == pytest.approx(60, rel=0.03)
+    assert all(line["fits"] for line in found.fitted["judgement"])
+    assert log_normal(found).p50_ms == pytest.approx(20, rel=0.03)
+    assert log_normal(found).p75_ms == pytest.approx(60, rel=0.03)
     assert found.timeouts_ns.values == (100 * MS, 1000 * MS)
     assert found.timeouts_ns.weights[0] == pytest.approx(0.75, abs=0.01)
     assert found.payload_bytes.values == (0, 64)
@@ -118,39 +119,104 @@ def test_a_model_is_found_again_from_its_trace(spark: SparkSession, tmp_path: Pa
     assert about["latency"]["p50_ms_of_the_done_alone"] < 16
 
 
-def test_a_generated_workload_of_a_fitted_model_is_like_the_trace(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    once = fit(spark, recorded(spark, all_of(TRUTH, 30_000, 5)).cache())
+def test_a_generated_workload_of_a_fitted_model_is_like_the_trace(tmp_path: Path) -> None:
+    once = fit(None, recorded(tmp_path / "1", all_of(TRUTH, 30_000, 5)))
     once.save(tmp_path / "m.json")
-    twice = fit(spark, recorded(spark, all_of(Model.load(tmp_path / "m.json"), 30_000, 6)))
-    assert once.latency is not None
-    assert twice.latency is not None
-    assert twice.latency.p50_ms == pytest.approx(once.latency.p50_ms, rel=0.05)
-    assert twice.latency.p75_ms == pytest.approx(once.latency.p75_ms, rel=0.05)
+    again = all_of(Model.load(tmp_path / "m.json"), 30_000, 6)
+    twice = fit(None, recorded(tmp_path / "2", again))
+    assert log_normal(twice).p50_ms == pytest.approx(log_normal(once).p50_ms, rel=0.05)
+    assert log_normal(twice).p75_ms == pytest.approx(log_normal(once).p75_ms, rel=0.05)
     assert twice.timeouts_ns.values == once.timeouts_ns.values
     ratio = np.array(twice.arrivals.per_second[:3]) / np.array(once.arrivals.per_second[:3])
     assert ratio == pytest.approx(1.0, abs=0.15)
 
 
-def test_a_clock_that_sleeps_spoils_no_fit(spark: SparkSession) -> None:
-    found = fit(spark, recorded(spark, all_of(TRUTH, 30_000, 4), most_sleep_us=8000))
+def test_spark_reads_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    trace = recorded(tmp_path, all_of(TRUTH, 3000, 9))
+    here, there = fit(None, trace), fit(spark, trace)
+    assert (here.arrivals, here.timeouts_ns) == (there.arrivals, there.timeouts_ns)
+    assert here.fitted["arrivals"] == there.fitted["arrivals"]
+    assert log_normal(here).p50_ms == pytest.approx(log_normal(there).p50_ms)
+    assert log_normal(here).p75_ms == pytest.approx(log_normal(there).p75_ms)
+
+
+def judged(model: Model) -> dict[str, dict[str, Any]]:
+    return {line["what"]: line for line in model.fitted["judgement"]}
+
+
+def test_pareto_is_no_log_normal(tmp_path: Path, rng_seed: int) -> None:
+    """The share of timeouts stays: a log-normal of these latencies has none."""
+    columns = all_of(Model.constant(2000.0, timeouts_ms=((200, 1), (5000, 1))), 100_000, rng_seed)
+    random = np.random.default_rng(rng_seed)
+    latency = (5 * MS * random.random(len(columns["request"])) ** (-1 / 1.3)).astype(np.int64)
+    columns["latency_ns"] = latency
+    late = (latency >= columns["timeout_ns"]).mean()
+    trace, saved = recorded(tmp_path, columns), tmp_path / "model.json"
+    said = CliRunner().invoke(app, ["pipeline", "fit", str(trace), str(saved)])
+    assert "log-normal does not fit: kept as seen" in said.stdout
+    found = Model.load(saved)
+    assert isinstance(found.latency, Curve)
+    rate = judged(found)["timeout rate"]
+    assert rate["seen"] == pytest.approx(late)
+    assert rate["model"] == pytest.approx(late, rel=0.05)
+    assert rate["instead"] < late / 2
+    again = all_of(found, 100_000, 3)
+    assert (again["latency_ns"] >= again["timeout_ns"]).mean() == pytest.approx(late, rel=0.25)
+    seen = np.sort(np.minimum(latency, columns["timeout_ns"]))
+    made = np.sort(np.minimum(again["latency_ns"], again["timeout_ns"]))
+    for share in (0.25, 0.5, 0.9, 0.99):
+        at = int(share * len(seen))
+        assert made[at] == pytest.approx(seen[at], rel=0.1)
+
+
+def test_two_modes_stay_two(tmp_path: Path, rng_seed: int) -> None:
+    columns = all_of(Model.constant(2000.0), 50_000, rng_seed)
+    random = np.random.default_rng(rng_seed)
+    hit = random.random(50_000) < 0.7
+    columns["latency_ns"] = (np.where(hit, 1, 80) * MS * random.lognormal(0, 0.1, 50_000)).astype(
+        np.int64
+    )
+    found = fit(None, recorded(tmp_path, columns))
+    made = all_of(found, 50_000, 5)["latency_ns"]
+    assert (made < 10 * MS).mean() == pytest.approx(0.7, abs=0.01)
+    assert ((made > 2 * MS) & (made < 50 * MS)).mean() < 0.01
+    assert judged(found)["latency"]["model"] == "as seen"
+
+
+def test_bursts_stay_bursts(tmp_path: Path, rng_seed: int) -> None:
+    random = np.random.default_rng(rng_seed)
+    starts = np.sort(random.integers(0, 60 * SECOND, 100))
+    arrivals = np.sort((starts[:, None] + random.integers(0, 50 * MS, (100, 300))).ravel())
+    columns = all_of(Model.constant(2000.0), len(arrivals), rng_seed)
+    columns["arrival_ns"] = arrivals
+    found = fit(None, recorded(tmp_path / "1", columns))
+    assert all(line["fits"] for line in judged(found).values())
+    again = all_of(found, len(arrivals), 2)["arrival_ns"]
+    spread = [np.bincount(each // (10 * MS)) for each in (arrivals, again)]
+    clumped = [counts.var() / counts.mean() for counts in spread]
+    assert clumped[1] == pytest.approx(clumped[0], rel=0.1)
+    wide = fit(None, tmp_path / "1", bin_seconds=10)  # as asked for: and it says what that does
+    assert wide.fitted["arrivals"]["variance_over_mean"] > 10
+    assert not judged(wide)["peak per 10 ms"]["fits"]
+
+
+def test_a_clock_that_sleeps_spoils_no_fit(tmp_path: Path) -> None:
+    found = fit(None, recorded(tmp_path, all_of(TRUTH, 30_000, 4), most_sleep_us=8000))
     assert 5.0 <= found.fitted["resolution_ms"] <= 30.0
     assert found.fitted["latency"]["too_short"] > 1000
-    assert found.latency is not None
-    assert found.latency.p50_ms == pytest.approx(20, rel=0.1)
-    assert found.latency.p75_ms == pytest.approx(60, rel=0.1)
+    assert log_normal(found).p50_ms == pytest.approx(20, rel=0.1)
+    assert log_normal(found).p75_ms == pytest.approx(60, rel=0.1)
     assert found.timeouts_ns.values == (100 * MS, 1000 * MS)
 
 
-def test_rates_of_days_are_averaged_by_the_time_of_day(spark: SparkSession) -> None:
+def test_rates_of_days_are_averaged_by_the_time_of_day(tmp_path: Path) -> None:
     edges = tuple(range(0, 25 * HOUR, HOUR))
     rates = tuple(0.2 if hour == 12 else 0.02 for hour in range(24))
     truth = Model(Arrivals(rates, edges), None, Mix.of(5 * MS), Mix.of(0))
     columns = all_of(truth, 6200, 2)
     midnight_ns = (-BEGIN_US % (86_400 * 10**6)) * 1000
     columns["arrival_ns"] += midnight_ns
-    found = fit(spark, recorded(spark, columns), bin_seconds=3600)
+    found = fit(None, recorded(tmp_path, columns), bin_seconds=3600)
     assert len(found.arrivals.per_second) == 24
     assert found.arrivals.starts_at_ns == 0
     assert found.arrivals.edges_ns[-1] == 24 * HOUR
@@ -158,15 +224,17 @@ def test_rates_of_days_are_averaged_by_the_time_of_day(spark: SparkSession) -> N
     others = [rate for hour, rate in enumerate(found.arrivals.per_second) if hour != 12]
     assert np.mean(others) == pytest.approx(0.02, rel=0.2)
     assert found.latency is None
-    assert found.fitted["latency"] == {"done": 0, "timed_out": 6200, "too_short": 0}
+    assert found.fitted["latency"] == {
+        "done": 0, "timed_out": 6200, "too_short": 0, "family": None,
+    }  # fmt: skip
 
 
-def test_what_cannot_be_fitted_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    few = recorded(spark, all_of(TRUTH, 1, 1))
+def test_what_cannot_be_fitted_is_refused(tmp_path: Path) -> None:
+    few = recorded(tmp_path / "few", all_of(TRUTH, 1, 1))
     with pytest.raises(PipelineError, match="got 1 arrivals of timers, expected at least two"):
-        fit(spark, few)
+        fit(None, few)
     with pytest.raises(PipelineError, match=r"bin: got nan s, expected 1 s to a day"):
-        fit(spark, recorded(spark, all_of(TRUTH, 100, 1)), math.nan)
+        fit(None, recorded(tmp_path / "some", all_of(TRUTH, 100, 1)), math.nan)
     options = [str(tmp_path / "nowhere"), str(tmp_path / "model.json")]
     done = CliRunner().invoke(app, ["pipeline", "fit", *options])
     assert done.exit_code == 1
@@ -174,7 +242,7 @@ def test_what_cannot_be_fitted_is_refused(spark: SparkSession, tmp_path: Path) -
     assert not (tmp_path / "model.json").exists()
 
 
-# -- the arithmetic, without Spark ----------------------------------------------------------------
+# -- the arithmetic, alone -----------------------------------------------------------------------
 
 
 def seen_of(latencies: Any, limits: Any, floor: float) -> censored.Seen:
@@ -276,6 +344,8 @@ def test_a_file_that_is_no_model_is_named(content: str, said: str, tmp_path: Pat
         ({"arrivals": {"per_second": [0], "edges_ns": [0, 5], "starts_at_ns": 0}}, "in every bin"),
         ({"arrivals": {"per_second": ["x"], "edges_ns": [], "starts_at_ns": 0}}, "got 'x'"),
         ({"latency": {"p50_ms": 5, "p75_ms": 4}}, "p75 4 ms below p50 5 ms"),
+        ({"latency": {"ns": [5, 4], "shares": [0.1, 0.2]}}, "rising from 0"),
+        ({"latency": {"ns": [5, 6], "shares": [0.1, 1.2]}}, "got 1.2"),
         ({"timeouts_ns": {"values": [5], "weights": []}}, "1 values and 0 weights"),
     ],
 )

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 from workloads import all_of
 
 from wheeld.cli.app import app
 from wheeld_pipeline import PipelineError
-from wheeld_pipeline.workload import COLUMNS, Model, generate, write
+from wheeld_pipeline.workload import COLUMNS, Model, generate, write, write_here
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +63,40 @@ def test_nothing_foreign_is_overwritten(spark: SparkSession, tmp_path: Path) -> 
     write(made, str(tmp_path / "empty"))
 
 
-def test_the_command_makes_a_workload(spark: SparkSession, tmp_path: Path) -> None:
+def read(folder: Path) -> pa.Table:
+    files = sorted(folder.glob("*.parquet"))
+    return pa.concat_tables([pq.read_table(file) for file in files])
+
+
+def test_this_process_makes_the_same(tmp_path: Path, rng_seed: int) -> None:
+    model, out = Model.constant(timeouts_ms=((100, 1), (300, 2))), tmp_path / "w"
+    wanted = all_of(model, ROWS, rng_seed)
+    for partitions in (1, 3):
+        write_here(ROWS, model, str(out), rng_seed, partitions, overwrite=partitions > 1)
+        assert len(list(out.glob("*.parquet"))) == partitions
+        found = read(out)
+        assert found.column_names == [*COLUMNS]
+        assert all((found[name].to_numpy() == values).all() for name, values in wanted.items())
+    with pytest.raises(PipelineError, match="expected an empty or a new one, or --overwrite"):
+        write_here(10, model, str(out))
+    assert read(out).num_rows == ROWS
+
+
+def test_a_model_that_is_not_like_its_trace_says_so(tmp_path: Path) -> None:
+    line = {"what": "timeout rate", "seen": 0.0041, "model": 0.0, "fits": False, "instead": 0.0}
+    made = replace(Model.constant(), fitted={"judgement": [line]})
+    made.save(tmp_path / "m.json")
+    options = ["--rows", "10", "--model", str(tmp_path / "m.json")]
+    done = CliRunner().invoke(app, ["pipeline", "generate", str(tmp_path / "w"), *options])
+    assert done.exit_code == 0
+    assert "timeout rate: 0.41% in the trace, 0.00% in the model" in done.stderr
+    assert "NOT LIKE THE TRACE" in done.stderr
+
+
+def test_the_command_makes_a_workload_without_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
     out = tmp_path / "w"
     options = ["--rows", "1000", "--rate", "50", "--timeout-ms", "5:1", "--timeout-ms", "7:3"]
     done = CliRunner().invoke(app, ["pipeline", "generate", str(out), *options, "--json"])
@@ -67,8 +104,7 @@ def test_the_command_makes_a_workload(spark: SparkSession, tmp_path: Path) -> No
     content = json.loads(done.stdout)
     assert content["rows"] == 1000
     assert content["model"]["timeouts_ns"] == {"values": [5_000_000, 7_000_000], "weights": [1, 3]}
-    found = spark.read.parquet(str(out)).groupBy("timeout_ns").count().collect()
-    counts = {row["timeout_ns"]: row["count"] for row in found}
+    counts = Counter(read(out)["timeout_ns"].to_pylist())
     assert counts[7_000_000] > counts[5_000_000] > 0
 
 

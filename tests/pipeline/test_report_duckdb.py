@@ -79,7 +79,8 @@ class Asked:
         self.base.execute("SET TimeZone = 'UTC'; SET threads = 1")
         inside = f"t >= {since or 0} AND t < {until or 1 << 62}"
         grown = ", ".join(f"{n} - lag({n}, 1, 0) OVER life AS d_{n}" for n in GROWING)
-        files = {kind: f"read_parquet('{trace}/{kind}/**/*.parquet', hive_partitioning = false)"
+        options = "hive_partitioning = false, filename = true, file_row_number = true"
+        files = {kind: f"read_parquet('{trace}/{kind}/**/*.parquet', {options})"
                  for kind in ("events", "counters")}  # fmt: skip
         self.base.execute(
             f"""CREATE TABLE e AS SELECT *, CASE WHEN periodic AND event = 'expired' THEN 'ticks'
@@ -223,7 +224,7 @@ def test_what_is_pending(both: tuple[Report, Asked], trace: Path) -> None:
         assert (most, least) == (max(a for a, _ in known), min(b for _, b in known))
     assert facts["pending_max"] == asked.one("SELECT max(pending) FROM e")
     last = asked.rows(
-        f"SELECT arg_max(pending, t) FROM (FROM e ORDER BY t, pending) GROUP BY {WHEEL}"
+        f"SELECT last(pending ORDER BY t, filename, file_row_number) FROM e GROUP BY {WHEEL}"
     )
     assert facts["open"] == sum(row[0] for row in last)
     if facts.get("complete"):

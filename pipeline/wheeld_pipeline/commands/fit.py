@@ -36,18 +36,23 @@ def fit(
 ) -> None:
     """Fit a workload model to a recorded trace; `generate --model` makes requests from it.
 
-    Arrival rates over the day, log-normal latency (requests that timed out are counted as what they
-    are: longer than their timeout), timeouts, sizes; and how well all that fits.
+    Arrival rates over the day, latency (requests that timed out are counted as what they are:
+    longer than their timeout), timeouts, sizes; and how well all that fits. Latency is log-normal
+    if that fits, else as it was seen. Without Java, unless the trace is at a URL.
 
     Example: wheeld pipeline fit /var/lib/wheeld/shop/trace model.json
     """
     with errors_to_exit():
-        from wheeld_pipeline import session, workload
+        from wheeld_pipeline import workload
+        from wheeld_pipeline.commands.readers import EngineChoice, opened
 
         file = on_disk("MODEL", model)
         writable("MODEL", file.parent)
         traces.check_trace(trace)
-        with session.opened("wheeld fit", spark) as found:
+        choice = EngineChoice.SPARK
+        if traces.is_local(trace) and not spark.is_given:
+            choice = EngineChoice.LOCAL
+        with opened(trace, choice, spark) as found:
             made = workload.fit(found, trace, bin_seconds)
         made.save(file)
         content = asdict(made)
@@ -55,6 +60,8 @@ def fit(
 
 
 def _text(content: dict[str, Any], path: Path) -> str:
+    from wheeld_pipeline.workload import judgement
+
     about, latency = content["fitted"], content["latency"]
     arrivals, ends = about["arrivals"], about["latency"]
     timeouts = content["timeouts_ns"]
@@ -68,16 +75,19 @@ def _text(content: dict[str, Any], path: Path) -> str:
     if latency is None:
         lines.append("latency    no request was done before its timeout")
     else:
+        known = latency if "p50_ms" in latency else None
+        how = f"{len(latency['ns'])} points of what was seen" if known is None else (
+            f"p50 {known['p50_ms']:.3f} ms, p75 {known['p75_ms']:.3f} ms"
+        )  # fmt: skip
         lines.append(
-            f"latency    p50 {latency['p50_ms']:.3f} ms, p75 {latency['p75_ms']:.3f} ms, from "
-            f"{ends['done']:,} done and {ends['timed_out']:,} timed out; KS distance "
-            f"{ends['ks_distance']:.4f}"
+            f"latency    {how}, from {ends['done']:,} done and {ends['timed_out']:,} timed out"
         )
     mix = zip(timeouts["weights"], timeouts["values"], strict=True)
     shown = ", ".join(f"{value / 1e6:g} ms {weight:.1%}" for weight, value in sorted(mix)[:-7:-1])
     lines += [
         f"timeouts   {shown}",
         f"resolution {about['resolution_ms']:.2f} ms: shorter latencies count as shorter than that",
+        *(f"judgement  {line}" for line in judgement.texts(about["judgement"])),
         f"written to {path}",
     ]
     return "\n".join(lines)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from wheeld_pipeline.errors import UsageError
 from wheeld_pipeline.workload import exact
-from wheeld_pipeline.workload.model import MOST_NS, Z75, Arrivals, Latency, Mix, Model
+from wheeld_pipeline.workload.model import MOST_NS, Z75, Arrivals, Curve, Latency, Mix, Model
 
 Ints = npt.NDArray[np.int64]
 
@@ -113,20 +113,56 @@ class _Draw:
 
 
 @dataclass(frozen=True)
-class Maker:
-    """A model, ready to make blocks; small, and the same on every machine.
+class _LogNormal:
+    """Latencies by the logarithm's mean and deviation. `mu` is None: none is ever done."""
 
-    Attributes
-    ----------
-    mu, sigma : float
-        Of the logarithm of the latency in ns; None: no latency at all.
-    """
+    mu: float | None
+    sigma: float
+
+    @classmethod
+    def of(cls, latency: Latency | None) -> _LogNormal:
+        if latency is None:
+            return cls(None, 0.0)
+        sigma = exact.log(latency.p75_ms / latency.p50_ms) / Z75
+        return cls(float(exact.log(latency.p50_ms * 1e6)), float(sigma))
+
+    def ns(self, shares: npt.NDArray[np.float64]) -> Ints:
+        if self.mu is None:
+            return np.full(len(shares), MOST_NS)
+        power = self.mu + self.sigma * exact.normal_quantile(np.minimum(shares, 1.0 - 2.0**-53))
+        floats = np.floor(exact.exp(np.clip(power, -1.0, 44.0)))
+        ns: Ints = np.minimum(floats, float(MOST_NS)).astype(np.int64)
+        return ns
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Latencies of a `Curve`, by additions, multiplications and divisions of IEEE 754 alone."""
+
+    places: npt.NDArray[np.float64]
+    shares: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, curve: Curve) -> _Steps:
+        return cls(np.array((0, *curve.ns), np.float64), np.array((0.0, *curve.shares)))
+
+    def ns(self, shares: npt.NDArray[np.float64]) -> Ints:
+        at = np.searchsorted(self.shares, shares)
+        seen = np.minimum(at, len(self.shares) - 1)
+        inside = (shares - self.shares[seen - 1]) / (self.shares[seen] - self.shares[seen - 1])
+        width = self.places[seen] - self.places[seen - 1]
+        ns = np.floor(self.places[seen - 1] + np.minimum(inside, 1.0) * width)
+        return np.where(at == seen, ns, float(MOST_NS)).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Maker:
+    """A model, ready to make blocks; small, and the same on every machine."""
 
     seed: int
     rows: int
     timeline: Timeline
-    mu: float | None
-    sigma: float
+    latency: _LogNormal | _Steps
     timeouts: _Draw
     sizes: _Draw
 
@@ -150,9 +186,10 @@ class Maker:
                 f"arrival rate: got {model.arrivals.mean_per_second():g} per second, at which "
                 f"{rows:,} requests take more than 146 years; expected more"
             )
-        mu, sigma = _logarithmic(model.latency)
+        latency = model.latency
+        drawn = _Steps.of(latency) if isinstance(latency, Curve) else _LogNormal.of(latency)
         draws = _Draw.of(model.timeouts_ns), _Draw.of(model.payload_bytes)
-        return cls(seed, rows, timeline, mu, sigma, *draws)
+        return cls(seed, rows, timeline, drawn, *draws)
 
     @property
     def blocks(self) -> int:
@@ -174,26 +211,10 @@ class Maker:
         return {
             "request": np.arange(first, first + count, dtype=np.int64),
             "arrival_ns": self.timeline.ns(units),
-            "latency_ns": self._latencies(number, count),
+            "latency_ns": self.latency.ns(_uniform(self.seed, number, _LATENCIES, count)),
             "timeout_ns": self.timeouts.draw(self.seed, number, _TIMEOUTS, count),
             "payload_bytes": self.sizes.draw(self.seed, number, _SIZES, count).astype(np.int32),
         }
-
-    def _latencies(self, block: int, count: int) -> Ints:
-        if self.mu is None:
-            return np.full(count, MOST_NS)
-        p = _uniform(self.seed, block, _LATENCIES, count)
-        power = self.mu + self.sigma * exact.normal_quantile(np.minimum(p, 1.0 - 2.0**-53))
-        floats = np.floor(exact.exp(np.clip(power, -1.0, 44.0)))
-        ns: Ints = np.minimum(floats, float(MOST_NS)).astype(np.int64)
-        return ns
-
-
-def _logarithmic(latency: Latency | None) -> tuple[float | None, float]:
-    if latency is None:
-        return None, 0.0
-    sigma = exact.log(latency.p75_ms / latency.p50_ms) / Z75
-    return float(exact.log(latency.p50_ms * 1e6)), float(sigma)
 
 
 def _raw(seed: int, block: int, purpose: int, count: int) -> npt.NDArray[np.uint64]:

@@ -1,4 +1,4 @@
-"""Log-normal latencies when timeouts hide the long ones: the fit, and how good it is.
+"""Latencies when timeouts hide the long ones: as seen, log-normal, and how good that fit is.
 
 A request that timed out says only that it needed as long as its timeout, or longer. To leave it out
 makes latencies far too short; to take its timeout for its latency does, too, and makes them too
@@ -98,22 +98,30 @@ def _hazard(z: Floats) -> Floats:
     return np.where(z < 6.0, np.array(small), fraction)
 
 
-def distance(seen: Seen, mu: float, sigma: float) -> float:
-    """Kolmogorov-Smirnov distance of the fit: from Kaplan and Meier's estimate, which knows of the
-    hidden ones, at the ends of all bins in which a request was done."""
+def curve(seen: Seen) -> list[tuple[float, float, bool]]:
+    """Kaplan and Meier's estimate, which knows of the hidden ones, at the ends of all bins in which
+    a request was done: logarithm of the latency, share of the requests that took at most as long,
+    and whether that is certain. In a bin with both kinds the order is not known."""
     at_risk = float(seen.done.sum() + seen.hidden.sum() + seen.short)
-    alive, most = 1.0, 0.0
+    alive, found = 1.0, []
     if seen.short:
         alive -= seen.short / at_risk
         at_risk -= seen.short
-        most = abs(1 - alive - normal_share((seen.floor - mu) / sigma))
+        found.append((seen.floor, 1 - alive, True))
     for end, done, hidden in zip(seen.ends, seen.done, seen.hidden, strict=True):
         if done:
             alive *= 1 - done / at_risk
-            if not hidden:  # in a bin with both the order is not known
-                most = max(most, abs(1 - alive - normal_share((end - mu) / sigma)))
+            found.append((float(end), float(1 - alive), not hidden))
         at_risk -= done + hidden
-    return float(most)
+    return found
+
+
+def distance(seen: Seen, mu: float, sigma: float) -> float:
+    """Kolmogorov-Smirnov distance of the fit from what was seen."""
+    return max(
+        (abs(share - normal_share((end - mu) / sigma)) for end, share, sure in curve(seen) if sure),
+        default=0.0,
+    )
 
 
 def normal_share(z: float) -> float:

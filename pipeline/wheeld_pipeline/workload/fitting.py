@@ -1,4 +1,4 @@
-"""A model from a recorded trace, with how well it fits."""
+"""A model from a recorded trace, with how well it fits, and what it does not say."""
 
 from __future__ import annotations
 
@@ -11,37 +11,45 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_core import trace_schema
 from wheeld_pipeline.errors import PipelineError, UsageError
-from wheeld_pipeline.workload import censored, mixes
+from wheeld_pipeline.workload import censored, judgement, mixes
 from wheeld_pipeline.workload.model import DAY_NS, Arrivals, Latency, Model
+from wheeld_pipeline.workload.observed import COLUMNS, Observed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BINS_PER_E: Final = 128
-"""Bins of latencies: each is 0.8 % wide."""
 FLOOR_NS: Final = 10_000
 """Latencies below that are too fast for any trace to tell apart: it has microseconds."""
 SEEN_TOGETHER: Final = 0.01
 """When more of the timers were seen together with others, the clock had slept meanwhile."""
 _WAIT_BINS: Final = 64
 """Bins of waits between arrivals per factor of e."""
+UNIT_S: Final = 0.01
+"""Herds are as short as that: counts of so many seconds tell whether arrivals are Poisson."""
+MOST_BINS: Final = 50_000
+"""Of arrival rates in a model."""
+_CLUMPED: Final = 1.3
+"""Variance over mean of these counts from which arrivals are no Poisson process."""
+Ints = npt.NDArray[np.int64]
 
 
 def fit(
-    spark: SparkSession, trace: str | os.PathLike[str] | DataFrame, bin_seconds: float | None = None
+    spark: SparkSession | None,
+    trace: str | os.PathLike[str] | DataFrame,
+    bin_seconds: float | None = None,
 ) -> Model:
     """A model of the load that a trace has recorded.
 
     Parameters
     ----------
-    spark : SparkSession
+    spark : SparkSession or None
+        None: this process reads the files of the trace, without Java.
     trace : path or DataFrame
         A recorded trace, or events of one as `wheeld_pipeline.trace.read_events` gives them.
     bin_seconds : float, optional
         For how long an arrival rate holds. Default: a minute; ten seconds in a trace of less than
-        ten minutes.
+        ten minutes; as short as a hundredth of a second where arrivals come in bursts.
 
     Returns
     -------
@@ -58,30 +66,54 @@ def fit(
     A trace of a day or more gives rates by the time of day, UTC, averaged over its days; a shorter
     one rates over its own time. Periodic timers are left out.
     """
-    events = _events(spark, trace)
-    span = _span(events, str(trace) if isinstance(trace, str | os.PathLike) else "the trace")
-    seconds = _per_second(events, span)
-    arrivals, bins = _arrivals(span, seconds, bin_seconds)
-    waits = _waits(events, span)
-    latency, about_latency = _latency(events, waits.resolution_ns)
-    timeouts = mixes.timeouts(_counted(events, "delay_ns"), waits.resolution_ns)
-    sizes = mixes.sizes(_counted(events, "payload_bytes"))
+    seen = _observed(spark, trace)
+    came = seen.arrivals()
+    span = _span(came, str(trace) if isinstance(trace, str | os.PathLike) else "the trace")
+    waits = _waits(came, span)
+    arrivals, bins, clumped = _arrivals(span, came, bin_seconds, waits.resolution_ns)
+    latencies = seen.seen(waits.resolution_ns)
+    timeouts = mixes.timeouts(seen.timeouts, waits.resolution_ns)
+    sizes = mixes.sizes(seen.sizes)
+    latency, about_latency = _latency(latencies)
+    made = judgement.latency(latencies, latency, timeouts.mix)
     fitted = {
         "first": _iso(span.first_us),
         "last": _iso(span.last_us),
         "arrivals": {
             "count": span.count,
-            **_fit_of_arrivals(span, seconds, bins),
+            **_fit_of_arrivals(span, _counts(span, came, 1.0), bins),
+            "variance_over_mean": clumped,
             "ks_distance": waits.distance,
         },
         "resolution_ms": waits.resolution_ns / 1e6,
-        "latency": about_latency,
+        "latency": about_latency | {"family": made.family},
         "timeouts": {"folded_share": timeouts.folded_share},
         "payload_bytes": {"folded_share": sizes.folded_share},
+        "judgement": made.lines + judgement.arrivals(came - span.first_us, bins.rate_at, clumped),
     }
-    model = Model(arrivals, latency, timeouts.mix, sizes.mix, fitted)
+    model = Model(arrivals, made.latency, timeouts.mix, sizes.mix, fitted)
     model.check()
     return model
+
+
+def _observed(spark: SparkSession | None, trace: Any) -> Observed:
+    seen = Observed()
+    if spark is None:
+        from wheeld_pipeline import trace_files
+
+        files = trace_files.share(trace)
+        if files is None:
+            raise UsageError(f"{trace}: this process reads traces on a disk; give --master")
+        for task in range(len(files.tasks)):
+            for batch in trace_files.batches(files, task, list(COLUMNS)):
+                seen.add(batch)
+        return seen
+    if isinstance(trace, str | os.PathLike):
+        from wheeld_pipeline.trace import read_events
+
+        trace = read_events(spark, os.fspath(trace))
+    seen.add(trace.select(*COLUMNS).toArrow().combine_chunks())
+    return seen
 
 
 @dataclass(frozen=True)
@@ -114,52 +146,45 @@ class _Bins:
         return rates
 
 
-def _events(spark: SparkSession, trace: Any) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    if isinstance(trace, str | os.PathLike):
-        from wheeld_pipeline.trace import read_events
-
-        trace = read_events(spark, os.fspath(trace))
-    columns = ("event", "time", "scheduled", "delay_ns", "payload_bytes")
-    oneshot: DataFrame = trace.where(~f.col("periodic")).where(~f.col("found")).select(*columns)
-    return oneshot
-
-
-def _span(events: DataFrame, name: str) -> _Span:
-    from pyspark.sql import functions as f
-
-    micros = f.unix_micros("scheduled")
-    row = _scheduled(events).agg(f.min(micros), f.max(micros), f.count("*")).first()
-    if row is None or row[2] < 2 or row[0] == row[1]:
+def _span(came: Ints, name: str) -> _Span:
+    if len(came) < 2 or came[0] == came[-1]:
         raise PipelineError(
-            f"{name}: got {row[2] if row else 0} arrivals of timers, expected at least two, at "
+            f"{name}: got {len(came)} arrivals of timers, expected at least two, at "
             "different times; record for longer"
         )
-    return _Span(*row)
+    return _Span(int(came[0]), int(came[-1]), len(came))
 
 
-def _scheduled(events: DataFrame) -> DataFrame:
-    return events.where(events["event"] == trace_schema.SCHEDULED)
-
-
-def _per_second(events: DataFrame, span: _Span) -> npt.NDArray[np.float64]:
-    from pyspark.sql import functions as f
-
-    second = f.floor((f.unix_micros("scheduled") - span.first_us) / 1_000_000)
-    counts = np.zeros(int((span.last_us - span.first_us) // 1_000_000) + 1)
-    for row in _scheduled(events).groupBy(second.alias("second")).count().collect():
-        counts[row["second"]] = row["count"]
-    return counts
+def _counts(span: _Span, came: Ints, width_s: float) -> npt.NDArray[np.float64]:
+    return np.bincount((came - span.first_us) // round(width_s * 1e6)).astype(np.float64)
 
 
 def _arrivals(
-    span: _Span, counts: npt.NDArray[np.float64], width: float | None
-) -> tuple[Arrivals, _Bins]:
+    span: _Span, came: Ints, width: float | None, resolution_ns: float
+) -> tuple[Arrivals, _Bins, float]:
+    """The rates, and how much more than a Poisson process of these rates the arrivals vary."""
     if width is not None and not (math.isfinite(width) and 1 <= width <= DAY_NS / 1e9):
         raise UsageError(f"bin: got {width} s, expected 1 s to a day")
+    usual = 60.0 if span.lasts_s >= 600 else 10.0
+    unit = max(UNIT_S, 4 * resolution_ns / 1e9)  # a clock that sleeps makes bursts of its own
+    covers = min(span.lasts_s, DAY_NS / 1e9)
+    finer = [each for each in (1.0, 0.1, UNIT_S) if unit <= each and covers / each <= MOST_BINS]
+    # Rates of one day each say nothing of bursts on others.
+    tried = [width] if width else [usual, *(finer if span.lasts_s < DAY_NS / 1e9 else [])]
+    counts = _counts(span, came, unit)[: max(int(span.lasts_s / unit), 1)]
+    for each in tried:
+        arrivals, bins = _rates(span, came, each)
+        expected = bins.rate_at((np.arange(len(counts)) + 0.5) * unit) * unit
+        known = expected > 0
+        freedom = max(int(known.sum()) - int((bins.rates > 0).sum()), 1)
+        clumped = float(((counts - expected)[known] ** 2 / expected[known]).sum() / freedom)
+        if clumped <= max(_CLUMPED, 1 + 5 * math.sqrt(2 / freedom)):
+            break
+    return arrivals, bins, clumped
+
+
+def _rates(span: _Span, came: Ints, width: float) -> tuple[Arrivals, _Bins]:
     lasts, day = span.lasts_s, DAY_NS / 1e9
-    width = width or (60.0 if lasts >= 600 else 10.0)
     start = span.first_us / 1e6 % day
     if lasts >= day:
         edges = np.append(np.arange(0, day, width), day)
@@ -169,11 +194,10 @@ def _arrivals(
         if len(edges) > 2 and edges[-1] - edges[-2] < width / 2:
             edges = np.delete(edges, -2)  # a short remainder has no meaningful rate
         offset = 0.0
-    middles = np.arange(len(counts)) + 0.5
-    middles[-1] = min(middles[-1], (len(counts) - 1 + lasts) / 2)  # the last one may be cut short
-    place = (middles + offset) % edges[-1]
+    place = ((came - span.first_us) / 1e6 + offset) % edges[-1]
     found = np.minimum(np.searchsorted(edges, place, "right") - 1, len(edges) - 2)
-    seen = np.bincount(found, counts, minlength=len(edges) - 1)
+    found[-1] = found[-1] if lasts >= day else len(edges) - 2  # the last one came at the end
+    seen = np.bincount(found, minlength=len(edges) - 1).astype(np.float64)
     rates = np.divide(seen, _exposure(edges, offset, lasts), out=seen * 0.0, where=seen > 0)
     starts = round((start - offset) * 1e9) % DAY_NS
     edges_ns = tuple(int(edge) for edge in np.rint(edges * 1e9))
@@ -195,21 +219,8 @@ def _exposure(
     return seen
 
 
-def _latency(events: DataFrame, floor_ns: float) -> tuple[Latency | None, dict[str, Any]]:
+def _latency(seen: censored.Seen) -> tuple[Latency | None, dict[str, Any]]:
     """The censored fit; None when no request was ever done."""
-    from pyspark.sql import functions as f
-
-    done = f.col("event") == trace_schema.CANCELLED
-    lived = (f.unix_micros("time") - f.unix_micros("scheduled")) * 1000
-    expired = f.col("event") == trace_schema.EXPIRED
-    lived = f.when(expired, f.coalesce("delay_ns", lived)).otherwise(lived)
-    ends = events.where(f.col("event").isin(*_ENDS)).select(
-        done.alias("done"), f.greatest(lived, f.lit(1)).cast("double").alias("ns")
-    )
-    log = f.log("ns")
-    place = f.floor(log * BINS_PER_E).alias("bin")
-    rows = ends.groupBy("done", place).agg(f.count("*"), f.sum(log), f.sum(log * log)).collect()
-    seen = _seen([tuple(row) for row in rows], floor_ns)
     facts: dict[str, Any] = {
         "done": int(seen.done.sum()) + seen.short,
         "timed_out": int(seen.hidden.sum()),
@@ -227,40 +238,6 @@ def _latency(events: DataFrame, floor_ns: float) -> tuple[Latency | None, dict[s
         naive = float(seen.sums.sum() / seen.done.sum())
         facts["p50_ms_of_the_done_alone"] = math.exp(naive) / 1e6
     return Latency.of(mu, sigma), facts
-
-
-_ENDS: Final = (trace_schema.CANCELLED, trace_schema.EXPIRED, trace_schema.DROPPED)
-
-
-def _seen(rows: list[tuple[Any, ...]], floor_ns: float) -> censored.Seen:
-    """From rows of done, bin, count, sum of logarithms, and of their squares."""
-    floor = math.floor(math.log(floor_ns) * BINS_PER_E)
-    short = sum(count for done, bin, count, *_ in rows if done and bin < floor)
-    kept = [row for row in rows if row[1] >= floor]
-    bins = sorted({row[1] for row in kept})
-    places = {bin: place for place, bin in enumerate(bins)}
-    table = np.zeros((5, len(bins)))
-    for done, bin, count, total, squares in kept:
-        values = (count, total, squares) if done else (count, total)
-        first = 0 if done else 3
-        table[first : first + len(values), places[bin]] += values
-    ends = (np.array(bins, np.float64) + 1) / BINS_PER_E
-    return censored.Seen(
-        ends, table[0], table[1], table[2], table[3], table[4], short, floor / BINS_PER_E
-    )
-
-
-def _counted(events: DataFrame, column: str) -> dict[int, int]:
-    """How often each value occurs, delays rounded up as `mixes.round_up` does."""
-    from pyspark.sql import functions as f
-
-    value = f.col(column)
-    if column == "delay_ns":
-        digits = f.floor(f.log10(f.greatest(value, f.lit(1)))) - (mixes.DIGITS - 1)
-        step = f.greatest(f.pow(f.lit(10.0), digits), f.lit(float(mixes.LEAST_STEP_NS)))
-        value = (f.ceil(value / step) * step).cast("bigint")
-    counted = _scheduled(events).where(f.col(column).isNotNull()).groupBy(value.alias("value"))
-    return {row["value"]: row["count"] for row in counted.count().collect()}
 
 
 def _fit_of_arrivals(span: _Span, counts: npt.NDArray[np.float64], bins: _Bins) -> dict[str, Any]:
@@ -285,47 +262,37 @@ class _Waits:
     resolution_ns: float
 
 
-def _waits(events: DataFrame, span: _Span) -> _Waits:
+def _waits(came: Ints, span: _Span) -> _Waits:
     """Waits in units of their second's mean, and how long the clock slept between two looks."""
-    from pyspark.sql import Window, functions as f
-
-    micros = f.unix_micros("scheduled")
-    second = f.floor((micros - span.first_us) / 1_000_000)
-    looks = _scheduled(events).groupBy(micros.alias("us"), second.alias("second")).count()
-    window = Window.partitionBy("second")
-    gap = f.col("us") - f.lag("us").over(window.orderBy("us"))
-    rate = f.sum("count").over(window) / 1e6
-    waits = looks.select(gap.alias("gap"), rate.alias("rate"), "count").where("gap is not null")
-    place = f.floor(f.log(f.col("gap") * f.col("rate")) * _WAIT_BINS)
-    slept = f.when(f.col("count") > 1, f.floor(f.log("gap") * _WAIT_BINS))
-    counted = waits.groupBy(place.alias("bin"), slept.alias("slept"))
-    rows = counted.agg(f.count("*").alias("waits"), f.sum("count").alias("timers")).collect()
-    return _Waits(_distance_of(rows), max(FLOOR_NS, _slept_ns(rows)))
+    looks, timers = np.unique(came, return_counts=True)
+    second = (looks - span.first_us) // 1_000_000
+    rate = np.bincount(second, timers)[second] / 1e6
+    same = np.flatnonzero(np.diff(second) == 0) + 1  # the first look of a second waited elsewhere
+    gap, timers = np.diff(looks)[same - 1], timers[same]
+    place = np.floor(np.log(gap * rate[same]) * _WAIT_BINS).astype(np.int64)
+    slept = np.floor(np.log(gap[timers > 1]) * _WAIT_BINS).astype(np.int64)
+    asleep = _slept_ns(slept, timers[timers > 1], int(timers.sum()))
+    return _Waits(_distance_of(place, int(timers.sum())), max(FLOOR_NS, asleep))
 
 
-def _distance_of(rows: list[Any]) -> float:
-    total = sum(row["timers"] for row in rows)
-    below = total - sum(row["waits"] for row in rows)  # seen together: no wait at all
-    most = float(below / max(total, 1))
-    for row in sorted(rows, key=lambda row: int(row["bin"])):
-        before = 1 - math.exp(-math.exp(row["bin"] / _WAIT_BINS))
+def _distance_of(place: Ints, total: int) -> float:
+    below = total - len(place)  # seen together: no wait at all
+    most = below / max(total, 1)
+    for bin, waits in zip(*np.unique(place, return_counts=True), strict=True):
+        before = 1 - math.exp(-math.exp(bin / _WAIT_BINS))
         most = max(most, abs(below / total - before))
-        below += row["waits"]
+        below += int(waits)
     return most
 
 
-def _slept_ns(rows: list[Any]) -> float:
+def _slept_ns(slept: Ints, timers: Ints, total: int) -> float:
     """The wait of 99 in 100 of the timers that were seen together; 0: none were."""
-    asleep = sorted((row["slept"], row["timers"]) for row in rows if row["slept"] is not None)
-    together = sum(timers for _, timers in asleep)
-    if together <= SEEN_TOGETHER * sum(row["timers"] for row in rows):
+    if timers.sum() <= SEEN_TOGETHER * total:
         return 0.0
-    below = 0
-    for bin, timers in asleep:
-        below += timers
-        if below >= 0.99 * together:
-            return 1000.0 * math.exp((bin + 1) / _WAIT_BINS)
-    return 0.0
+    order = np.argsort(slept, kind="stable")
+    upto = np.cumsum(timers[order])
+    at = np.searchsorted(upto, 0.99 * upto[-1])
+    return float(1000.0 * math.exp((slept[order][at] + 1) / _WAIT_BINS))
 
 
 def _iso(us: int) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 from wheeld_pipeline.workload.model import Mix
 
@@ -22,6 +24,13 @@ class Folded:
 
     mix: Mix
     folded_share: float
+
+
+def round_up(delays_ns: Any) -> Any:
+    """Delays up to the next number of DIGITS digits."""
+    digits = np.floor(np.log10(np.maximum(delays_ns, 1))) - (DIGITS - 1)
+    step = np.maximum(10.0**digits, LEAST_STEP_NS)
+    return (np.ceil(delays_ns / step) * step).astype(np.int64)
 
 
 def timeouts(counts: dict[int, int], late_ns: float = 0.0) -> Folded:

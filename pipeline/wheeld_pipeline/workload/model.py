@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -101,6 +102,59 @@ class Latency:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """Latencies as they were seen: `shares[k]` of the requests take at most `ns[k]`.
+
+    Both rise. In between latencies are spread evenly; the share above the last is of requests that
+    no timeout of the trace let end, and is never done.
+    """
+
+    ns: tuple[int, ...]
+    shares: tuple[float, ...]
+
+    @classmethod
+    def of(cls, points: Sequence[tuple[float, float]]) -> Curve:
+        """From points (ns, share) in order, of which those are kept that tell something: each half
+        a percent, and each twentieth of what is still above."""
+        kept = [(0, 0.0)]
+        for number, (ns, share) in enumerate(points):
+            step = min(0.005, (1 - kept[-1][1]) / 20)
+            rises = round(ns) > kept[-1][0] and share > kept[-1][1]
+            if rises and (share - kept[-1][1] >= step or number == len(points) - 1):
+                kept.append((round(ns), min(share, 1.0)))
+        return cls(tuple(ns for ns, _ in kept[1:]), tuple(share for _, share in kept[1:]))
+
+    def check(self) -> None:
+        """Raise unless the curve rises."""
+        for name, values in (("ns", self.ns), ("shares", self.shares)):
+            rising = all(a < b for a, b in zip((0, *values), values, strict=False))
+            if not values or not rising or len(values) != len(self.ns):
+                raise UsageError(f"latency, {name}: expected as many as the others, rising from 0")
+        _number("latency, last share", self.shares[-1], least=0, most=1)
+        _number("latency, last ns", self.ns[-1], least=1, most=MOST_NS)
+
+    def share_at(self, ns: float) -> float:
+        """How many take at most so long."""
+        places, shares = (0, *self.ns), (0.0, *self.shares)
+        at = bisect_right(places, ns) - 1
+        if at == len(places) - 1:
+            return shares[-1]
+        inside = (ns - places[at]) / (places[at + 1] - places[at])
+        return shares[at] + inside * (shares[at + 1] - shares[at])
+
+    def quantile(self, share: float) -> float | None:
+        """The ns that this share does not exceed; None: it was not seen."""
+        places, shares = (0, *self.ns), (0.0, *self.shares)
+        at = bisect_left(shares, share)
+        if at == len(shares):
+            return None
+        if not at:
+            return 0.0
+        inside = (share - shares[at - 1]) / (shares[at] - shares[at - 1])
+        return places[at - 1] + inside * (places[at] - places[at - 1])
+
+
+@dataclass(frozen=True)
 class Mix:
     """Values that are drawn with weights; only the ratios of the weights count."""
 
@@ -133,7 +187,7 @@ class Model:
     Attributes
     ----------
     arrivals : Arrivals
-    latency : Latency or None
+    latency : Latency, Curve or None
         None: no request is ever done before its timeout.
     timeouts_ns, payload_bytes : Mix
     fitted : dict
@@ -141,7 +195,7 @@ class Model:
     """
 
     arrivals: Arrivals
-    latency: Latency | None
+    latency: Latency | Curve | None
     timeouts_ns: Mix
     payload_bytes: Mix
     fitted: dict[str, Any] = field(default_factory=dict, compare=False)
@@ -240,11 +294,19 @@ def _from_json(content: dict[str, Any]) -> Model:
         Arrivals(
             tuple(arrivals["per_second"]), tuple(arrivals["edges_ns"]), arrivals["starts_at_ns"]
         ),
-        None if latency is None else Latency(latency["p50_ms"], latency["p75_ms"]),
+        _latency_of(latency),
         timeouts,
         sizes,
         dict(content.get("fitted", {})),
     )
+
+
+def _latency_of(said: dict[str, Any] | None) -> Latency | Curve | None:
+    if said is None:
+        return None
+    if "shares" in said:
+        return Curve(tuple(said["ns"]), tuple(said["shares"]))
+    return Latency(said["p50_ms"], said["p75_ms"])
 
 
 def _number(what: str, value: Any, *, least: float, most: float = math.inf, unit: str = "") -> None:

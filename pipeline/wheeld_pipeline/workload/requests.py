@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from wheeld_core.progress import show_progress
 from wheeld_pipeline.errors import PipelineError, UsageError
 from wheeld_pipeline.workload import blocks
 from wheeld_pipeline.workload.model import Model
@@ -28,6 +30,10 @@ COLUMNS: Final = {
 BLOCKS_PER_PARTITION: Final = 32
 ROW_GROUP_BYTES: Final = 16 << 20
 """Small, so that a replay reads a file without holding much of it."""
+BLOCKS_PER_GROUP: Final = 7
+"""Of 36 bytes a row: as many bytes."""
+MOST_HERE: Final = 20_000_000
+"""Rows up to which the command needs no Spark."""
 
 
 def generate(
@@ -136,6 +142,59 @@ def write(requests: DataFrame, out: str, overwrite: bool = False) -> None:
     place = out if "://" in out else str(Path(out).resolve())  # a server has another directory
     writer = requests.write.option("compression", "zstd")
     writer.option("parquet.block.size", ROW_GROUP_BYTES).mode(mode).parquet(place)
+
+
+def write_here(
+    rows: int,
+    model: Model,
+    out: str,
+    seed: int = 1,
+    partitions: int | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write the first `rows` requests of a model from this process: those that `generate` makes on
+    Spark, without Spark.
+
+    Parameters and errors are those of `generate` and `write`; `out` is a folder. Older files stay
+    until all new ones are written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    check(rows, model, seed, partitions)
+    check_out(out, overwrite)
+    maker, parts = blocks.Maker.of(model, rows, seed), partitions_of(rows, partitions)
+    folder, drafts = Path(out), Path(out, "_temporary")
+    shutil.rmtree(drafts, ignore_errors=True)
+    drafts.mkdir(parents=True)
+    before = 0
+    with show_progress("generate", maker.blocks, "blocks") as tell:
+        for part in range(parts):
+            numbers = range(part * maker.blocks // parts, (part + 1) * maker.blocks // parts)
+            path = drafts / f"part-{part:05}.parquet"
+            with pq.ParquetWriter(path, _arrow_schema(), compression="zstd") as file:
+                made = []
+                for number in numbers:
+                    made.append(pa.table(maker.block(number, before)))
+                    before += blocks.total(seed, number)
+                    tell(number + 1)
+                    if len(made) == BLOCKS_PER_GROUP or number == numbers[-1]:
+                        file.write_table(pa.concat_tables(made), ROW_GROUP_BYTES)
+                        made = []
+    for old in folder.iterdir():
+        if old != drafts:
+            old.unlink()
+    for path in sorted(drafts.iterdir()):
+        path.rename(folder / path.name)
+    drafts.rmdir()
+    (folder / "_SUCCESS").touch()
+
+
+def _arrow_schema() -> Any:
+    import pyarrow as pa
+
+    kinds = {"bigint": pa.int64(), "int": pa.int32()}
+    return pa.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
 
 
 def check_out(out: str, overwrite: bool) -> str:

@@ -88,10 +88,10 @@ def decode(batch: Any) -> Rows:
     if len(gone):
         code[gone] = LOST_CODE + _codes(columns["lost_event"])[gone]
     expired = np.flatnonzero(_known(columns["lateness_ns"]))
-    lateness = _numbers(columns["lateness_ns"])[expired]
-    delay_ns = _numbers(columns["delay_ns"])
+    lateness = numbers(columns["lateness_ns"])[expired]
+    delay_ns = numbers(columns["delay_ns"])
     placed = np.flatnonzero((event == EVENT_CODES[SCHEDULED]) & _known(columns["delay_ns"]))
-    time = _numbers(columns["time"])
+    time = numbers(columns["time"])
     return Rows(
         owners,
         names,
@@ -99,16 +99,16 @@ def decode(batch: Any) -> Rows:
         wheel,
         code,
         time,
-        _numbers(columns["timer_id"]).view(np.uint64) >> np.uint64(32),
+        numbers(columns["timer_id"]).view(np.uint64) >> np.uint64(32),
         np.where(_known(columns["delay_ns"]), bins.delay_class(delay_ns), bins.NO_DELAY),
         placed,
         bins.lateness_bucket(delay_ns[placed]),
         expired,
         bins.lateness_bucket(lateness),
         lateness,
-        _numbers(columns["count"]),
-        _numbers(columns["missed"]),
-        _numbers(columns["pending"]),
+        numbers(columns["count"]),
+        numbers(columns["missed"]),
+        numbers(columns["pending"]),
         _flags(columns["found"]),
         _ended(columns, event, time, periodic),
     )
@@ -117,8 +117,8 @@ def decode(batch: Any) -> Rows:
 def _ended(columns: dict[str, Any], event: Array, time: Array, periodic: Array) -> Ended:
     known = _known(columns["scheduled"]) & _known(columns["deadline"])
     row = np.flatnonzero(np.isin(event, _ENDS) & known)
-    scheduled = _numbers(columns["scheduled"])[row]
-    due = np.maximum(_numbers(columns["deadline"])[row], scheduled)
+    scheduled = numbers(columns["scheduled"])[row]
+    due = np.maximum(numbers(columns["deadline"])[row], scheduled)
     fired = event[row] == EXPIRED_CODE
     return Ended(row, scheduled, due, time[row], fired, periodic[row])
 
@@ -177,7 +177,7 @@ def _codes(column: Any) -> Array:
     return np.array([EVENT_CODES.get(name, 0) for name in values], np.int64)[index]
 
 
-def _numbers(column: Any) -> Array:
+def numbers(column: Any) -> Array:
     """A column of integers or times as int64; 0 where there is none."""
     import pyarrow as pa
 
