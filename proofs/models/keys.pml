@@ -4,17 +4,23 @@
  * clock fires any armed timer that is named, if it was linked or if its predecessor had died. Worker 0 may die at any
  * step; then the clock reaps it, drops its timers or keeps them (KEEP=1), and may die on the way, to begin again. With
  * RETIRE=1 somebody gives up the place of the key when its timer has ended, and may stop half way for ever; who comes
- * then makes another one (words.pml: of a key at most one place is live). With FIND=1 somebody looks the key up.
+ * then makes another one (words.pml: of a key at most one place is live). With FIND=1 somebody looks the key up. With
+ * HELD=1 a timer that has fired keeps the key until it is acknowledged, and who replaces one ends it first.
  *
  * Holds: what fires was named, and is not what a call that returned has replaced. When nothing moves any more, an
  * armed timer is the one that its key names; what a call has named, or a kept worker that died, is armed, fired or
- * replaced. Who is told that a key is free has looked while it was.
+ * replaced. Who is told that a key is free has looked while it was. With HELD, no two have fired and are not
+ * acknowledged; and whoever ends a timer for another one leaves the key with a timer, even if it dies, unless that one
+ * is dropped with it.
  *
  * RUN: -DWORKERS=2 -DTRIES=2 -DRETIRE=1
  * RUN: -DWORKERS=2 -DTRIES=2 -DRETIRE=1 -DKEEP=1
  * RUN: -DWORKERS=3 -DTRIES=1
  * RUN: -DWORKERS=3 -DTRIES=1 -DKEEP=1
  * RUN: -DWORKERS=2 -DTRIES=2 -DRETIRE=1 -DFIND=1 -DDEATHS=0
+ * RUN: -DWORKERS=2 -DTRIES=2 -DRETIRE=1 -DHELD=1
+ * RUN: -DWORKERS=2 -DTRIES=2 -DRETIRE=1 -DHELD=1 -DKEEP=1
+ * RUN: -DWORKERS=3 -DTRIES=1 -DHELD=1 -DKEEP=1
  *
  * MUTANT 1: a worker names its timer by a store, not by a compare-and-swap
  * MUTANT 2: the clock does not look whether the timer is named
@@ -30,6 +36,10 @@
  * MUTANT 12 [-DWORKERS=2 -DTRIES=2 -DKEEP=1]: a timer says behind its naming whose it is
  * MUTANT 13 [-DWORKERS=2 -DTRIES=1 -DFIND=1 -DDEATHS=0]: who finds that the timer has ended does not read the word again
  * MUTANT 14: the reap ends what is noted even if the key still names it
+ * MUTANT 15 [-DWORKERS=2 -DTRIES=1 -DHELD=1]: who replaces a timer that would keep its key names its own first
+ * MUTANT 16 [-DWORKERS=2 -DTRIES=1 -DHELD=1 -DKEEP=1]: the reap does not name what was to get the key
+ * MUTANT 17 [-DWORKERS=2 -DTRIES=1 -DHELD=1 -DKEEP=1 -DRETIRE=1]: a place is given up between the end of a timer and the name of the next
+ * MUTANT 18 [-DWORKERS=2 -DTRIES=1 -DHELD=1]: a claim takes a key whose timer has fired for free
  */
 #ifndef MUTANT
 #define MUTANT 0
@@ -49,6 +59,9 @@
 #ifndef KEEP
 #define KEEP 0
 #endif
+#ifndef HELD
+#define HELD 0
+#endif
 #ifndef DEATHS
 #define DEATHS 1
 #endif
@@ -57,7 +70,7 @@
 #define CLOSED 255
 #define NOWHERE PLACES
 
-mtype = { NEVER, ARMED, CANCELLED, FIRED };
+mtype = { NEVER, ARMED, CANCELLED, FIRED, DONE };
 
 /* Shared memory. */
 mtype state[IDS] = NEVER;
@@ -65,11 +78,17 @@ byte room[IDS] = NOWHERE; /* key_room.place */
 byte word[PLACES + 1];
 byte live = NOWHERE, made; /* the key's place; how many there were */
 byte replacing[WORKERS];   /* worker_seg.replacing */
+byte replacer[WORKERS];    /* worker_seg.replacer */
+bool touching[WORKERS];    /* key_row.touching: the place; until the supervisor lets go for a dead worker */
 
 /* For the checks. */
 bool dead, reaped, done[WORKERS], named[IDS], returned[IDS], replaced[IDS], ended[IDS];
 bool looking, was_free;
+bool bare; /* a timer was ended for another one, which has not got its key yet */
+byte fired; /* and not acknowledged */
 
+/* slot.h:wh_slot_has_key */
+#define HAS_KEY(timer) (state[timer] == ARMED || (HELD && MUTANT != 18 && state[timer] == FIRED))
 #define HAS_TIMER (live != NOWHERE && word[live] != CLOSED && state[word[live]] == ARMED)
 #define NOTE was_free = was_free || !HAS_TIMER
 
@@ -108,6 +127,7 @@ again:
         :: else
         fi;
         place = live;
+        touching[me] = true;
         found = word[place];
     };
     atomic {
@@ -141,7 +161,7 @@ look: /* keys.h:wh_key_name */
     atomic {
         before = 0;
         if
-        :: found != CLOSED && state[found] == ARMED -> before = found
+        :: found != CLOSED && HAS_KEY(found) -> before = found
         :: else
         fi
     };
@@ -149,6 +169,29 @@ look: /* keys.h:wh_key_name */
     :: before && !replace -> goto refused
     :: else
     fi;
+#if HELD && MUTANT != 15
+    if
+    :: before -> /* keys.h:wh_key_end_first */
+        replacer[me] = id;
+        replacing[me] = before;
+        MAY_DIE;
+        atomic {
+            if
+            :: state[before] == ARMED -> cancel(before); bare = true
+            :: else -> goto refused
+            fi
+        };
+        MAY_DIE;
+        atomic {
+            if
+            :: word[place] == found -> word[place] = id; named[id] = true; replaced[before] = true; bare = false; before = 0
+            :: else -> found = CLOSED; goto refused /* another worker has found the key free: once more */
+            fi
+        };
+        goto has_named
+    :: else
+    fi;
+#endif
 #if MUTANT != 4 && MUTANT != 5
     if
     :: before -> replacing[me] = before
@@ -165,10 +208,12 @@ look: /* keys.h:wh_key_name */
             fi;
             word[place] = id;
             named[id] = true;
+            bare = false;
             NOTE
         :: else -> goto look
         fi
     };
+has_named:
     MAY_DIE;
 #if MUTANT == 5
     replacing[me] = before;
@@ -189,6 +234,7 @@ look: /* keys.h:wh_key_name */
     MAY_DIE;
     replacing[me] = 0;
     MAY_DIE;
+    touching[me] = false;
     atomic {
         returned[id] = true;
         ended[before] = before != 0;
@@ -198,7 +244,7 @@ refused:
     MAY_DIE;
     atomic { cancel(id) };
     MAY_DIE;
-    replacing[me] = 0;
+    atomic { replacing[me] = 0; touching[me] = false };
     if
     :: found == CLOSED -> goto again
     :: else -> goto end_out
@@ -218,9 +264,15 @@ proctype Retirer()
     byte place, id;
     atomic { live != NOWHERE && word[live] != CLOSED -> place = live; id = word[place] };
     if
-    :: state[id] != ARMED || MUTANT == 8
-    :: state[id] == ARMED && MUTANT != 8 -> goto end_stopped
+    :: !HAS_KEY(id) || MUTANT == 8
+    :: HAS_KEY(id) && MUTANT != 8 -> goto end_stopped
     fi;
+#if HELD && MUTANT != 17
+    if /* directory.h:wh_keys_handed */
+    :: touching[0] || touching[1] || touching[WORKERS - 1] -> goto end_stopped
+    :: else
+    fi;
+#endif
     atomic {
         if
         :: word[place] == id || MUTANT == 10 -> word[place] = CLOSED; NOTE
@@ -298,17 +350,49 @@ end_waits:
             :: state[timer] == ARMED ->
                 state[timer] = FIRED;
                 assert(named[timer] && !ended[timer]);
+                fired++;
+                assert(!HELD || fired == 1);
                 NOTE
             :: else
             fi;
             timer = 0
         }
+#if HELD
+    :: atomic { /* slot.h:wh_offer_done, by whom it was delivered to, if ever */
+            if
+            :: state[1] == FIRED -> state[1] = DONE
+            :: state[2] == FIRED -> state[2] = DONE
+#if WORKERS * TRIES > 2
+            :: state[3] == FIRED -> state[3] = DONE
+#endif
+#if WORKERS * TRIES > 3
+            :: state[4] == FIRED -> state[4] = DONE
+#endif
+            fi;
+            fired--
+        }
+#endif
     :: dead && !reaped ->
 reap:   /* reap.h:wh_reap_replaced */
         noted = replacing[0];
         if
 #if MUTANT != 6
         :: noted && (!IS_NAMED(noted) || MUTANT == 14) -> atomic { cancel(noted) }
+#endif
+#if HELD && MUTANT != 16
+        :: noted && IS_NAMED(noted) && MUTANT != 14 -> /* reap.h:wh_reap_replacer */
+            i = replacer[0];
+            if
+            :: state[noted] == CANCELLED && state[i] == ARMED ->
+                atomic {
+                    if
+                    :: word[room[noted]] == noted ->
+                        word[room[noted]] = i; named[i] = true; replaced[noted] = true; bare = false
+                    :: else
+                    fi
+                }
+            :: else
+            fi
 #endif
         :: else
         fi;
@@ -325,7 +409,7 @@ reap:   /* reap.h:wh_reap_replaced */
         :: i > TRIES -> break
         :: kills == 0 -> kills++; goto reap /* it died; the next one begins again */
         od;
-        atomic { i = 0; noted = 0; kills = 0; reaped = true }
+        atomic { i = 0; noted = 0; kills = 0; reaped = true; touching[0] = false }
     od
 }
 
@@ -352,5 +436,6 @@ init {
                    (dead && i <= TRIES && !KEEP));
             assert(!(dead && KEEP && named[i]) || state[i] != CANCELLED || replaced[i])
         }
+        assert(!bare || (dead && !KEEP))
     }
 }

@@ -231,6 +231,7 @@ static inline bool key_clock_stands(const path *p)
 /* All go on; the account. */
 static inline void keys_finish(void)
 {
+    bool drops = S->policy[A->row] == WH_LEAVE_DROP;
     for (int turn = 0; S->leaving[0] && turn < 40; turn++)
         clock_work();
     half_ends(); /* who stands still reads nothing that it has on loan */
@@ -243,8 +244,7 @@ static inline void keys_finish(void)
     memset(BOOK->never_free, 0, sizeof BOOK->never_free);
     if (BOOK->kept) { /* no event of it is acknowledged here */
         int live;
-        CHECK(S->book.racing || S->policy[A->row] == WH_LEAVE_DROP ||
-                  armed_now(key_word(MINE, &live)),
+        CHECK(S->book.racing || drops || armed_now(key_word(MINE, &live)),
               "neither the timer that was replaced nor the other one is there");
         key_cancel(B, MINE);
         BOOK->kept = false;

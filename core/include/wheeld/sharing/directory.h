@@ -346,6 +346,18 @@ static inline bool wh_words_stand(const wh_keys *k, uint64_t state, uint64_t val
                                   : wh_lease_stands(k, value, k->now);
 }
 
+/* Was its timer ended for another one, which is to get the key (keys.h)? Whoever does that touches
+ * the place. */
+static inline bool wh_keys_handed(const wh_keys *k, uint64_t id, uint32_t place)
+{
+    uint64_t slot = wh_id_given_slot(id);
+    if (slot >= k->capacity)
+        return false;
+    uint64_t state = wh_load_acquire(&k->states[slot]); /* pairs: cancel */
+    return wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_CANCELLED &&
+           wh_load_relaxed(&k->slots[slot].flags) & WH_HELD && wh_words_touched(k, place);
+}
+
 /* Give up the place of a key that nobody needs: its timer has ended, its limit is over. A worker
  * that dies in between leaves it CLOSED, and whoever looks for the key goes on. */
 static inline bool wh_keys_retire(wh_keys *k, uint32_t place)
@@ -362,7 +374,9 @@ static inline bool wh_keys_retire(wh_keys *k, uint32_t place)
     bool given = wh_load_seq(tag) == found &&
                  (id == WH_KEY_CLOSED ||
                   /* pairs: word-value - else a claim could put a word here that nobody finds */
-                  (!wh_words_stand(k, state, id) && wh_cas_seq(value, &id, WH_KEY_CLOSED)));
+                  (!wh_words_stand(k, state, id) &&
+                   !(state == WH_WORD_TIMER && wh_keys_handed(k, id, place)) &&
+                   wh_cas_seq(value, &id, WH_KEY_CLOSED)));
     wh_step();
     if (given && (given = wh_cas_seq(tag, &found, WH_WORD_OVER))) /* pairs: word-tag */
         wh_words_count(k->mine->given_up, found);
