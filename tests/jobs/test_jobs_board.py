@@ -2,6 +2,8 @@
 
 import json
 import os
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +14,8 @@ from test_jobs_hang import pass_time
 import wheeld
 from commands import badly, well
 from wheeld_client import JobBoard, Jobs, Timers, connect
+from wheeld_client.jobs.occurrences import Occurrences
+from wheeld_client.jobs.records import Account
 
 SECOND = 10**9
 
@@ -132,6 +136,31 @@ def test_run_by_hand(wheel: tuple[Any, Timers]) -> None:
         until(lambda: due(timers) == 120 * SECOND and settled(timers))
     assert [int(when) for when in ran] == [30, 60]
     assert JobBoard(str(daemon)).find("refresh").runs == 2
+
+
+def test_a_look_while_a_record_is_replaced(wheel: tuple[Any, Timers]) -> None:
+    """It has the account of before or of after, never none: counters would begin anew."""
+    daemon, timers = wheel
+    records, account, ends = Occurrences(timers, "shop", 1), Account(runs=1), threading.Event()
+    records.define("refresh", ["every", 60])
+    records.write("refresh", account)
+
+    def write() -> None:
+        while not ends.is_set():
+            account.runs += 1
+            records.write("refresh", account)
+            time.sleep(0.001)  # else nobody else gets a turn
+
+    with connect(daemon, group="jobs-shop") as member:
+        member.poll()
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            seen = [JobBoard(str(daemon)).find("refresh").runs for _ in range(40)]
+        finally:
+            ends.set()
+            writer.join()
+    assert min(seen) > 0
 
 
 def test_errors(wheel: tuple[Any, Timers]) -> None:

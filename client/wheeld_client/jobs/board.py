@@ -91,7 +91,7 @@ class JobBoard:
         return connect(name, runtime_dir=runtime_dir)
 
     def jobs(self, application: str | None = None) -> list[JobState]:
-        """All jobs, or those of an application, by name. It only reads.
+        """All jobs, or those of an application, by name. It changes nothing.
 
         Raises
         ------
@@ -102,6 +102,12 @@ class JobBoard:
             if not any(group.startswith(group_of("")) for group in observer.groups()):
                 return []
             found = _records(observer, application)
+        missed = [key for key, record in found.items() if ACCOUNT not in record]
+        if missed:  # they were replaced while they were looked for: a worker finds them
+            with self._connected() as timers:
+                for application_of, job in missed:
+                    account = Occurrences(timers, application_of, 0).account(job)
+                    found[application_of, job][ACCOUNT] = account
         return [_state(key, found[key]) for key in sorted(found)]
 
     def find(self, job: str, application: str | None = None) -> JobState:
@@ -178,7 +184,10 @@ def _records(observer: Observer, application: str | None) -> Found:
             record = found.setdefault((str(key[1]), str(key[2])), {})
             with suppress(ValueError, TypeError, AttributeError):  # somebody else's timer
                 wall = part.now[_native.CLOCK_REALTIME]
-                record[key[0]] = _content(key[0], timer, wall)
+                content = _content(key[0], timer, wall)
+                if key[0] == ACCOUNT and ACCOUNT in record:  # one that was just replaced, and it
+                    content = max(content, record[ACCOUNT], key=lambda each: each.runs)
+                record[key[0]] = content
     return {key: record for key, record in found.items() if DEFINITION in record}
 
 

@@ -134,6 +134,8 @@ class Occurrences:
         return None if found is None else read(Definition, found.payload)
 
     def define(self, job: str, spec: list[Any] | None) -> None:
+        key = self.key(ACCOUNT, job)
+        self._put(Account(), NEVER_NS, _native.CLOCK_REALTIME, key, "keep")
         self._note(DEFINITION, job, Definition(spec, self.version))
 
     def account(self, job: str) -> Account:
