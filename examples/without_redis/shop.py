@@ -64,8 +64,7 @@ def send_mail(customer: str) -> None:
 @asynccontextmanager
 async def connected(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     """A process has timers, jobs and sessions from its start to its end."""
-    options = {"group": "shop", "on_death": "reroute"}
-    async with AsyncTimers(DAEMON, **options) as timers, jobs.running(timers):
+    async with AsyncTimers(DAEMON) as timers, jobs.running(timers):
         sessions = Deadlines(timers, "sessions", lambda customer: note("logged-out", customer))
         yield {"timers": timers, "sessions": sessions}
 
