@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from functools import partial
@@ -12,7 +13,7 @@ import pytest
 from children import answer_of, start_child
 from common_fixtures import connected, shared_daemon
 from daemons import Daemon
-from wheeld_client import RateLimit, Timers, connect
+from wheeld_client import AsyncRateLimit, AsyncTimers, RateLimit, Timers, connect
 
 daemon = shared_daemon(max_workers=8)
 timers = connected(worker="caller")
@@ -68,3 +69,28 @@ def test_killed_workers_take_all_or_nothing(daemon: Daemon, timers: Timers, wind
     assert told >= kills  # a busy machine may stop each behind its first
     assert most - n * (told + kills) <= left <= most - n * told + 2  # GCRA: one comes in 4 s
     assert left <= sum(limit.try_acquire() for _ in range(most)) <= left + 2
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+async def test_tasks_wait_in_order_and_give_back(daemon: Daemon, window: Any) -> None:
+    """Of each window the next one comes when the time of the first is over."""
+    async with AsyncTimers(str(daemon.directory), worker="tasks") as timers:
+        limit = AsyncRateLimit(timers, "tasks", 1, per=0.2, window=window)
+        assert limit.try_acquire()
+        assert not await limit.acquire(0.01)  # at once: it would come later
+        order: list[int] = []
+
+        async def work(number: int) -> None:
+            assert await limit.acquire()
+            order.append(number)
+
+        tasks = [asyncio.create_task(work(number)) for number in range(4)]
+        await asyncio.sleep(0)  # each has taken what will be there then
+        tasks[3].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[3]
+        await asyncio.gather(*tasks[:3])
+        assert order == [0, 1, 2]
+        assert await limit.acquire(0.201)  # the last one gave back what it did not use
+        with pytest.raises(TypeError, match="expected AsyncTimers"):
+            AsyncRateLimit(timers.timers, "tasks", 1, per=1)  # type: ignore[arg-type]
