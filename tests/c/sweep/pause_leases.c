@@ -18,6 +18,12 @@ static void meanwhile(void)
     others_act(dice(6));
 }
 
+/* Does it hold what it was told, still? */
+static bool has_it(const holder *w)
+{
+    return w->holds && wh_lease_holds(&w->keys, &S->lease, &w->hold, S->now);
+}
+
 /* Whoever had freed the seat goes on, too. */
 static void free_seen(void)
 {
@@ -40,8 +46,8 @@ static void survive(void *unused, uint64_t k, bool whole)
     if (A->holds && !wh_lease_holds(&A->keys, &S->lease, &A->hold, S->now)) {
         A->holds = false; /* its time was over before it heard of it */
         for (uint32_t i = 1; i < HOLDERS; i++)
-            CHECK(!S->holders[i].holds || S->holders[i].hold.seat != A->hold.seat ||
-                      S->holders[i].hold.token > A->hold.token,
+            CHECK(S->holders[i].hold.seat != A->hold.seat ||
+                      S->holders[i].hold.token > A->hold.token || !has_it(&S->holders[i]),
                   "who has the seat now has a smaller token");
     }
     finish();
