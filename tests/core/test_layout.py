@@ -22,14 +22,14 @@ SIZES = {
     "head": 40, "link": 32, "owner": 8, "state": 8, "slot": 32, "port": 128, "row": 128,
     "completion": 40, "undo": 16, "group": 64, "watch": 256, "watchers": 8,
     "watch_row": 512 + 32768, "keys": 256,
-    "key_row": 128, "key_room": 40,
+    "key_row": 384, "key_room": 40, "lease_place": 16,
     "size": 128, "word_set": 384, "pools": 256, "pool": 640, "waiters": 8,
     "ledger": 512, "trace": 640,
     "traced": 16, "trace_record": 64, "holder": 4, "block": 4, "chunk": 16, "chunk_front": 6144,
 }  # fmt: skip
 RECORDS = {
     "shard", "link", "undo", "owner", "state", "slot", "group", "completion", "watchers", "waiters",
-    "traced", "trace_record", "holder", "key_room", "block", "chunk",
+    "traced", "trace_record", "holder", "key_room", "block", "chunk", "lease_place",
 }  # fmt: skip
 """Small records that stand side by side: their lines travel as one, whoever writes."""
 
@@ -43,13 +43,14 @@ WRITERS = {
 BY_COMPARE_AND_SWAP = {
     ("owner", "owner"), ("state", "state"), ("slot", "deadline"), ("slot", "interval"),
     ("pool", "used"), ("pool", "dry_since"), ("ledger", "made"), ("word_set", "tags"),
-    ("word_set", "values"),
+    ("word_set", "values"), ("lease_place", "ticket"),
     ("slots", "heap_top"), ("slots", "heap_asked"), ("chunk", "word"), ("chunk_front", "ids"),
 }  # fmt: skip
 BY_READ_MODIFY_WRITE = {
     ("watchers", "workers"), ("watch_row", "any"), ("watch_row", "dirty"), ("pool", "tickets"),
     ("pool", "dry_ns"), ("waiters", "rows"), ("ledger", "wake"), ("slots", "freed"),
-    ("chunk", "freed"),
+    ("chunk", "freed"), ("key_row", "wake"), ("leases", "tokens"), ("leases", "tickets"),
+    ("leases", "waiting"),
 }  # fmt: skip
 NEEDS_COMPILER = pytest.mark.skipif(
     sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC"

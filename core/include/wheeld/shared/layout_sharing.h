@@ -99,8 +99,8 @@
 
 #define WH_LEASE_PLACE_FIELDS(N, F, A)                                                             \
     F(wh_au64, ticket, "TICKET word of the worker's first waiter for a lease; 0: nobody waits",    \
-      "its worker; others by compare-and-swap (to 0)", "workers", "seq_cst; pairs: lease-queue")   \
-    F(wh_au64, lease, "the lease's hash, 0: the place is free", "its worker", "workers",           \
+      "its worker; others by compare-and-swap (to 0)", "workers", "seq_cst CAS; pairs: lease-queue")   \
+    F(wh_au64, lease, "the lease's hash, 0: the place is free", "worker", "workers",           \
       "seq_cst, before ticket; pairs: lease-queue")
 
 #define WH_KEY_ROOM_FIELDS(N, F, A)                                                                \
