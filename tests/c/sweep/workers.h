@@ -124,6 +124,7 @@ static void again_note(wh_client *c, uint64_t id, uint32_t before)
 
 static void worker_bind(uint32_t row)
 {
+    CHECK(row < ROWS, "no such row");
     worker *w = &S->workers[row];
     CHECK(wh_client_bind(&w->client, &S->config, S->wheel, S->slots, S->segments[row], row,
                          w->incarnation, ROWS),
