@@ -33,6 +33,7 @@ from wheeld_core.arguments import EPOCH
 from wheeld_core.views import CLOCKS
 
 daemon = embedded(capacity=4096, virtual_clock=True, payload_bytes=64, pools=["requests=1M"])
+keeping = embedded("function", capacity=4096, virtual_clock=True)  # a row for what it keeps is made
 run = pytest.fixture(runner_on)
 
 HALF = timedelta(milliseconds=500)
@@ -248,9 +249,9 @@ async def test_refused_on_a_loop(timers: AsyncTimers, time: Time) -> None:
 # -- the rest of the client -----------------------------------------------------------------------
 
 
-def test_words_and_deadlines(daemon: str) -> None:
+def test_words_and_deadlines(keeping: str) -> None:
     expired: list[str] = []
-    with connect(daemon, timeout=timedelta(seconds=5), reconnect_for=timedelta(0)) as timers:
+    with connect(keeping, timeout=timedelta(seconds=5), reconnect_for=timedelta(0)) as timers:
         deadlines = Deadlines(timers, "spans", expired.append)
         deadlines.start("a", HALF)
         assert deadlines.remaining("a") == pytest.approx(0.5, abs=0.001)
@@ -261,7 +262,7 @@ def test_words_and_deadlines(daemon: str) -> None:
                 deadlines.extend("a", wrong)
         outcomes: list[Any] = []
         Watermarks(timers, "spans").when("k", 1, outcomes.append, HALF)
-        wheeld.advance(daemon, timedelta(seconds=2))
+        wheeld.advance(keeping, timedelta(seconds=2))
         while not (expired and outcomes):
             timers.dispatch(HALF)
         assert (expired, outcomes) == (["a"], [False])

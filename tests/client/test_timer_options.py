@@ -29,6 +29,7 @@ def test_each_call_takes_each_option(call: str) -> None:
         timers, other = wheel.worker(0), wheel.worker(1, "other")
         given: dict[str, Any] = {"interval": 1.0, "to": "other", "block": False}
         given |= {"detached": False, "keep": False}  # test_detached.py, with a daemon
+        given |= {"key_until": "fired"}  # test_held_keys.py
         assert given.keys() == get_type_hints(SharedOptions).keys()
         arm = ALL[call](timers)
         arm(**given)

@@ -206,7 +206,7 @@ def test_a_thread_that_comes_too_late(daemon: Daemon, timers: Timers) -> None:
 
 def test_a_worker_has_gone_with_its_last_connection(daemon: Daemon, timers: Timers) -> None:
     assert timers._reconnector is not None
-    request = {key: value for key, value in timers._reconnector._resume.items() if key != "op"}
+    request = {key: value for key, value in timers._reconnector.who.items() if key != "op"}
     for _ in range(2):
         second = control.Connection(daemon.directory)
         second.request("resume", **request)

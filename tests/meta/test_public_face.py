@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import public_face
 from wheeld.config.arguments import DaemonOptions
 from wheeld.config.settings import OPTIONS
@@ -51,6 +53,7 @@ def test_each_option_has_a_type() -> None:
 
 
 def test_a_type_checker_finds_each_mistake(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
     program = tmp_path / "mistakes.py"
     program.write_text(MISTAKES)
     config = ["--config-file", str(ROOT / "pyproject.toml"), "--follow-imports", "silent"]

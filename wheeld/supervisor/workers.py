@@ -173,8 +173,10 @@ class Workers:
             return  # its successor is there already
         tenant = self.registry.tenants[tenant.row]
         pidfd = self._pidfds.get(tenant.row)
-        if pidfd is None or has_ended(pidfd) or self.fenced.said_goodbye(tenant):
+        if pidfd is None or self.fenced.said_goodbye(tenant):
             self._depart(tenant, "closed its connection")
+        elif has_ended(pidfd):  # its end may come before the readiness of its pidfd
+            self._depart(tenant, DIED)
         else:
             self._fence(tenant)
 
