@@ -169,9 +169,8 @@ class Workers:
         good-bye, it is fenced. A dying process closes its connection before it is dead."""
         if not self.connections.closed(tenant) or self.registry.state(tenant) != RowState.ACTIVE:
             return
-        if not tenant.same_life(self.registry.tenants.get(tenant.row)):
+        if not self.registry.is_tenant(tenant):
             return  # its successor is there already
-        tenant = self.registry.tenants[tenant.row]
         pidfd = self._pidfds.get(tenant.row)
         if pidfd is None or self.fenced.said_goodbye(tenant):
             self._depart(tenant, "closed its connection")
@@ -295,18 +294,14 @@ class Workers:
         wheel, slots = self._resources.wheel, self._resources.slots
         return self.registry.group_bit(group, lambda: targets(wheel, slots))
 
-    def _set_groups(self, tenant: Tenant, groups: int) -> Tenant:
+    def _set_groups(self, tenant: Tenant, groups: int) -> None:
         if tenant.groups == groups:
-            return tenant
-        tenant = self.registry.set_groups(tenant, groups)
+            return
+        self.registry.set_groups(tenant, groups)
         state = self.registry.state(tenant)
         if state not in (RowState.FREE, RowState.ATTACHING):
             present = state == RowState.ACTIVE and not tenant.drained
             self.clock.send(Order.PRESENCE, row=tenant.row, present=present, groups=groups)
-        return tenant
-
-    def _leave(self, tenant: Tenant, groups: int) -> Tenant:
-        return self._set_groups(tenant, tenant.groups & ~groups)
 
     async def join(self, message: Message, caller: Caller) -> Message:
         """Let a live worker be a member of one more group, or no longer. `ValueError`: it is none
@@ -317,8 +312,7 @@ class Workers:
             raise ValueError(f"group {group!r}: expected {JOINED_GROUP!r} at its begin")
         async with self._addressing:
             bit = await self._number(str(group))
-            if tenant.same_life(now := self.registry.tenants.get(tenant.row)):
-                tenant = now or tenant
+            if self.registry.is_tenant(tenant):
                 leaves = message.get("op") == Request.LEAVE
                 self._set_groups(tenant, tenant.groups & ~bit if leaves else tenant.groups | bit)
         return {"ok": True}
@@ -380,10 +374,8 @@ class Workers:
     def depart(self, tenant: Tenant, why: str) -> asyncio.Task[None] | None:
         """Begin a worker's departure, once; returns the task that completes it."""
         state = self.registry.state(tenant)
-        now = self.registry.tenants.get(tenant.row)
-        if not tenant.same_life(now) and state != RowState.DYING:
+        if not self.registry.is_tenant(tenant) and state != RowState.DYING:
             return None  # its successor is there already
-        tenant = now or tenant  # its groups and its policy may have changed
         if state in (RowState.FREE, RowState.KEPT):
             return None
         return self._depart(tenant, why)
@@ -392,8 +384,8 @@ class Workers:
         if tenant.row not in self._departures:
             about(tenant.name).info("(pid %d) %s", tenant.pid, why)
             was_kept = self.registry.state(tenant) == RowState.KEPT
-            if tenant.same_life(now := self.registry.tenants.get(tenant.row)):
-                tenant = self._leave(now or tenant, self.registry.joined())
+            if self.registry.is_tenant(tenant):
+                self._set_groups(tenant, tenant.groups & ~self.registry.joined())
             self.registry.set_state(tenant, RowState.DYING)
             self._kept.remove(tenant.row)
             self._unwatch(tenant)
@@ -541,7 +533,7 @@ class FencedWorkers:
             self._fenced.pop(row)[1].set()
 
     def holds(self, tenant: Tenant) -> bool:
-        return tenant.row in self._fenced and tenant.same_life(self._fenced[tenant.row][0])
+        return tenant.row in self._fenced and self._fenced[tenant.row][0] is tenant
 
     async def await_end(self, tenant: Tenant) -> None:
         if self.holds(tenant):
@@ -811,6 +803,6 @@ async def evict(workers: Workers, message: Message) -> dict[str, Any]:
 def _evicted(workers: Workers, tenant: Tenant, kept: bool) -> bool:
     """Is it gone, or replaced, or now kept for a successor?"""
     now = workers.registry.find(tenant.name)
-    if not tenant.same_life(now):
+    if now is not tenant:
         return True
     return not kept and workers.registry.state(tenant) == RowState.KEPT

@@ -77,13 +77,6 @@ class Tenant:
     drained: bool = False
     """Its group is not to give it anything new; the next supervisor does not know."""
 
-    def same_life(self, other: Tenant | None) -> bool:
-        """Are both the same process in the row? A successor, which has the same incarnation, is
-        another one."""
-        return other is not None and (self.incarnation, self.pid, self.identity) == (
-            other.incarnation, other.pid, other.identity,
-        )  # fmt: skip
-
     @property
     def is_keeper(self) -> bool:
         return self.name == KEEPER
@@ -299,10 +292,9 @@ class Registry:
         names = self.group_names()
         return sum(1 << n for n, name in names.items() if name.startswith(JOINED_GROUP))
 
-    def set_groups(self, tenant: Tenant, groups: int) -> Tenant:
+    def set_groups(self, tenant: Tenant, groups: int) -> None:
         tenant.groups = groups
         self._put(tenant.row, groups=groups)
-        return tenant
 
     def _empty_group(self, targets: frozenset[int]) -> int | None:
         """A group without members and timers: the one whose number was reused least often."""
@@ -333,6 +325,10 @@ class Registry:
             _native.set_row_state(memory, tenant.row, state)
         if state == RowState.FREE:
             del self.tenants[tenant.row]
+
+    def is_tenant(self, tenant: Tenant) -> bool:
+        """Is it still the one in its row? A successor, which has the same incarnation, is not."""
+        return self.tenants.get(tenant.row) is tenant
 
     def state(self, tenant: Tenant) -> RowState:
         """A tenant's state; FREE when its row belongs to another."""
