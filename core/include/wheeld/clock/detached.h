@@ -29,8 +29,9 @@ static inline bool wh_dies_with(const wh_clock *c, uint32_t slot, const wh_peer 
     return wh_unlikely(owner->life == WH_PEER_DYING) && !wh_is_detached(c, slot);
 }
 
-/* The worker to which its ends go when there is no receiver, or NULL: to its owner. One that keeps
- * its key until the acknowledgement waits for a receiver, too, while its owner is there. */
+/* The worker to which its ends go when there is no receiver, or NULL: to its owner. A timer
+ * that keeps its key until the acknowledgement waits for a receiver, too, while its owner is
+ * there. */
 static inline wh_peer *wh_keeper_of(const wh_clock *c, uint32_t slot, const wh_peer *owner)
 {
     if (wh_likely(c->keeper == NULL))

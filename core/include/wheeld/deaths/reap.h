@@ -65,6 +65,20 @@ static inline bool wh_unread_end(wh_clock *c, uint32_t slot)
             ((stage == WH_STAGE_EXPIRED || stage == WH_STAGE_LENT) && wh_unread(c, link)));
 }
 
+/* Nothing is left of the slot's timer, and its slab's next owner may have the slot. */
+static inline void wh_reclaimed(wh_clock *c, uint32_t slot, uint32_t gen)
+{
+    wh_link *link = &c->wheel.links[slot];
+    wh_note_end(c, slot, WH_TRACE_DROPPED); /* if none is recorded yet */
+    wh_wheel_remove(&c->wheel, slot);
+    wh_clear_payload(c, slot);
+    wh_detached_end(c, slot);
+    wh_end_held(c, slot);
+    link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+    wh_step();
+    link->gen = gen;
+}
+
 /* End one slot of a dead owner. False: it is still on loan. */
 static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
 {
@@ -84,14 +98,7 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
         return false;
     if (link->gen == gen && wh_unread_end(c, slot))
         wh_count_dropped(c, peer);
-    wh_note_end(c, slot, WH_TRACE_DROPPED); /* if none is recorded yet */
-    wh_wheel_remove(&c->wheel, slot);
-    wh_clear_payload(c, slot);
-    wh_detached_end(c, slot);
-    wh_end_held(c, slot);
-    link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
-    wh_step();
-    link->gen = gen;
+    wh_reclaimed(c, slot, gen);
     return true;
 }
 
@@ -210,20 +217,12 @@ static inline bool wh_reap_lists(wh_clock *c, wh_peer *peer)
  * clock died. */
 static inline void wh_end_orphan(wh_clock *c, uint32_t slot)
 {
-    wh_link *link = &c->wheel.links[slot];
     uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
     bool dropped = wh_slot_cancel(&c->states[slot], gen);
     if (dropped)
         wh_count(&c->seg->dropped, 1);
     wh_note_reclaimed(c, slot, gen, dropped);
-    wh_note_end(c, slot, WH_TRACE_DROPPED);
-    wh_wheel_remove(&c->wheel, slot);
-    wh_clear_payload(c, slot);
-    wh_detached_end(c, slot);
-    wh_end_held(c, slot);
-    link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
-    wh_step();
-    link->gen = gen;
+    wh_reclaimed(c, slot, gen);
 }
 
 /* A slab whose owner word names no worker: it was overwritten. */

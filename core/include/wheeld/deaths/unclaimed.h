@@ -15,9 +15,9 @@
 
 #define WH_UNCLAIMED_LOOKS 512 /* ends looked at per pass, of the keeper and of each worker */
 
-/* An end has been with the keeper for long enough. One that a member has or had in hand, by an
- * earlier record of it, goes its way; one that waits for ever goes behind the others; else it is
- * dropped. */
+/* An end has been with the keeper for long enough. An end that a member has or had in hand, by an
+ * earlier record of it, goes its way; an end that waits for ever goes behind the others; any other
+ * is dropped. */
 static inline void wh_end_kept(wh_clock *c, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
