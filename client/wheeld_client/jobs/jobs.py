@@ -53,8 +53,8 @@ class Jobs:
     threads : int
         How many jobs this process runs at the same time.
     visibility : float or timedelta
-        Seconds that a run may take. One that takes longer hangs: another worker runs it again, and
-        no earlier, as long as this one lives.
+        Seconds that a run may take. A run that takes longer hangs, and another worker runs it
+        again; no worker does so earlier while this one lives.
     **options
         As of `connect`: `runtime_dir=...`
     """

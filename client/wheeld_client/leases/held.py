@@ -94,8 +94,8 @@ class Waiting(Held):
 
         Notes
         -----
-        Callers get it in the order of their calls, in all processes. One that is stopped holds up
-        those behind it for a second, and is then passed by. Blocks, and dispatches nothing; signals
+        Callers get it in the order of their calls, in all processes. A stopped caller holds up the
+        others behind it for a second; then they pass it by. Blocks, and dispatches nothing; signals
         are handled meanwhile. Any thread.
         """
         return self._wait(self._due(timeout)) != 0

@@ -143,8 +143,8 @@ class Deadlines:
         return (self._name, *key) if len(key) > 1 else (self._name.encode(), *key)
 
     def _expire(self, event: np.void, key: Any) -> None:
-        """It is over, and in this worker's hands until it is acknowledged; given back, another
-        worker gets it."""
+        """Call `on_expire`. This worker holds the event until it acknowledges it; if it gives the
+        event back, another worker gets it."""
         name, *pieces = key
         done = True
         try:
