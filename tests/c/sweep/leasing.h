@@ -32,6 +32,7 @@ typedef struct office {
     holder holders[HOLDERS];
     int64_t now;
     uint64_t last; /* the largest token that somebody was told */
+    bool passed[2]; /* a turn on that seat was over, and its place was given up */
     uint64_t rng;
 } office;
 
@@ -66,6 +67,8 @@ static bool goes_on(const holder *w) { return w->alive && !w->still; }
 /* Each worker that was told that it holds a seat has it, as long as its time is not over. */
 static void check_held(void)
 {
+    for (uint32_t seat = 0; seat < S->lease.seats; seat++)
+        S->passed[seat] &= seat_word(seat) == 0;
     for (uint32_t i = 0; i < HOLDERS; i++) {
         holder *w = &S->holders[i];
         if (goes_on(w) && w->holds && w->ends > S->now)
@@ -96,8 +99,8 @@ static void check_sleepers(void)
     for (uint32_t seat = 0; any && seat < S->lease.seats; seat++) {
         uint64_t word = seat_word(seat);
         holder *owner = seat_owner(word);
-        if (word && wh_lease_ends(word) <= S->now) /* they see that when they look around */
-            continue;
+        if (S->passed[seat] || (word && wh_lease_ends(word) <= S->now))
+            continue; /* they see that when they look around */
         CHECK(owner, "somebody sleeps beside seat %u, which is free: %llx", seat, (ull)word);
         CHECK(!wh_lease_is_granted(word) || !unwoken(owner), "worker %u sleeps, and it is its turn",
               owner->row);
@@ -223,8 +226,10 @@ static void retire(holder *w)
     w->keys.now = S->now;
     for (uint32_t seat = 0; seat < S->lease.seats; seat++) {
         wh_word_key key = wh_lease_key(&S->lease, seat);
+        uint64_t word = seat_word(seat);
         uint32_t place = wh_words_find(&w->keys, &key);
         wh_words_let_go(&w->keys);
+        S->passed[seat] |= wh_lease_is_granted(word) && wh_lease_ends(word) <= S->now;
         if (place != WH_NIL) {
             wh_keys_retire(&w->keys, place);
             wh_words_empty(&w->keys, place);

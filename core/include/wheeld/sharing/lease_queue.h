@@ -17,8 +17,8 @@
  *     the places of a dead worker whose bit is set.
  *  2. A place's lease is stored before its ticket. Tickets are unique: who reads the same ticket
  *     before and after the lease has read what belongs together.
- *  3. Others only take a ticket away, by compare-and-swap: of one whose turn has passed, or that
- *     has no tenant. Its owner sees that, and takes another one.
+ *  3. Others only take a ticket away, by compare-and-swap, of one whose turn has passed, and wake
+ *     its owner: that one takes another ticket.
  *  4. Nothing of this is needed for safety: the seats' words decide.
  */
 #ifndef WHEELD_LEASE_QUEUE_H
@@ -140,15 +140,12 @@ static inline void wh_lease_queue_look(wh_keys *k, const wh_lease *lease, uint32
     if (!wh_keys_there(k, all, WH_LEASE_PLACES * sizeof *all))
         return;
     uint64_t tenancy = wh_load_seq(&k->rows[row].tenancy); /* pairs: lease-tenancy */
+    if (!(tenancy & 1)) /* nobody's, until its places are empty */
+        return;
     for (uint32_t i = 0; i < WH_LEASE_CHOICES; i++) {
         uint32_t at = wh_lease_choice(lease, i);
-        wh_lease_place *place = wh_lease_place_at(k, row, at);
-        uint64_t ticket = wh_lease_queue_read(place, lease);
-        if (ticket == 0)
-            continue;
-        if (!(tenancy & 1))
-            wh_cas_seq(&place->ticket, &ticket, 0); /* pairs: lease-queue - invariant 3 */
-        else if (wh_ticket_seats(ticket) > seat && (!first->ticket || ticket < first->ticket))
+        uint64_t ticket = wh_lease_queue_read(wh_lease_place_at(k, row, at), lease);
+        if (ticket && wh_ticket_seats(ticket) > seat && (!first->ticket || ticket < first->ticket))
             *first = (wh_lease_queued){ticket, tenancy, row, at};
     }
 }
