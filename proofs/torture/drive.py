@@ -61,6 +61,7 @@ class Drive:
         log = logs / f"workers-{number}.log"
         self.crew = Crew(memory, str(self.daemon.directory), seed, log, first_life)
         self._respawning = True
+        self._killed: int | None = None
         self._paused: list[tuple[float, str, Callable[[], None]]] = []
 
     def __enter__(self) -> Drive:
@@ -151,6 +152,7 @@ class Drive:
 
     def kill_clock(self) -> bool:
         """Send SIGKILL. False: there is none now."""
+        self._killed = self.daemon.find_clock()
         if not self.daemon.signal_clock(signal.SIGKILL):
             return False
         self.epochs += 1
@@ -166,9 +168,9 @@ class Drive:
             raise DaemonFailed(f"no clock came back within {BACK_SECONDS:.0f} s", "hung")
 
     def await_other_clock(self) -> None:
-        """Wait until there is another clock process than now, whatever it does."""
-        old = self.daemon.find_clock()
-        self.wait(lambda: self.daemon.find_clock() not in (None, old))
+        """Wait until there is another clock process than the one killed last, whatever it does."""
+        if not self.wait(lambda: self.daemon.find_clock() not in (None, self._killed)):
+            raise DaemonFailed(f"no clock was started within {BACK_SECONDS:.0f} s", "hung")
 
     def clock_drives(self) -> bool:
         """Is there a clock, and does its daemon say that it runs?"""
