@@ -36,6 +36,8 @@ CASES: dict[str, tuple[int, list[tuple[str, str]]]] = {
     "purgatory": (5, [("pairs", "wheeld")]),
     "intake": (3, [("intake", "wheeld on asyncio"), ("intake", "wheeld on uvloop")]),
     "pool": (9, [("allocate", "wheeld")]),
+    "keys": (3, [("keys", "wheeld"), ("payloads", "wheeld")]),
+    "sharing": (5, [("lease", "wheeld"), ("hand-over", "wheeld"), ("rate-limit", "wheeld")]),
 }  # fmt: skip
 """Name -> rounds in each session, for a round of some takes seconds; and rows with a contender."""
 

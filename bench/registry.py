@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from bench import sharing
 from bench.cases import (
     calls,
     daemons,
     intake,
-    keys,
-    limits,
     native,
     purgatory,
     rivals,
@@ -43,11 +42,6 @@ FEW = {
 
 BATCHES = "the slots' lines, fetched ahead, and a submission for each timer"
 ONE_CALL = "the call itself, and the cache lines of a slot that lies anywhere"
-KEYS = (
-    "the cache lines of a key's set, of its slot's room and of a slot that lies anywhere, and the "
-    "call with arguments by name"
-)
-LIMITS = "Flask and flask-limiter: a request asks the storage for its hit and for its headers"
 CALLBACKS = (
     "the worker takes {CPU of the worker, ns:.0f} ns of CPU, the clock {CPU of the clock, ns:.0f}; "
     "the worker's part is the handle, which the garbage collector visits while it waits, its entry "
@@ -158,62 +152,7 @@ TABLE = (
         rounds=7,
         notes=("rivals: scattered, too; to reschedule, they cancel and schedule again",),
     ),
-    Row(
-        "keys",
-        "by key, 100,000 pending; moves and replacements by another worker",
-        keys.CONTENDERS,
-        (
-            Line("schedule with a key", "schedule with key, ns", 300, where=KEYS),
-            Line("find", "find, ns", 150, where=KEYS),
-            Line("reschedule by key, to later", "reschedule by key, to later, ns", 200, where=KEYS),
-            Line("replace", "replace, ns", None, where=KEYS),
-        ),
-        notes=("Redis: one client over a Unix socket; a dict and a heap: in one process",),
-    ),
-    Row(
-        "keys-million",
-        "the same among a million keys",
-        keys.MANY_CONTENDERS,
-        (
-            Line("schedule with a key", "schedule with key, ns", 450, where=KEYS),
-            Line("find", "find, ns", None, where=KEYS),
-        ),
-        rounds=3,
-    ),
-    Row(
-        "limits",
-        "an application of Flask with flask-limiter, requests of one process",
-        limits.CONTENDERS,
-        tuple(
-            Line(
-                f"requests per second, {strategy}",
-                f"{strategy}, ns",
-                Below("memory://"),
-                "k/s",
-                rate=1e6,
-                where=LIMITS,
-            )
-            for strategy in ("fixed-window", "moving-window")
-        ),
-        notes=("called without a server; memory:// counts in one process only",),
-    ),
-    Row(
-        "debounce",
-        "one key, replaced by four processes at once",
-        {"wheeld": keys.debounce},
-        (
-            Line(
-                "replacements of all together",
-                "together, ns",
-                1.0,
-                "M/s",
-                rate=1e3,
-                where="the line of one word and of one state, which goes from core to core; each "
-                "replacement gives the clock two timers to look at",
-            ),
-        ),
-        rounds=3,
-    ),
+    *sharing.ROWS,
     Row(
         "callbacks",
         "call_later and dispatch, sustained",

@@ -1,4 +1,4 @@
-"""Requests of an application of Flask with flask-limiter, on each of its storages.
+"""Limits: one hit of each, and requests of an application of Flask with flask-limiter.
 
 The application is called in the process, without a server and without HTTP, which cost the
 same with each storage. `memory://` counts in one process only.
@@ -13,13 +13,19 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 import wheeld
+import wheeld_client
 from bench.cases import servers
 from bench.processes import Sample, Watch
 
 CUSTOMERS = 1_000
 LIMIT = "60000/minute"
 """More than is asked for: each request is answered."""
+KEYS = 100_000
+MOST = 50_000_000
+"""Hits in a minute that are allowed: all are taken."""
 
 
 def _storage(kind: str, stack: ExitStack) -> str:
@@ -67,10 +73,7 @@ def _environ(path: str) -> dict[str, Any]:
 
 def requests(kind: str, quick: bool) -> Iterator[Sample]:
     """Of one process, one after the other."""
-    try:
-        import flask_limiter  # noqa: F401
-    except ImportError:
-        raise servers.Missing("flask-limiter is not installed") from None
+    servers.package("flask_limiter")
     count, watch = 20 if quick else 2_000, Watch()
     with ExitStack() as stack:
         storage = _storage(kind, stack)
@@ -93,6 +96,65 @@ def requests(kind: str, quick: bool) -> Iterator[Sample]:
             yield sample
 
 
+def _hits_wheel(stack: ExitStack) -> tuple[Any, Any]:
+    name = stack.enter_context(wheeld.embedded(capacity=1_000_000))
+    limit = wheeld_client.RateLimit(
+        stack.enter_context(wheeld_client.connect(name)), "bench", MOST, 60.0
+    )
+    take = limit.try_acquire
+
+    def one(count: int) -> None:
+        for _ in range(count):
+            take()
+
+    def several(keys: list[str]) -> None:
+        for key in keys:
+            take(key=key)
+
+    return one, several
+
+
+def _hits_storage(kind: str, stack: ExitStack) -> tuple[Any, Any]:
+    from limits.storage import storage_from_string
+    from limits.strategies import FixedWindowRateLimiter
+
+    from limits import RateLimitItemPerMinute
+
+    limiter = FixedWindowRateLimiter(storage_from_string(_storage(kind, stack)))
+    item, hit = RateLimitItemPerMinute(MOST), limiter.hit
+
+    def one(count: int) -> None:
+        for _ in range(count):
+            hit(item, "all")
+
+    def several(keys: list[str]) -> None:
+        for key in keys:
+            hit(item, key)
+
+    return one, several
+
+
+def hits(kind: str, quick: bool) -> Iterator[Sample]:
+    """Of one key, and of keys drawn of 100,000 that were all used before."""
+    count = 200 if quick else 20_000 if kind == "wheeld" else 2_000
+    keys = [f"customer:{number:07d}" for number in range(1_000 if quick else KEYS)]
+    rng, watch = np.random.default_rng(1), Watch()
+    with ExitStack() as stack:
+        one, several = (
+            _hits_wheel(stack) if kind == "wheeld" else _hits_storage(kind.partition(" ")[2], stack)
+        )
+        several(keys)
+        while True:
+            watch.start()
+            one(count)
+            sample = {"one key, ns": watch.ns_each(count)}
+            drawn = [keys[at] for at in rng.integers(0, len(keys), count).tolist()]
+            watch.start()
+            several(drawn)
+            yield {**sample, "many keys, ns": watch.ns_each(count)}
+
+
+HITS = {kind: partial(hits, kind) for kind in ("wheeld", "limits memory", "limits Redis")}
 CONTENDERS = {
     {"memory": "memory://", "Redis": "redis://"}.get(kind, kind): partial(requests, kind)
     for kind in ("wheeld", "memory", "Redis")

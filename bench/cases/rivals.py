@@ -25,13 +25,9 @@ NETTY = Path(__file__).with_name("Netty.java")
 def redis(quick: bool) -> Iterator[Sample]:
     """A sorted set, asked for due timers each millisecond; Unix socket, redis-py."""
     exact_sleeps()
-    try:
-        import redis as package
-    except ImportError:
-        raise servers.Missing("Redis: the package redis is not installed") from None
     with ExitStack() as stack:
         pid, place = stack.enter_context(servers.redis())
-        client = stack.enter_context(package.Redis(unix_socket_path=str(place)))
+        client = stack.enter_context(servers.redis_client(place))
         take, spent, now = client.register_script(TAKE), Spent(pid), time.monotonic_ns
         while True:
             spent.start()

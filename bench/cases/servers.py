@@ -21,6 +21,9 @@ from typing import Any
 
 START_SECONDS = 20.0
 PR_SET_PDEATHSIG = 1
+PACKAGES = (
+    "uvloop", "redis", "limits", "flask-limiter", "filelock", "portalocker", "APScheduler"
+)  # fmt: skip
 
 
 class Missing(Exception):
@@ -32,6 +35,12 @@ def program(*names: str, of: str) -> str:
         if found := shutil.which(name):
             return found
     raise Missing(f"{of}: {' or '.join(names)} is not installed")
+
+
+def package(name: str) -> None:
+    """Missing: no package of that name is installed."""
+    if find_spec(name) is None:
+        raise Missing(f"the package {name} is not installed")
 
 
 def _dies_with_us() -> None:
@@ -86,6 +95,18 @@ def redis() -> Iterator[tuple[int, Path]]:
 
 
 @contextmanager
+def redis_client(place: Path | None = None) -> Iterator[Any]:
+    """A client of redis-py: of the Redis at that socket, or of one of its own."""
+    package("redis")
+    from redis import Redis
+
+    with contextlib.ExitStack() as stack:
+        if place is None:
+            _, place = stack.enter_context(redis())
+        yield stack.enter_context(Redis(unix_socket_path=str(place)))
+
+
+@contextmanager
 def beanstalkd() -> Iterator[tuple[int, int]]:
     """A beanstalkd that keeps nothing: its process, and its port on loopback."""
     path = program("beanstalkd", of="beanstalkd")
@@ -122,7 +143,7 @@ def java(source: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 def versions() -> dict[str, str]:
     """Versions of the installed rivals, where they are known."""
     found = {}
-    for name in ("uvloop", "redis"):
+    for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found[name if name != "redis" else "redis-py"] = metadata.version(name)
     for name, command in {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import page, result, runner
+from bench import page, result, runner, sharing
 from bench.cases import purgatory
 from bench.cases.designs import LazyOperation, LazyPurgatory, OldOperation, OldPurgatory
 from bench.registry import ROWS, TABLE
@@ -21,8 +21,9 @@ from programs import of_checkout
 
 ROOT = Path(__file__).parents[2]
 HOUR = 3600.0
-HALVES = {
+PARTS = {
     "table": ["callbacks", "sparse", "adders", "allocate", "start", "pairs", "pending"],
+    "shared": [row.name for row in sharing.ROWS],
     "details": [name for name, row in ROWS.items() if row.detail],
 }
 
@@ -39,13 +40,13 @@ def run(module: str, *arguments: str, directory: Path) -> tuple[Any, subprocess.
     return json.loads(file.read_text()) if file.exists() else None, done
 
 
-@pytest.mark.parametrize("half", HALVES)
-def test_each_line_has_a_number_for_every_contender_that_is_here(half: str, tmp_path: Path) -> None:
-    found, done = run("bench", "--only", ",".join(HALVES[half]), directory=tmp_path)
+@pytest.mark.parametrize("part", PARTS)
+def test_each_line_has_a_number_for_every_contender_that_is_here(part: str, tmp_path: Path) -> None:
+    found, done = run("bench", "--only", ",".join(PARTS[part]), directory=tmp_path)
     assert done.returncode == 0, done.stderr
     assert {"cpu", "cores", "kernel", "python", "numpy", "wheeld"} <= found["machine"].keys()
     assert found["options"] == {"quick": True, "rounds": 1}
-    assert [row["name"] for row in found["rows"]] == HALVES[half]
+    assert [row["name"] for row in found["rows"]] == PARTS[part]
     for found_row in found["rows"]:
         row = ROWS[found_row["name"]]
         assert found_row["medians"].keys() | found_row["missing"].keys() == row.contenders.keys()
@@ -54,7 +55,7 @@ def test_each_line_has_a_number_for_every_contender_that_is_here(half: str, tmp_
         assert bool(found_row["busy lines"]) == row.busy
         for line in found_row["lines"] + found_row["busy lines"]:
             assert line["line"] in done.stdout
-            assert half == "details" or min(line["wheeld"], *line["all"].values()) > 0
+            assert part != "table" or min(line["wheeld"], *line["all"].values()) > 0
     assert json.loads(page.as_lines(found))["rows"][0]["lines"] == found["rows"][0]["lines"]
     page.draw(found, tmp_path / "figure.svg")
     assert (tmp_path / "figure.svg").read_text().startswith("<?xml")
