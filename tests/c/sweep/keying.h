@@ -23,6 +23,7 @@ typedef struct keybook {
     bool fluid[ALL_KEYS]; /* timers were moved by it */
     bool never_free[ALL_KEYS]; /* whoever looks finds a timer */
     bool kept; /* MINE's timers would keep it until the acknowledgement; they are far */
+    bool freed; /* one of MINE's was cancelled, and none seen armed since */
     struct half { /* what a worker has done of a call in which it stands */
         worker *w;
         enum half_kind kind;
@@ -175,6 +176,7 @@ static enum wh_call key_schedule(worker *w, uint32_t number, enum wh_conflict ho
     worker_armed(e, p.to, call == WH_CALL_OK ? id : 0);
     e->moved = e->fluid = BOOK->fluid[number];
     keys_note();
+    BOOK->freed &= number != MINE || !armed_now(id);
     return call;
 }
 
@@ -190,6 +192,7 @@ static void key_cancel(worker *w, uint32_t number)
     keys_note();
     if (call != WH_CALL_OK)
         return;
+    BOOK->freed |= number == MINE;
     entry *e = entry_of(id);
     CHECK(e->key == number + 1, "a cancel of key %u ended one of key %d", number, e->key - 1);
     CHECK(!e->events, "%llx fired and was cancelled by its key", (ull)id);

@@ -244,7 +244,7 @@ static inline void keys_finish(void)
     memset(BOOK->never_free, 0, sizeof BOOK->never_free);
     if (BOOK->kept) { /* no event of it is acknowledged here */
         int live;
-        CHECK(S->book.racing || drops || armed_now(key_word(MINE, &live)),
+        CHECK(BOOK->freed || drops || armed_now(key_word(MINE, &live)),
               "neither the timer that was replaced nor the other one is there");
         key_cancel(B, MINE);
         BOOK->kept = false;
