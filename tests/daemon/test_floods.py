@@ -22,11 +22,11 @@ from wheeld.processes.callers import HEARD_AT_ONCE, Callers, OneForAll
 from wheeld_client import connect
 from wheeld_core.errors import WheelError
 
-daemon = daemon_process(max_workers=70, metrics="127.0.0.1:0")
+daemon = daemon_process(max_workers=70, metrics="127.0.0.1:0", web="127.0.0.1:0")
 PEERS = 1500
 """Hostile connections; each is opened, and the oldest is closed when too many are open here."""
 OPEN_HERE = 600
-CONTROL, METRICS = "control socket", "metrics port"
+CONTROL, METRICS, WEB = "control socket", "metrics port", "the page"
 
 
 @dataclass
@@ -47,7 +47,11 @@ class Peak:
         return int(status.split("VmHWM:")[1].split()[0]) >> 10
 
 
-REQUESTS = {CONTROL: b'{"op":"status"}\n', METRICS: b"GET /metrics HTTP/1.1\r\n\r\n"}
+REQUESTS = {
+    CONTROL: b'{"op":"status"}\n',
+    METRICS: b"GET /metrics HTTP/1.1\r\n\r\n",
+    WEB: b"GET /timers?key=a HTTP/1.1\r\nHost: localhost\r\n\r\n",
+}
 KINDS: dict[str, Callable[[bytes], bytes]] = {
     "silent": lambda request: b"",
     "half": lambda request: request[:9],
@@ -68,9 +72,10 @@ def reach(daemon: Daemon, where: str) -> Iterator[tuple[Callable[[], socket.sock
 
         yield control, daemon.pid
         return
-    metrics = until(lambda: (m := daemon.status()["metrics"])["address"] and m, "metrics")
-    host, _, port = metrics["address"].rpartition(":")
-    yield lambda: socket.create_connection((host, int(port)), LONG), metrics["pid"]
+    part = "metrics" if where == METRICS else "web"
+    site = until(lambda: (found := daemon.status()[part])["address"] and found, "its process")
+    host, _, port = site["address"].rpartition(":")
+    yield lambda: socket.create_connection((host, int(port)), LONG), site["pid"]
 
 
 def flood(dial: Callable[[], socket.socket], said: bytes, stop: threading.Event) -> None:
@@ -112,7 +117,7 @@ def test_a_flood(daemon: Daemon, where: str, kind: str) -> None:
 
 
 def honest(daemon: Daemon, where: str) -> Any:
-    if where == METRICS:
+    if where != CONTROL:  # one server has both sites
         address = daemon.status()["metrics"]["address"]
         return until(lambda: _scraped(address), "a scrape")
     return until(lambda: _entered(daemon), "a worker")

@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from common_fixtures import daemon_process
 from daemons import LONG, Daemon, end_of, until
 from scrapes import ask, fetch, needs_prometheus, prometheus, value
 from wheeld.metrics import declarations, server
-from wheeld.metrics.server import wants_protobuf
+from wheeld.metrics.scrapes import Scrapes, wants_protobuf
 from wheeld_client import connect
 from wheeld_core.errors import WheelError
 
@@ -33,6 +34,12 @@ PROTOBUF = (
 
 def served(daemon: Daemon) -> dict[str, Any]:
     return dict(until(lambda: (m := daemon.status()["metrics"])["address"] and m, "metrics"))
+
+
+@contextlib.contextmanager
+def serving(read: Callable[[], Any], listen: str = "127.0.0.1:0") -> Iterator[str]:
+    with server.serve({"--listen": (listen, Scrapes(read, "d"))}) as (where,):
+        yield where
 
 
 def url(daemon: Daemon) -> str:
@@ -83,7 +90,7 @@ def test_scrapers_that_hang_keep_no_other_waiting(
 ) -> None:
     monkeypatch.setattr(server, "CONNECTION_SECONDS", 100 * LONG)
     monkeypatch.setattr(server, "REQUEST_SECONDS", 100 * LONG)
-    with server.serve(daemon.status, "127.0.0.1:0", "d") as where, contextlib.ExitStack() as stack:
+    with serving(daemon.status) as where, contextlib.ExitStack() as stack:
         host, _, port = where.rpartition(":")
         silent = [
             stack.enter_context(socket.create_connection((host, int(port)), LONG))
@@ -104,7 +111,7 @@ def test_one_that_says_nothing_is_hung_up_on(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(server, name, 0.01)
-    with server.serve(daemon.status, "[::1]:0", "d") as where:
+    with serving(daemon.status, "[::1]:0") as where:
         port = int(where.rpartition(":")[2])
         with socket.create_connection(("::1", port), LONG) as silent:
             assert silent.recv(1) == b""
@@ -125,7 +132,7 @@ def test_one_reading_is_for_all_who_ask_meanwhile(monkeypatch: pytest.MonkeyPatc
         return parse(request)
 
     monkeypatch.setattr(server, "_parsed", counted)
-    with server.serve(read, "127.0.0.1:0", "d") as where, contextlib.ExitStack() as stack:
+    with serving(read) as where, contextlib.ExitStack() as stack:
         host, _, port = where.rpartition(":")
         ends = []
         before = threading.active_count()

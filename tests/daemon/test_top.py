@@ -19,7 +19,8 @@ from rich.console import Console
 from commands import LONG, badly, well
 from common_fixtures import embedded
 from daemons import status_of
-from wheeld.cli.top import SORTS, compare, number, ordered, screen
+from wheeld.cli.top import SORTS, number, ordered, screen
+from wheeld.metrics.activity import compare
 from wheeld_client import connect
 
 daemon = embedded(virtual_clock=True, capacity=1 << 15, pools=["requests=1M"])

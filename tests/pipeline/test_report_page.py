@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.pipeline.made_trace import Maker
+from browsers import VIEWS, background, too_wide, watched
 from wheeld.cli.app import app
 from wheeld_pipeline import PipelineError
 from wheeld_pipeline.report import Paths, compare, load, save, write, write_comparison
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 LOADS = re.compile(r"(?:src|href|url|xlink:href|@import)\s*[=(]?\s*[\"']?\s*(?:https?:|//)", re.I)
 EVERY_PLOT = 15
-VIEWS = {"desktop": (1280, 900, "light"), "phone": (390, 844, "light"), "dark": (1280, 900, "dark")}
 
 
 @pytest.fixture(scope="module")
@@ -190,25 +190,8 @@ def test_out_is_a_file(spark: SparkSession, trace: Path, tmp_path: Path) -> None
 
 @pytest.fixture
 def seen(browser: Any, request: pytest.FixtureRequest) -> Iterator[tuple[Page, list[str]]]:
-    width, height, scheme = VIEWS[request.param]
-    context = browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=scheme, offline=True
-    )
-    page = context.new_page()
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
-    page.on(
-        "request",
-        lambda request: (
-            None
-            if request.url.startswith(("file:", "data:"))
-            else complaints.append(f"asks for {request.url}")
-        ),
-    )
-    yield page, complaints
-    context.close()
+    with watched(browser, request.param, ("file:", "data:"), offline=True) as found:
+        yield found
 
 
 def hidden(page: Page) -> list[str]:
@@ -234,8 +217,7 @@ def test_a_browser_shows_every_plot(
     page.goto(paths.page.as_uri())
     assert page.locator("svg").count() == EVERY_PLOT
     assert hidden(page) == []
-    wide, room = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-    assert wide <= room  # nothing to scroll sideways for
+    assert not too_wide(page)
     page.locator("summary").first.click()
     assert page.locator("details[open] table").first.is_visible()
     shot = tmp_path / "report.png"
@@ -248,5 +230,4 @@ def test_a_browser_shows_every_plot(
 def test_the_dark_page_is_dark(seen: tuple[Page, list[str]], paths: Paths) -> None:
     page, _ = seen
     page.goto(paths.page.as_uri())
-    channels = page.evaluate("getComputedStyle(document.body).backgroundColor.match(/\\d+/g)")
-    assert max(int(channel) for channel in channels) < 60
+    assert max(background(page)) < 60

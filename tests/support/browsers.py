@@ -3,12 +3,19 @@
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--no-sandbox", "--disable-background-networking")
+VIEWS = {
+    "desktop": (1280, 900, "light"),
+    "phone": (390, 844, "light"),
+    "dark": (1280, 900, "dark"),
+    "dark phone": (360, 740, "dark"),
+}
 IN_CI = os.environ.get("CI") == "true"
 
 
@@ -35,3 +42,38 @@ def browser(browser_path: str) -> Iterator[Any]:
         started = playwright.chromium.launch(executable_path=browser_path, args=[*QUIET])
         yield started
         started.close()
+
+
+@contextmanager
+def watched(
+    browser: Any, view: str, own: tuple[str, ...], offline: bool = False
+) -> Iterator[tuple[Any, list[str]]]:
+    """A page seen as in one of `VIEWS`, and what it complains of: errors, refused scripts, and
+    requests for anything whose address does not begin with one of `own`."""
+    width, height, scheme = VIEWS[view]
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, offline=offline
+    )
+    page, complaints = context.new_page(), list[str]()
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
+    page.on(
+        "request",
+        lambda request: (
+            None if request.url.startswith(own) else complaints.append(f"asks for {request.url}")
+        ),
+    )
+    yield page, complaints
+    context.close()
+
+
+def too_wide(page: Any) -> bool:
+    """Does it scroll sideways?"""
+    return bool(page.evaluate("document.documentElement.scrollWidth > innerWidth"))
+
+
+def background(page: Any) -> list[int]:
+    """The channels of its colour, 0 to 255."""
+    text = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g)"
+    return [int(channel) for channel in page.evaluate(text)]

@@ -18,7 +18,8 @@ from typing import Any
 from rich.console import Console
 
 import wheeld
-from wheeld.cli.top import compare, look, screen
+from wheeld.cli.top import screen
+from wheeld.metrics.activity import compare, look
 from wheeld_client import MemoryPool, Timers, connect
 from wheeld_core.control import ask
 from wheeld_core.control.messages import Request

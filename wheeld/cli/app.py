@@ -33,6 +33,8 @@ from wheeld.cli.options import (
 from wheeld.cli.start import app as app
 from wheeld.demo import command as demo_command
 from wheeld.embedding import advance_ns
+from wheeld.metrics.pending import TimerFilter, search
+from wheeld_client import Observer
 from wheeld_core.errors import UsageError
 
 NO_CLOCK = 3
@@ -113,7 +115,7 @@ def inspect(
     with errors_to_exit():
         if format not in pending.FORMATS:
             raise UsageError(f"--format {format}: expected one of {', '.join(pending.FORMATS)}")
-        wanted = pending.TimerFilter(
+        wanted = TimerFilter(
             worker,
             to,
             cookie or (),
@@ -126,7 +128,8 @@ def inspect(
         if any(each >= 1 << 64 for each in wanted.cookies):
             raise UsageError(f"--cookie {max(wanted.cookies)}: expected at most {2**64 - 1}")
         status_of(name, runtime_dir)  # raises if no daemon runs: its timers would not be pending
-        found = pending.pending_timers(name, runtime_dir, wanted, payload)
+        with Observer(name, runtime_dir) as observer:
+            (found,) = search(observer, [wanted], payload)
         pending.print_timers(found, "json" if as_json else format, payload)
 
 

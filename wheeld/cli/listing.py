@@ -45,8 +45,11 @@ def status_text(status: dict[str, Any]) -> str:
         lines.append(f"  words       {words['used']:,} of {words['possible']:,}")
     if status["trace"] is not None:
         lines += _trace_lines(status["trace"])
-    if status.get("metrics") is not None:
-        lines.append(f"  metrics     {_metrics_text(status['metrics'])}")
+    lines += [
+        f"  {part:<11} {_address_text(status[part], end)}"
+        for part, end in (("metrics", "/metrics"), ("web", ""))
+        if status.get(part) is not None
+    ]
     lines.append(f"  workers     {len(status['workers'])}")
     lines += [
         f"    {worker['row']:>3}  {worker['name']:<24} pid {worker['pid']:<8} {worker['state']:<10}"
@@ -82,10 +85,10 @@ def _trace_lines(trace: dict[str, Any]) -> list[str]:
     return lines + ([f"    CANNOT WRITE: {trace['trouble']}"] if trace["trouble"] else [])
 
 
-def _metrics_text(metrics: dict[str, Any]) -> str:
-    if metrics["address"] is None:
-        return f"NOT SERVED: {metrics['trouble'] or 'its process starts'}"
-    return f"http://{metrics['address']}/metrics"
+def _address_text(part: dict[str, Any], path: str) -> str:
+    if part["address"] is None:
+        return f"NOT SERVED: {part['trouble'] or 'its process starts'}"
+    return f"http://{part['address']}{path}"
 
 
 def purgatory_text(purgatory: dict[str, Any]) -> str:

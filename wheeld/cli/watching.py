@@ -102,6 +102,7 @@ def metrics(
         _check_address(listen)
         try:
             from wheeld.metrics.prometheus import registry, text
+            from wheeld.metrics.scrapes import Scrapes
             from wheeld.metrics.server import serve
         except ModuleNotFoundError as error:
             raise WheelError(f"{error}; try `pip install '.[metrics]'` in the checkout") from None
@@ -109,8 +110,9 @@ def metrics(
         if once:
             typer.echo(text(registry(_status(name, runtime_dir), label)), nl=False)
             return
-        read = functools.partial(_status, name, runtime_dir)
-        with serve(read, listen, label) as where, contextlib.suppress(KeyboardInterrupt):
+        site = Scrapes(functools.partial(_status, name, runtime_dir), label)
+        sites = {"--listen": (listen, site)}
+        with serve(sites) as (where,), contextlib.suppress(KeyboardInterrupt):
             typer.echo(f"wheeld: metrics of {name} on http://{where}/metrics", err=True)
             threading.Event().wait()
 
@@ -168,6 +170,7 @@ def top(
     from rich.console import Console
 
     from wheeld.cli import top as shown
+    from wheeld.metrics.activity import once as observe
 
     with errors_to_exit():
         if sort not in shown.SORTS:
@@ -180,7 +183,7 @@ def top(
             if not (once or as_json) and console.is_terminal:
                 shown.watch(lambda: _status(name, runtime_dir), seconds, sort, console)
                 return
-            found = shown.once(lambda: _status(name, runtime_dir), seconds)
+            found = observe(lambda: _status(name, runtime_dir), seconds)
             found["workers"] = shown.ordered(found["workers"], sort)
             if as_json:
                 typer.echo(json.dumps(found, indent=1))

@@ -6,6 +6,7 @@ from typing import Final
 
 DEFAULT: Final = "127.0.0.1:9464"
 """9464 is OpenTelemetry's default port for Prometheus exporters."""
+WEB: Final = "127.0.0.1:9465"
 
 
 def parse(text: str) -> tuple[str, int]:

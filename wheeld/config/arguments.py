@@ -52,6 +52,7 @@ class DaemonOptions(TypedDict, total=False):
     trace_keep: Duration | None
     trace_bytes: Size | None
     metrics: str | None
+    web: str | None
     log_level: Literal["debug", "info", "warning", "error"]
     log_format: Literal["text", "json", "journald"]
     fresh: bool

@@ -195,6 +195,13 @@ class Config:
         " `pip install '.[metrics]'` in the checkout.",
         example=addresses.DEFAULT, unset="none", bare=addresses.DEFAULT, section="Metrics",
     )  # fmt: skip
+    web: str | None = option(
+        "address", None, "Serve a page for browsers here, which only reads.",
+        more="It shows what `wheeld top`, `wheeld jobs list` and `wheeld inspect` do, with keys,"
+        " to everybody who can reach the address. Without an address on the command line:"
+        f" {addresses.WEB}. Port 0: any free one.",
+        example=addresses.WEB, unset="none", bare=addresses.WEB,
+    )  # fmt: skip
 
     log_level: str = option(
         "choice", "info", "Write messages from this level on: debug, info, warning or error.",

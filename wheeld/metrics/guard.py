@@ -1,4 +1,5 @@
-"""Keeps an exporter of the metrics running, and never ends a daemon that serves because of it."""
+"""Keeps an exporter running, of the metrics and of the page, and never ends a daemon that serves
+because of it."""
 
 from __future__ import annotations
 
@@ -32,25 +33,25 @@ def check_installed() -> None:
 
 
 class ExporterGuard(ChildGuard):
-    """One running exporter at a time; none without --metrics. `WheelError`: what it needs is not
-    installed."""
+    """One running exporter at a time; none without --metrics and --web. `WheelError`: what it needs
+    is not installed."""
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(EXPORTER)
         self._resources = resources
-        self._listen = resources.config.metrics
+        self._wanted = {"metrics": resources.config.metrics, "web": resources.config.web}
         self._settled = asyncio.Event()
-        self._address: str | None = None
+        self._addresses: dict[str, str] = {}
         self._trouble: str | None = None
         self._awaited = False
-        if self._listen is not None:
+        if self._wanted["metrics"] is not None:
             check_installed()
 
     def launch(self, awaited: bool) -> None:
         """Start keeping an exporter running, if one is wanted. `awaited`: `started` is called next,
         and raises errors that occur until then; otherwise they are logged."""
         self._awaited = awaited
-        if self._listen is not None:
+        if any(self._wanted.values()):
             self._start_keeping()
 
     async def started(self) -> None:
@@ -64,19 +65,23 @@ class ExporterGuard(ChildGuard):
             self._trouble = f"no exporter within {START_SECONDS:.0f} s"
         self._awaited = False
         if self._trouble is not None:
-            raise WheelError(f"--metrics {self._trouble}")
+            raise WheelError(self._trouble)
 
     async def stop(self) -> None:
         self._stopping = True
         await self._end_keeping()
 
-    def status(self) -> dict[str, Any] | None:
-        """Its part of `wheeld status`; None without --metrics."""
-        if self._listen is None:
-            return None
+    def status(self) -> dict[str, dict[str, Any] | None]:
+        """Its parts of `wheeld status`, `metrics` and `web`; None for what is not wanted."""
         return {
-            "address": self._address,
-            "pid": self.pid if self._address is not None else None,
+            name: self._entry(name) if wanted else None for name, wanted in self._wanted.items()
+        }
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        address = self._addresses.get(f"--{name}")
+        return {
+            "address": address,
+            "pid": self.pid if address is not None else None,
             "restarts": self.restarts,
             "trouble": self._trouble,
         }
@@ -87,27 +92,26 @@ class ExporterGuard(ChildGuard):
             **self._resources.config.introduction,
             supervisor=os.getpid(),
             directory=str(self._resources.directory),
-            listen=self._listen,
+            **self._wanted,
         )
 
     def _heard(self, message: Message) -> None:
         if message["op"] == Notice.READY:
-            self._address, self._trouble = message["address"], None
-            log.info("metrics on http://%s/metrics", self._address)
+            self._addresses, self._trouble = message["addresses"], None
+            for option, address in self._addresses.items():
+                log.info("%s on http://%s", option.strip("-"), address)
         elif message["op"] == Notice.TROUBLE:
             self._troubled(message["text"])
         self._settled.set()
 
     def _failed(self, error: Exception | None, pause: float) -> None:
         if error is not None:
-            self._troubled(f"{self._listen}: {error!r}")
-        self._address = None
+            self._troubled(repr(error))
+        self._addresses = {}
         self._settled.set()  # a start that waits for it may go on
         if self._trouble is None:
             code = self._child.returncode if self._child else None
-            log.warning(
-                "the metrics' process ended (exit code %s); the next starts in %.1f s", code, pause
-            )
+            log.warning("the exporter ended (exit code %s); the next starts in %.1f s", code, pause)
 
     def _troubled(self, text: str) -> None:
         if text != self._trouble and not self._awaited:

@@ -1,6 +1,6 @@
-"""The exporter process: serves a daemon's metrics, for `wheeld start --metrics`.
+"""The exporter process: serves a daemon's metrics and its page, for `--metrics` and `--web`.
 
-It is started by the supervisor (`python -m wheeld.metrics.process <fd>`). Slow or broken scrapers
+It is started by the supervisor (`python -m wheeld.metrics.process <fd>`). Slow or broken clients
 can only harm this process: the clock shares nothing with it, and the supervisor answers one status
 request at a time, as for `wheeld status`.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheeld.metrics.jobs import with_jobs
-from wheeld.metrics.server import serve
+from wheeld.metrics.server import Site, serve
 from wheeld.processes import child_main as child
 from wheeld.processes.messages import Notice, Order
 from wheeld_core.control import ask
@@ -42,11 +42,20 @@ def run(channel: child.SupervisorChannel) -> None:
             raise WheelError(f"another daemon (pid {found['pid']}) answers in {directory}")
         return with_jobs(found, directory)
 
+    sites: dict[str, tuple[str, Site]] = {}
+    if hello["metrics"] is not None:
+        from wheeld.metrics.scrapes import Scrapes  # what it imports may not be installed
+
+        sites["--metrics"] = hello["metrics"], Scrapes(status, directory.name)
+    if hello["web"] is not None:
+        from wheeld.metrics.web import Web
+
+        sites["--web"] = hello["web"], Web(status, directory, hello["web"])
     give_up = time.monotonic() + TRY_SECONDS
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                address = stack.enter_context(serve(status, hello["listen"], directory.name))
+                found = stack.enter_context(serve(sites))
                 break
             except WheelError as error:
                 in_use = isinstance(error.__cause__, OSError) and "in use" in str(error)
@@ -54,7 +63,7 @@ def run(channel: child.SupervisorChannel) -> None:
                     channel.send({"op": Notice.TROUBLE, "text": str(error)})
                     return
                 time.sleep(0.05)
-        channel.send({"op": Notice.READY, "address": address})
+        channel.send({"op": Notice.READY, "addresses": dict(zip(sites, found, strict=True))})
         while (message := channel.receive()) is not None and message["op"] != Order.STOP:
             pass
 

@@ -360,7 +360,7 @@ class Supervisor:
             started=self.started,
             restarts=self.restarts,
             trace=self.recorder.status(),
-            metrics=self.exporter.status(),
+            exporter=self.exporter.status(),
             counted=self.departed,
         )
 

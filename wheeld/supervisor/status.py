@@ -33,7 +33,7 @@ def collect(
     started: float,
     restarts: int,
     trace: dict[str, Any] | None,
-    metrics: dict[str, Any] | None,
+    exporter: dict[str, dict[str, Any] | None],
     counted: Departed,
 ) -> dict[str, Any]:
     config = resources.config
@@ -82,7 +82,7 @@ def collect(
         **_directory(resources.sharing),
         "pool_bytes_returned": resources.sharing.returned,
         "trace": trace,
-        "metrics": metrics,
+        **exporter,
         "config": {key: getattr(config, key) for key in OPTIONS},
     }
 
