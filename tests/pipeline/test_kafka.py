@@ -150,13 +150,16 @@ def test_what_the_broker_does_not_have(servers: str, topic: str) -> None:
     with pytest.raises(PipelineError, match=f"topic '{topic}' has no partition 9"):
         reader(servers, assign=f'{{"{topic}": [9]}}').initialOffset()
     anew = reader(servers, subscribe=topic)
-    with pytest.raises(PipelineError, match=r"the topic was recreated"):
-        anew.latestOffset({topic: {"0": 5}}, anew.getDefaultReadLimit())
+    limit = anew.getDefaultReadLimit()
+    with pytest.raises(PipelineError, match=f"topic '{topic}' was recreated after the position"):
+        anew.latestOffset({topic: {"0": 5}}, limit)
     begin, end, first = {topic: {0: 0}}, {topic: {0: 9}}, {topic: {0: 5}}
     with pytest.raises(PipelineError, match=r"offsets 0 to 5 were removed"):
-        anew._pieces(begin, end, first)
+        anew._pieces(begin, end, first, {})
     patient = reader(servers, subscribe=topic, failOnDataLoss="false")
-    assert [(p.begin, p.end) for p in patient._pieces(begin, end, first)] == [(5, 9)]  # type: ignore[attr-defined]
+    assert [(p.begin, p.end) for p in patient._pieces(begin, end, first, {})] == [(5, 9)]  # type: ignore[attr-defined]
+    found = rows(patient, patient.partitions({topic: {"0": 5}}, {topic: {"0": 1}}))
+    assert [row["value"] for row in found] == [b"v0"]
 
 
 def test_no_broker() -> None:

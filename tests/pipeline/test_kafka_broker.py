@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.types import StructType
 
 from broker_runs import Run, running
+from wheeld_pipeline import PipelineError
+from wheeld_pipeline.kafka.options import KafkaOptions
+from wheeld_pipeline.kafka.reader import StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,3 +74,45 @@ def test_each_record_goes_through_a_query_once(
     table = spark.read.format("wheeld.kafka").options(**servers, subscribe=TARGET).load()
     found = [(row.offset, bytes(row.value)) for row in table.collect()]
     assert sorted(found) == [(number, b"<%d>" % number) for number in range(2 * COUNT)]
+
+
+def values(reader: StreamReader, pieces: list[Any]) -> list[bytes]:
+    batches = [batch for piece in pieces for batch in reader.read(piece)]
+    return [value for batch in batches for value in batch.column("value").to_pylist()]
+
+
+def test_a_recreated_topic_that_is_longer_is_not_read_from_the_middle(broker: Run) -> None:
+    strict, patient = (
+        StreamReader(
+            KafkaOptions.parse(
+                {"kafka.bootstrap.servers": broker.address, "subscribe": SOURCE} | more
+            ),
+            StructType().add("value", "binary"),
+        )
+        for more in ({}, {"failOnDataLoss": "false"})
+    )
+    produce(broker, range(10))
+    limit = strict.getDefaultReadLimit()
+    begin = {SOURCE: {"0": 0}}
+    old = strict.latestOffset(begin, limit)
+    pieces = strict.partitions(begin, old)
+    assert values(strict, pieces) == [b"%d" % number for number in range(10)]
+    client = AdminClient({"bootstrap.servers": broker.address})
+    client.delete_topics([SOURCE])[SOURCE].result(60)
+    client.create_topics([NewTopic(SOURCE, 1)])[SOURCE].result(60)
+    produce(broker, range(100, 130))
+    for use in (
+        lambda: strict.latestOffset(old, limit),
+        lambda: strict.partitions(begin, old),
+        lambda: values(strict, pieces),
+    ):
+        with pytest.raises(PipelineError, match=f"topic '{SOURCE}' was recreated"):
+            use()
+    assert patient.partitions(begin, old) == []
+    at, found = old, []
+    while (now := patient.latestOffset(at, ReadMaxRows(7))) != at:
+        found += values(patient, patient.partitions(at, now))
+        at = now
+    assert found == [b"%d" % number for number in range(100, 130)]
+    assert at[SOURCE]["0"] == 30
+    assert at[SOURCE]["id"] != old[SOURCE]["id"]

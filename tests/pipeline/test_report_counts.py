@@ -14,6 +14,8 @@ def table(rng_seed: int) -> Any:
     rng = np.random.default_rng(rng_seed)
     stories = [Story(rng, 100, 60, run=f"{number:016x}").rows for number in (1, 2)]
     mixed = sorted((row for own in stories for row in own), key=lambda row: int(row["time"]))
+    end = mixed[-1]  # as a pass writes it: many rows of one time
+    mixed += [end | {"pending": pending} for pending in (9, 8, 7)]
     mixed.append(lost(START_US, "expired", 7, run=f"{1:016x}"))
     return as_table(mixed, EVENT_SCHEMA).select(list(rows.COLUMNS))
 
@@ -27,7 +29,8 @@ def counted(batches: Any, tried: wheels.Candidates) -> tuple[dict[str, Any], lis
     tables = {}
     for name, kind in tally.KINDS.items():
         table = counts.tables()[name].sort_values(list(kind.keys))
-        tables[name] = table[[*kind.keys, *kind.sums, *kind.tops]].reset_index(drop=True)
+        columns = [*kind.keys, *kind.sums, *kind.tops, *kind.lasts]
+        tables[name] = table[columns].reset_index(drop=True)
     return tables, sorted(tuple(block.values()) for block in meetings.blocks())
 
 

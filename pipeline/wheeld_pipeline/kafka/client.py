@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.kafka.options import EARLIEST, LATEST, KafkaOptions, Offsets
+from wheeld_pipeline.kafka.options import EARLIEST, LATEST, Ids, KafkaOptions, Offsets
 
 log = logging.getLogger("wheeld")
 _AT_ONCE: Final = 10_000
@@ -67,6 +68,19 @@ def partitions(client: Any, topics: list[str], options: KafkaOptions) -> dict[st
 def exists(client: Any, topic: str, options: KafkaOptions) -> bool:
     error = client.list_topics(topic, timeout=options.timeout).topics[topic].error
     return error is None or error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def topic_ids(client: Any, topics: list[str], options: KafkaOptions) -> Ids:
+    """The ids of topics; brokers before Kafka 2.8 have none, and a cluster without a controller
+    tells none.
+    """
+    cluster = client.list_topics(topics[0], timeout=options.timeout)
+    if cluster.controller_id not in cluster.brokers:
+        return {}
+    admin = AdminClient({**options.client, "log_level": "3"}, logger=log)
+    told = admin.describe_topics(TopicCollection(topics), request_timeout=options.timeout)
+    ids = {topic: about.result().topic_id for topic, about in told.items()}
+    return {topic: str(id) for topic, id in ids.items() if id.get_most_significant_bits()}
 
 
 def bounds(client: Any, topics: list[str], options: KafkaOptions) -> tuple[Offsets, Offsets]:

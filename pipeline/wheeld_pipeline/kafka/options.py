@@ -21,6 +21,10 @@ _OURS: Final = frozenset(
 """Settings of librdkafka that the source sets itself."""
 Offsets = dict[str, dict[int, int]]
 """By topic and partition."""
+Ids = dict[str, str]
+"""By topic: what the broker calls it, which no later topic of the same name gets."""
+_ID: Final = "id"
+"""Beside the partitions of a topic: the id of the topic that their offsets were taken in."""
 
 
 @dataclass(frozen=True)
@@ -112,16 +116,22 @@ def _offsets(option: str, value: str) -> int | Offsets:
         ) from None
 
 
-def read_offsets(content: dict[str, dict[str, int]]) -> Offsets:
+def read_offsets(content: dict[str, dict[str, Any]]) -> Offsets:
     return {
-        topic: {int(part): int(at) for part, at in own.items()} for topic, own in content.items()
+        topic: {int(part): int(at) for part, at in own.items() if part != _ID}
+        for topic, own in content.items()
     }
 
 
-def write_offsets(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Offsets as in JSON, in order."""
+def read_ids(content: dict[str, dict[str, Any]]) -> Ids:
+    return {topic: own[_ID] for topic, own in content.items() if _ID in own}
+
+
+def write_offsets(offsets: Offsets, ids: Ids) -> dict[str, dict[str, Any]]:
+    """Offsets as in JSON, in order, each topic's with its id if that is known."""
     return {
         topic: {str(part): own[part] for part in sorted(own)}
+        | ({_ID: ids[topic]} if topic in ids else {})
         for topic, own in sorted(offsets.items())
     }
 

@@ -21,8 +21,10 @@ from wheeld_pipeline.kafka import client
 from wheeld_pipeline.kafka.options import (
     EARLIEST,
     LATEST,
+    Ids,
     KafkaOptions,
     Offsets,
+    read_ids,
     read_offsets,
     write_offsets,
 )
@@ -41,6 +43,7 @@ class Piece(InputPartition):
     partition: int
     begin: int
     end: int
+    id: str | None
 
 
 class _Reader:
@@ -48,13 +51,22 @@ class _Reader:
         columns.check_schema(schema, SCHEMA)
         self._options, self._schema = options, schema
 
-    def _bounds(self) -> tuple[Offsets, Offsets]:
-        with client.consumer(self._options) as made:
-            return client.bounds(made, self._options.topics, self._options)
+    def _bounds(self) -> tuple[Offsets, Offsets, Ids]:
+        """First and end offsets, and of which topics.
 
-    def _pieces(self, begin: Offsets, end: Offsets, first: Offsets) -> list[InputPartition]:
+        The ids come first: offsets of a topic that is recreated meanwhile belong to none of them.
+        """
+        topics = self._options.topics
+        with client.consumer(self._options) as made:
+            client.partitions(made, topics, self._options)
+            ids = client.topic_ids(made, topics, self._options)
+            return *client.bounds(made, topics, self._options), ids
+
+    def _pieces(
+        self, begin: Offsets, end: Offsets, first: Offsets, ids: Ids
+    ) -> list[InputPartition]:
         return [
-            Piece(topic, part, self._begin(topic, part, begin, first), last)
+            Piece(topic, part, self._begin(topic, part, begin, first), last, ids.get(topic))
             for topic, parts in sorted(end.items())
             for part, last in sorted(parts.items())
             if begin.get(topic, {}).get(part, 0) < last
@@ -78,63 +90,93 @@ class _Reader:
         with client.consumer(self._options) as made:
             for messages in client.records(made, place, partition.end, self._options):
                 yield batch_of(schema, messages)
+            if partition.id is None:
+                return
+            # At the end: an id that is still the same has been so all the time.
+            ids = client.topic_ids(made, [partition.topic], self._options)
+            if ids.get(partition.topic, partition.id) != partition.id:
+                raise _recreated(partition.topic, "while it was read")
 
 
 class BatchReader(_Reader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """From the starting to the ending offsets."""
         options = self._options
-        first, after = self._bounds()
+        first, after, ids = self._bounds()
         wanted = EARLIEST if options.starting is None else options.starting
         begin = client.resolve(wanted, first, after, "startingOffsets")
         end = client.resolve(options.ending, first, after, "endingOffsets")
-        return self._pieces(begin, end, first)
+        return self._pieces(begin, end, first, ids)
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """For `spark.readStream`. Its offset is Spark's own JSON: topic, partition, next offset."""
+    """For `spark.readStream`. Its offset is Spark's own JSON: topic, partition, next offset; and
+    the id of the topic.
+    """
 
     def __init__(self, options: KafkaOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        self._target: Offsets | None = None
+        self._target: tuple[Offsets, Ids] | None = None
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.most
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def initialOffset(self) -> dict[str, Any]:
-        first, after = self._bounds()
+        first, after, ids = self._bounds()
         wanted = LATEST if self._options.starting is None else self._options.starting
-        return write_offsets(client.resolve(wanted, first, after, "startingOffsets"))
+        return write_offsets(client.resolve(wanted, first, after, "startingOffsets"), ids)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The ends of all partitions; a new partition is read from its beginning."""
-        begin = read_offsets(start)
-        end = self._bounds()[1] if self._target is None else self._target
-        for topic, parts in begin.items():
-            for part, at in parts.items():
-                if end.get(topic, {}).get(part, at) < at:
-                    raise PipelineError(
-                        f"topic {topic!r}, partition {part} ends at {end[topic][part]}, and the "
-                        f"checkpoint stands at {at}: the topic was recreated; start with a new "
-                        "checkpointLocation"
-                    )
+        """The ends of all partitions; a new partition is read from its beginning, and so is a
+        recreated topic, if it may be.
+        """
+        end, ids = self._bounds()[1:] if self._target is None else self._target
+        begin = self._still(start, end, ids)
         if isinstance(limit, ReadMaxRows):
             end = _at_most(begin, end, limit.max_rows)
-        return write_offsets(begin | end)
+        return write_offsets(begin | end, read_ids(start) | ids)
+
+    def _still(self, offset: dict[str, Any], after: Offsets, ids: Ids) -> Offsets:
+        """Keep the offsets of topics that are there now, which end at `after`.
+
+        Raises
+        ------
+        PipelineError
+            A topic was recreated, and `failOnDataLoss` is not false.
+        """
+        found, taken = read_offsets(offset), read_ids(offset)
+        for topic, parts in list(found.items()):
+            ends = after.get(topic, {})
+            shorter = any(ends.get(part, at) < at for part, at in parts.items())
+            if not shorter and taken.get(topic) in (None, ids.get(topic, taken.get(topic))):
+                continue
+            if self._options.fail_on_data_loss:
+                raise _recreated(topic, "after the position in the checkpoint was taken")
+            del found[topic]
+        return found
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._bounds()[1]
+        self._target = self._bounds()[1:]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        first, _ = self._bounds()
-        return self._pieces(read_offsets(start), read_offsets(end), first)
+        first, after, ids = self._bounds()
+        ends = self._still(end, after, ids)
+        return self._pieces(self._still(start, read_offsets(end), read_ids(end)), ends, first, ids)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing to do: the position is in the checkpoint, not at the broker."""
 
     def stop(self) -> None:
         """Nothing is open between two calls."""
+
+
+def _recreated(topic: str, when: str) -> PipelineError:
+    return PipelineError(
+        f"topic {topic!r} was recreated {when}: what the old one had left is lost; start with a "
+        "new checkpointLocation, or with the option failOnDataLoss=false, which reads the new one "
+        "from its beginning"
+    )
 
 
 def _at_most(begin: Offsets, end: Offsets, rows: int) -> Offsets:

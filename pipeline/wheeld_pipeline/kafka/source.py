@@ -59,7 +59,8 @@ class KafkaDataSource(DataSource):
     `endingOffsets`           a batch: likewise; default `latest`
     `maxOffsetsPerTrigger`    a stream: at most so many records in a batch, over all partitions
     `failOnDataLoss`          `true` (default): an error when records were removed before they
-                              were read; `false`: go on with the oldest that is there
+                              were read, or the topic was recreated; `false`: go on with the
+                              oldest that is there
     `topic`                   writing: where rows without the column `topic` go
     `timeout`                 seconds to wait for a broker's answer (default 30)
     ========================= ================================================================

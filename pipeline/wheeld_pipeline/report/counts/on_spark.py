@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from wheeld_core.trace_schema import EXPIRED
 from wheeld_pipeline.report.counts import counters as daemon, herds, scan, tried_wheels, wheels
 from wheeld_pipeline.report.counts.rows import COLUMNS, WHEEL
+from wheeld_pipeline.report.counts.tally import KINDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -106,9 +107,14 @@ class SparkEngine:
 
         assert self._lines is not None
         sums = [F.sum(name).alias(name) for name in scan.SUMS]
-        tops = [F.max(name).alias(name) for name in scan.TOPS]
-        kept = self._lines.where(F.col("kind") != scan.MET)
-        return scan.tables(collected(kept.groupBy("kind", *scan.KEYS).agg(*sums, *tops)))
+        tops = [F.max(name).alias(name) for name in (*scan.TOPS, *scan.LASTS)]
+        # Tasks are in the trace's order, and one has a single line of such a kind and key.
+        ordered = F.col("kind").isin([name for name, kind in KINDS.items() if kind.lasts])
+        kept = self._lines.where(F.col("kind") != scan.MET).withColumn(
+            "task", F.when(ordered, F.spark_partition_id())
+        )
+        found = collected(kept.groupBy("kind", *scan.KEYS, "task").agg(*sums, *tops))
+        return scan.tables(found.sort_values("task"))
 
     def replayed(self) -> Any:
         """The result of each candidate, see `tried_wheels.try_block`."""

@@ -19,13 +19,13 @@ from wheeld_pipeline.report.counts.tried_wheels import MET_COLUMNS, Meetings
 
 MET: Final = "met"
 """The kind of a line for the replay; others are the names of KINDS."""
-KEYS, SUMS, TOPS = (
-    tuple(dict.fromkeys(chain.from_iterable(kind[part] for kind in KINDS.values())))
-    for part in range(3)
+KEYS, SUMS, TOPS, LASTS = (
+    tuple(dict.fromkeys(chain.from_iterable(getattr(kind, part) for kind in KINDS.values())))
+    for part in ("keys", "sums", "tops", "lasts")
 )
 _TEXTS: Final = ("kind", *OWNER)
 _TYPES: Final = (
-    dict.fromkeys((*KEYS, *SUMS, *TOPS, "block"), "long")
+    dict.fromkeys((*KEYS, *SUMS, *TOPS, *LASTS, "block"), "long")
     | dict.fromkeys(_TEXTS, "string")
     | dict.fromkeys(MET_COLUMNS, "binary")
 )
@@ -69,11 +69,11 @@ def _lines(what: str, count: int, columns: dict[str, Any]) -> Any:
 
 def tables(lines: Any) -> dict[str, Any]:
     """The tables of a scan, summed over its tasks, by the names of KINDS; a kind without a line has
-    an empty one. `lines` are all that are not for the replay.
+    an empty one. `lines` are all that are not for the replay, in the order of the tasks.
     """
     found = {}
     for name, kind in KINDS.items():
-        columns = [*kind.keys, *kind.sums, *kind.tops]
+        columns = [*kind.keys, *kind.sums, *kind.tops, *kind.lasts]
         own = lines.loc[lines["kind"] == name, columns]
         numbers = [column for column in columns if column not in _TEXTS]
         found[name] = together(kind, [own.astype(dict.fromkeys(numbers, "int64"))])

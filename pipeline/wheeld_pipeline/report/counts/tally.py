@@ -2,7 +2,7 @@
 
 Each table has the keys that it is grouped by, sums, and tops (maxima; minima are kept negated), so
 that counts of batches, of tasks and of hosts are put together the same way: sums added, the
-greatest top kept.
+greatest top kept, and of what counts at the last moment the last.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ class Kind(NamedTuple):
     tops: tuple[str, ...]
     least: str = ""
     """Of each wheel's lines only those with its least value of this key count."""
+    lasts: tuple[str, ...] = ()
+    """Of lines with equal keys the last one's count, in the order of the trace."""
 
 
 KINDS: Final = {
     "wheels": Kind(WHEEL, ("found", "missed"), ("last_us", "first_low", "generation")),
     "first_uses": Kind((*WHEEL, "first"), ("events",), (), least="first"),
-    "armed": Kind((*WHEEL, "at_low"), (), ("armed",), least="at_low"),
+    "armed": Kind((*WHEEL, "at_low"), (), (), least="at_low", lasts=("armed",)),
     "counts": Kind((*WHEEL, "step", "code"), ("n", "events"), ()),
     "pending": Kind((*WHEEL, "step"), (), ("pending_max", "pending_low")),
     "owners": Kind((*OWNER, "code", "delay"), ("n", "events"), ()),
@@ -60,6 +62,7 @@ _KEPT: Final = 64
 def together(kind: Kind, frames: list[Any]) -> Any:
     whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
     how = dict.fromkeys(kind.sums, "sum") | dict.fromkeys(kind.tops, "max")
+    how |= dict.fromkeys(kind.lasts, "last")
     found = whole.groupby(list(kind.keys), dropna=False, as_index=False, sort=False).agg(how)
     if kind.least and len(found):
         least = found.groupby(list(WHEEL), dropna=False)[kind.least].transform("min")
