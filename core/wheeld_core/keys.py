@@ -36,6 +36,13 @@ def _piece(encoded: bytes) -> Piece:
     raise ValueError("not an encoded key")
 
 
+def under(name: str, key: Key) -> tuple[Piece, ...]:
+    """A key among those of a name. A tuple of one piece is not the key of that piece alone."""
+    if not isinstance(key, tuple):
+        return name, key
+    return (name, *key) if len(key) > 1 else (name.encode(), *key)
+
+
 def begins(key: Key, prefix: Key) -> bool:
     """Does a key begin with another one of its type? An int only with itself."""
     if isinstance(key, str) and isinstance(prefix, str):

@@ -83,6 +83,24 @@ def test_triggers_of_apscheduler() -> None:
         Trigger(7)
 
 
+class Says:
+    """A trigger of one's own, without a text."""
+
+    def __init__(self, moment: Any) -> None:
+        self.moment = moment
+
+    def get_next_fire_time(self, previous: Any, now: Any) -> Any:
+        return self.moment
+
+
+def test_a_trigger_of_ones_own() -> None:
+    assert Trigger(Says(None)).spec == Trigger(Says(1)).spec  # in each process
+    with pytest.raises(ValueError, match="no time zone"):
+        Trigger(Says(datetime(2030, 1, 1))).after(None, 0)
+    with pytest.raises(TypeError, match="expected a datetime"):
+        Trigger(Says("noon")).after(None, 0)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [(1,), b"x", {1: 2}, datetime(2026, 1, 1), math.nan, math.inf, "\ud800", {1}, [[(1, 2)]],
@@ -95,3 +113,8 @@ def test_what_would_change_is_refused(wrong: Any) -> None:
     itself.append(itself)
     with pytest.raises(ValueError, match="itself"):
         packed(itself)
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(ValueError, match="up to 100 deep"):
+        packed(deep)

@@ -1,9 +1,12 @@
 """Jobs: each occurrence once, in one of the workers, whoever dies, starts and goes."""
 
 import asyncio
+import functools
+import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -114,6 +117,14 @@ def test_debounce_and_arguments(wheel: tuple[Any, Timers]) -> None:
                 5, [1, {"a": 2**70}], subject=str(number), key=("m", 1), on_conflict="replace"
             )
             daemon.advance(1)
+        other = send_mail.schedule(5, 1, subject="", key="m")
+        assert send_mail.schedule(5, 1, subject="", key=("m",)) != other  # another key
+        assert timers.cancel_many(
+            keys=[
+                ("job-task", "shop", name, "m")
+                for name in (send_mail.name, send_mail.name.encode())
+            ]
+        ).all()
         with pytest.raises(TypeError, match="tuple"):
             send_mail.schedule(5, (1,), subject="")
         with pytest.raises(TypeError, match="missing"):
@@ -291,3 +302,53 @@ def test_an_occurrence_that_was_run_comes_again(wheel: tuple[Any, Timers]) -> No
         daemon.advance(MINUTE)
         until(lambda: due(timers) == 180 * 10**9)
     assert ran == [60, 120]
+
+
+class Broken:
+    """A trigger with a fault."""
+
+    def get_next_fire_time(self, previous: Any, now: Any) -> Any:
+        raise RuntimeError("no calendar")
+
+
+def test_a_fault_of_one_job_ends_no_other(wheel: tuple[Any, Timers]) -> None:
+    daemon, timers = wheel
+    jobs, ran = Jobs("shop"), []
+    jobs.on(Broken(), name="broken")(print)
+
+    @jobs.every(MINUTE, name="refresh", jitter=0, grace=1e300)
+    def refresh() -> None:
+        ran.append(timers.now_ns())
+        sys.exit("this run")
+
+    with running(jobs, timers):
+        for count in range(1, 4):
+            until(lambda: settled(timers))
+            daemon.advance(MINUTE)
+            until(lambda count=count: len(ran) == count)
+        until(lambda: account(timers).failures == 3)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"grace": math.inf}, {"jitter": math.inf}, {"backoff": math.inf}, {"jitter": -1}, {"name": ""},
+     {"name": 5}, {"name": "x" * 513}],
+)  # fmt: skip
+def test_what_could_not_run_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}.*(must be|expected)"):
+        Jobs("shop").every(MINUTE, **wrong)
+
+
+def test_names() -> None:
+    for name in ("", "a\nb", "x" * 55):
+        with pytest.raises(ValueError, match="at most 54 bytes"):
+            Jobs(name)
+    with pytest.raises(TypeError, match="version="):
+        Jobs("shop", version="1.2")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="visibility"):
+        Jobs("shop", visibility=math.inf)
+    with pytest.raises(TypeError, match="name="):
+        Jobs("shop").task(functools.partial(print, 1))
+    assert Jobs("x" * 54).task(functools.partial(print, 1), name="one").name == "one"
+    with pytest.raises(TypeError, match="function"):
+        Jobs("shop").every(1)(5)  # type: ignore[arg-type]

@@ -128,6 +128,7 @@ def test_run_by_hand(wheel: tuple[Any, Timers]) -> None:
         pass_time(daemon, lambda: ran and settled(timers))
         assert due(timers) == 60 * SECOND
         words = ("--args", '["ann"]', "--kw", '{"subject": "hello"}')
+        jobs_command(daemon, "pause", "mail")
         jobs_command(daemon, "run", "mail", *words)
         pass_time(daemon, lambda: mails)
         assert mails == [("ann", "hello")]

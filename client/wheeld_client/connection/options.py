@@ -135,7 +135,11 @@ def check_seconds(option: str, value: object) -> float:
 
 
 def _check_group(name: object) -> None:
-    if not isinstance(name, str) or not 1 <= len(name.encode()) <= GROUP_NAME_BYTES or "\0" in name:
+    if not isinstance(name, str) or not can_be_group(name):
         raise ValueError(
-            f"group name {shown(name)}: expected 1 to {GROUP_NAME_BYTES} bytes of UTF-8"
+            f"group name {shown(name)}: expected 1 to {GROUP_NAME_BYTES} bytes of UTF-8, printable"
         )
+
+
+def can_be_group(name: str) -> bool:
+    return name.isprintable() and 1 <= len(name.encode()) <= GROUP_NAME_BYTES

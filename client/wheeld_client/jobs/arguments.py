@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, Final
 
 from wheeld_core.arguments import shown
+
+DEEPEST: Final = 100
+"""So deep: whoever receives it can read it, wherever its own stack is."""
 
 
 def packed(value: Any, place: str = "argument") -> bytes:
@@ -18,7 +21,8 @@ def packed(value: Any, place: str = "argument") -> bytes:
         Something in it has a type that would come back as another one: a tuple, bytes, a datetime,
         a subclass, a dict with keys that are not str.
     ValueError
-        A float is NaN or infinite, a str has lone surrogates, or something contains itself.
+        A float is NaN or infinite, a str has lone surrogates, or lists and dicts are in each other
+        more than 100 deep, as in one that contains itself.
     """
     _check(value, place, ())
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
@@ -40,6 +44,8 @@ def _check(value: Any, place: str, around: tuple[int, ...]) -> None:
     elif kind is list or kind is dict:
         if id(value) in around:
             raise ValueError(f"{place}: it contains itself")
+        if len(around) == DEEPEST:
+            raise ValueError(f"{place[:80]}...: expected lists and dicts up to {DEEPEST} deep")
         inner = (*around, id(value))
         for key, each in value.items() if kind is dict else enumerate(value):
             if kind is dict:

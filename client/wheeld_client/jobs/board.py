@@ -143,7 +143,8 @@ class JobBoard:
         found = self.find(job, application)
         with self._connected() as timers:
             wheel = Occurrences(timers, found.application, 0)
-            return wheel.task(job, 0.0, {"args": list(args), "kw": keywords})
+            call = {"args": list(args), "kw": keywords}
+            return wheel.task(job, 0.0, call, paused_too=True)
 
     def pause(self, job: str, application: str | None = None) -> bool:
         """Leave out its occurrences from now on, until `resume`. Runs by hand of a task wait.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -9,9 +10,8 @@ from typing import Any, Final, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from wheeld_core import _native
-from wheeld_core.arguments import Seconds, float_of, shown
+from wheeld_core.arguments import EPOCH, Seconds, epoch_ns, float_of, shown
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_PERIOD: Final = 1e9
 """Seconds."""
 
@@ -75,7 +75,7 @@ class Cron:
     def after(self, moment: int | None, now: int) -> int | None:
         start = _moment(now if moment is None else moment, self._zone)
         found = next(self._simulate(start), None)
-        return None if found is None else _ns(found)
+        return None if found is None else epoch_ns(found)
 
 
 class Trigger:
@@ -90,7 +90,8 @@ class Trigger:
                 "such as those of apscheduler.triggers"
             )
         self._trigger = trigger
-        self.spec = ["trigger", type(trigger).__name__, str(trigger)]
+        text = re.sub(" at 0x[0-9a-f]+", "", str(trigger))  # an address is another in each process
+        self.spec = ["trigger", type(trigger).__name__, text]
 
     def after(self, moment: int | None, now: int) -> int | None:
         previous = None if moment is None else _moment(moment, UTC)
@@ -98,7 +99,9 @@ class Trigger:
         found = self._trigger.get_next_fire_time(previous, start)
         if found is None:
             return None
-        due = _ns(found)
+        if not isinstance(found, datetime):
+            raise TypeError(f"{self._trigger!r} gave {shown(found)}, expected a datetime, or None")
+        due = epoch_ns(found)
         if moment is not None and due <= moment:  # it would be due for ever
             raise ValueError(f"{self._trigger!r} gave {found}, expected a time after {previous}")
         return due
@@ -113,7 +116,3 @@ def of_spec(spec: list[Any]) -> Calendar | None:
 
 def _moment(ns: int, zone: Any) -> datetime:
     return (EPOCH + timedelta(microseconds=ns // 1000)).astimezone(zone)
-
-
-def _ns(moment: datetime) -> int:
-    return (moment - EPOCH) // timedelta(microseconds=1) * 1000

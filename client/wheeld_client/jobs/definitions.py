@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from wheeld_client.jobs.calendars import Calendar
@@ -9,20 +10,28 @@ from wheeld_client.jobs.job import Job
 from wheeld_client.jobs.occurrences import Occurrences
 from wheeld_client.jobs.records import DEFINITION, NEXT, TASK
 from wheeld_client.timers.observer import pending_timers
+from wheeld_core.errors import WheelError
 from wheeld_core.timer_options import Conflict
 
 if TYPE_CHECKING:
     from wheeld_client.jobs.jobs import Jobs
+
+log = logging.getLogger("wheeld.jobs")
 
 
 def define(jobs: Jobs, wheel: Occurrences) -> None:
     """Begin the jobs that nobody has begun, change those of an older version, and end those that
     this version does not have."""
     for job in jobs.jobs.values():
-        if job.calendar is None:
-            _define_task(job, wheel)
-        else:
-            _define_schedule(job, job.calendar, wheel)
+        try:
+            if job.calendar is None:
+                _define_task(job, wheel)
+            else:
+                _define_schedule(job, job.calendar, wheel)
+        except WheelError:
+            raise
+        except Exception:  # its trigger's: the other jobs run
+            log.exception("job %r has not begun", job.name)
     prefix = (DEFINITION, jobs.name)
     for key in pending_timers(str(wheel.timers.directory), prefix=prefix).keys.values():
         name = str(key[2])  # type: ignore[index]

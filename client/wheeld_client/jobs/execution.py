@@ -19,6 +19,7 @@ from wheeld_client.jobs.job import Job
 from wheeld_client.jobs.occurrences import Occurrences
 from wheeld_client.jobs.records import TASK, Account, Occurrence, boot_of
 from wheeld_client.timers.observer import Observer
+from wheeld_client.timers.policies import span_ns
 from wheeld_core import _native
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Execution:
                 self._give_back(OTHERS_SECONDS)
             elif job.calendar is not None:  # `wheeld jobs run` of one with a schedule
                 self._run_locked(job, None)
-            elif wheel.is_paused(run.job):
+            elif not run.paused_too and wheel.is_paused(run.job):
                 self._give_back(OTHERS_SECONDS)
             else:
                 self._execute(job, None)
@@ -137,7 +138,7 @@ class Execution:
 
     def _is_left_out(self, job: Job, calendar: Calendar | None) -> bool:
         late = self._began - self._run.planned
-        if job.grace is not None and not self._run.tries and late > _ns_of(job.grace + job.jitter):
+        if job.grace is not None and not self._run.tries and late > span_ns(job.grace + job.jitter):
             log.warning("job %r is %.3g s late: left out", job.name, late / 1e9)
             return True
         return calendar is not None and self._wheel.is_paused(job.name)
@@ -217,15 +218,15 @@ class Execution:
         due = calendar.after(planned, now)
         if due is not None and job.options.overlap == "skip" and began < due <= now:
             due = calendar.after(now, now)
-        if due is not None and grace is not None and now - due > _ns_of(grace):
-            due = calendar.after(now - _ns_of(grace), now)  # those before are too late
+        if due is not None and grace is not None and now - due > span_ns(grace):
+            due = calendar.after(now - span_ns(grace), now)  # those before are too late
         if due is not None:
             wheel.plan(job.name, calendar, due, job.jitter)
 
     def _retry(self, job: Job) -> None:
         run = self._run
-        pause = min(job.backoff * 2.0**run.tries, MOST_BACKOFF)
-        due = self._wheel.now(run.clock) + _ns_of(pause)
+        pause = min(job.backoff * 2.0 ** min(run.tries, 64), MOST_BACKOFF)
+        due = self._wheel.now(run.clock) + span_ns(pause)
         self._wheel.arm(replace(run, tries=run.tries + 1), due)
 
     def _call(self, job: Job) -> bool:
@@ -238,11 +239,7 @@ class Execution:
             else:
                 coroutine = job.function(*args, **keywords)
                 asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-        except Exception:
+        except BaseException:  # sys.exit() ends the run, as in any thread
             log.exception("job %r raised", job.name)
             return False
         return True
-
-
-def _ns_of(seconds: float) -> int:
-    return int(seconds * 1e9)

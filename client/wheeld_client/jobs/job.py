@@ -5,15 +5,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from wheeld_client.connection.options import check_seconds
 from wheeld_client.jobs.calendars import Calendar
+from wheeld_client.timers.policies import span_of
 from wheeld_core.arguments import Seconds, float_of, shown
 from wheeld_core.timer_options import Conflict, Key
 
 if TYPE_CHECKING:
     from wheeld_client.jobs.jobs import Jobs
+
+NAME_BYTES: Final = 512
+"""The longest name of a job: keys of its timers have it, beside the application's."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +55,15 @@ class JobOptions:
         for option in ("grace", "jitter", "backoff"):
             given = getattr(self, option)
             if given is not None:
-                object.__setattr__(self, option, check_seconds(option, given))
+                object.__setattr__(self, option, span_of(option, given))
         if type(self.retries) is not int or self.retries < 0:
             raise ValueError(f"retries={shown(self.retries)}: expected an int, 0 or more")
+        if self.name is None:
+            return
+        if type(self.name) is not str or not 1 <= len(self.name.encode()) <= NAME_BYTES:
+            raise ValueError(
+                f"name={shown(self.name)}: expected a str of 1 to {NAME_BYTES} bytes of UTF-8"
+            )
 
 
 class Job:
@@ -67,9 +76,11 @@ class Job:
         calendar: Calendar | None,
         options: JobOptions,
     ) -> None:
+        if not callable(function):
+            raise TypeError(f"a job is a function: got {shown(function)}")
         functools.update_wrapper(self, function)
         self.function, self.calendar, self.options = function, calendar, options
-        self.name = options.name or function.__qualname__
+        self.name = _name_of(function) if options.name is None else options.name
         self._jobs = jobs
 
     @property
@@ -122,3 +133,10 @@ class Job:
             As in `Timers.schedule`.
         """
         return self._jobs._schedule(self, delay, args, keywords, key, on_conflict)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__qualname__", None)
+    if type(name) is not str:
+        raise TypeError(f"{shown(function)} has no __qualname__: give the job a name=")
+    return name

@@ -15,16 +15,19 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from wheeld_client.aio.timers import AsyncTimers
-from wheeld_client.connection.options import check_seconds
+from wheeld_client.connection.options import MOST_SECONDS, can_be_group
 from wheeld_client.integrations.process import RETRY_SECONDS, ProcessTimers
 from wheeld_client.jobs.arguments import packed
 from wheeld_client.jobs.calendars import Calendar, Cron, Every, Trigger
 from wheeld_client.jobs.job import Job, JobOptions
 from wheeld_client.jobs.occurrences import Occurrences
+from wheeld_client.jobs.records import group_of
 from wheeld_client.jobs.runner import Runner
+from wheeld_client.timers.policies import span_of
 from wheeld_client.timers.timers import Timers
 from wheeld_core.arguments import Seconds, shown
 from wheeld_core.errors import WheelError
+from wheeld_core.runtime import GROUP_NAME_BYTES
 from wheeld_core.timer_options import Conflict, Key
 
 log = logging.getLogger("wheeld.jobs")
@@ -69,11 +72,17 @@ class Jobs:
         visibility: Seconds = VISIBILITY,
         **options: Any,
     ) -> None:
-        if not name or type(name) is not str:
-            raise ValueError(f"Jobs({shown(name)}): expected a name, such as 'shop'")
+        if not name or type(name) is not str or not can_be_group(group_of(name)):
+            most = GROUP_NAME_BYTES - len(group_of(""))
+            raise ValueError(
+                f"Jobs({shown(name)}): expected a name, such as 'shop', of at most {most} bytes of "
+                "UTF-8, printable"
+            )
+        if version is not None and type(version) is not int:
+            raise TypeError(f"version={shown(version)}: expected an int")
         if type(threads) is not int or threads < 1:
             raise ValueError(f"threads={shown(threads)}: expected an int, 1 or more")
-        self.visibility = check_seconds("visibility", visibility)
+        self.visibility = min(span_of("visibility", visibility), MOST_SECONDS)
         if not self.visibility:
             raise ValueError("visibility=0: expected more than 0 seconds, longer than any run")
         self.name, self.threads = name, threads

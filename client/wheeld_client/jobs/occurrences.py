@@ -35,10 +35,12 @@ from wheeld_client.jobs.records import (
     group_of,
     read,
 )
+from wheeld_client.timers.policies import span_ns
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
 from wheeld_core.arguments import Seconds
 from wheeld_core.errors import KeyInUse
+from wheeld_core.keys import under
 from wheeld_core.timer_options import Conflict, Key
 
 NEVER_NS: Final = 2**63 - 1 - 10**9
@@ -68,12 +70,14 @@ class Occurrences:
         call: dict[str, Any],
         key: Key | None = None,
         on_conflict: Conflict = "raise",
+        paused_too: bool = False,
     ) -> int:
         """Arm a run by hand; its planned time is its timer's deadline."""
-        run = Occurrence(job, 0, self.version, call=call, boot=boot_of(_native.CLOCK_BASE))
+        boot = boot_of(_native.CLOCK_BASE)
+        run = Occurrence(job, 0, self.version, call=call, boot=boot, paused_too=paused_too)
         own: Key | None = None
         if key is not None:
-            own = ("job-task", self.application, job, *(key if isinstance(key, tuple) else (key,)))
+            own = ("job-task", self.application, *under(job, key))
         return self.timers.schedule(
             delay,
             payload=packed(asdict(run)),
@@ -94,7 +98,7 @@ class Occurrences:
     ) -> None:
         """Let the occurrence of this time be a job's next one."""
         run = Occurrence(job, planned, self.version, calendar.spec, clock=calendar.clock)
-        self.arm(run, planned + int(random.uniform(0.0, jitter) * 1e9), on_conflict)
+        self.arm(run, planned + span_ns(random.uniform(0.0, jitter)), on_conflict)
 
     def arm(self, run: Occurrence, due: int, on_conflict: Conflict = "keep") -> None:
         """Let an occurrence be its job's next one; one without a schedule has no key."""

@@ -38,6 +38,8 @@ class Occurrence:
     ahead: int = 0
     """By how much its timer was due after `planned`."""
     boot: str = ""
+    paused_too: bool = False
+    """Armed by who looks at the jobs, for now: a paused task runs, too."""
 
 
 @dataclass

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from wheeld_client.aio.timers import AsyncTimers
-from wheeld_client.connection.options import MOST_SECONDS
+from wheeld_client.connection.options import MOST_SECONDS, can_be_group
 from wheeld_client.timers.timers import Timers
 from wheeld_core.arguments import Seconds, float_of, shown
 from wheeld_core.errors import ClientClosed, InvalidDelay, WheelError
-from wheeld_core.runtime import GROUP_NAME_BYTES
+from wheeld_core.keys import under
 from wheeld_core.timer_options import Conflict
 
 
@@ -63,7 +63,7 @@ class Deadlines:
         digest = hashlib.blake2b(name.encode(), digest_size=8)
         self._cookie = int.from_bytes(digest.digest(), "little")
         group = f"@{name}"
-        if not group.isprintable() or len(group.encode()) > GROUP_NAME_BYTES:
+        if not can_be_group(group):
             group = f"@{digest.hexdigest()}"
         self._group = group
         self._block, self._keep, self._closed = not isinstance(timers, AsyncTimers), keep, False
@@ -101,7 +101,7 @@ class Deadlines:
         self._timers.schedule(
             _checked(timeout),
             self._cookie,
-            key=self._key(key),
+            key=under(self._name, key),
             on_conflict=on_conflict,
             to=f"group:{self._group}",
             detached=True,
@@ -115,17 +115,17 @@ class Deadlines:
         Any worker; costs no system call and no wake-up. False: it has passed, was cancelled, or was
         never started.
         """
-        return self._timers._extend(self._key(key), _checked(timeout), self._block)
+        return self._timers._extend(under(self._name, key), _checked(timeout), self._block)
 
     def cancel(self, key: Any) -> bool:
         """End any worker's deadline without `on_expire`. False: it has passed or was none."""
-        return self._timers.cancel(key=self._key(key), block=self._block)
+        return self._timers.cancel(key=under(self._name, key), block=self._block)
 
     def remaining(self, key: Any) -> float | None:
         """Seconds until the deadline of a key, 0.0 when it has passed and `on_expire` has not
         returned yet; None: it has none."""
-        seconds = self._timers.remaining(self._key(key))
-        if seconds is None and self._timers._is_unread(self._key(key)):
+        seconds = self._timers.remaining(under(self._name, key))
+        if seconds is None and self._timers._is_unread(under(self._name, key)):
             return 0.0
         return seconds
 
@@ -135,12 +135,6 @@ class Deadlines:
             self._closed = True
             self._timers._callbacks.let_go(self._cookie)
             self._timers._leave(self._group)
-
-    def _key(self, key: Any) -> Any:
-        """The timer's key: of one piece in a tuple it is not the one of that piece alone."""
-        if not isinstance(key, tuple):
-            return self._name, key
-        return (self._name, *key) if len(key) > 1 else (self._name.encode(), *key)
 
     def _expire(self, event: np.void, key: Any) -> None:
         """Call `on_expire`. This worker holds the event until it acknowledges it; if it gives the
