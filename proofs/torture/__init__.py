@@ -2,12 +2,14 @@
 
 ledger    what each worker writes down, in memory that no fault can take away; who sits where
 worker    one worker process: a random mix of all calls, noted before and after
+common    its calls about timers that are everybody's: by key, by others' ids, held, given back
 crew      lives and deaths of the workers
 daemon    the daemon under test: start, kill, restart, outages
 drive     a daemon and its crew, kept going while faults are injected
 faults    the table of faults and how each is injected
 history   all ledgers of a round as one array, and what can be read off it
 account   the verdict; says which outcomes are right
+common_book, common_account   the same for the timers of `common`
 rounds    a round: load, faults, quiet, account; then the search for leaks
 results   tables, histories, JSON
 """

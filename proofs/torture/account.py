@@ -85,6 +85,14 @@ COUNTERS: Final = (
     "crashed",
     "wrong_error",
 )
+CALLS: Final = (
+    *(Kind.ARMED, Kind.CANCELLED, Kind.MOVED, Kind.POLLED),
+    *(Kind.CLAIMED, Kind.PAUSED, Kind.RESUMED, Kind.ACKED, Kind.NACKED),
+)
+"""The answers of calls."""
+FIGURES: Final = (
+    *("timers", "received", "cancelled", "dropped", "to_the_dead", "undecided", "common"),
+)
 EMPTIED: Final = 8
 """Ticks of cancelled timers make a poll return less, too; not so many at once."""
 IN_TIME_NS: Final = int(KEEP_SECONDS * 1e9 / 2)
@@ -111,6 +119,8 @@ class Verdict:
     dropped: int = 0
     to_the_dead: int = 0
     undecided: int = 0
+    common: int = 0
+    """Of these timers: those that are everybody's."""
     offences: list[Offence] = field(default_factory=list)
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
     """For one-shot timers, until a worker had received them."""
@@ -124,7 +134,7 @@ class Verdict:
         return sum(offence.counter == counter for offence in self.offences)
 
     def merge(self, other: Verdict) -> None:
-        for name in ("timers", "received", "cancelled", "dropped", "to_the_dead", "undecided"):
+        for name in FIGURES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.offences += other.offences
         self.lateness.merge(other.lateness)
@@ -259,7 +269,7 @@ def _judge_events(history: History, verdict: Verdict) -> None:
 
 def _judge_calls(history: History, outages: Sequence[Outage], verdict: Verdict) -> None:
     records = history.records
-    answers = np.isin(records["kind"], [Kind.ARMED, Kind.CANCELLED, Kind.MOVED, Kind.POLLED])
+    answers = np.isin(records["kind"], CALLS)
     long = answers & (records["began"] > 0) & (records["time"] - records["began"] > HUNG_NS)
     for record in np.unique(records[long][["kind", "began", "time", "life"]]):
         verdict.add("hung", f"{Kind(record['kind']).name} took too long", detail=_place(record))
@@ -267,6 +277,8 @@ def _judge_calls(history: History, outages: Sequence[Outage], verdict: Verdict) 
     targets = np.zeros(len(records), np.int64)
     at, known = history.find(records["cookie"])
     targets[known] = history.timers["target"][at[known]]
+    claimed = records["kind"] == Kind.CLAIMED
+    targets[claimed] = records["c"][claimed]
     for record, target in zip(records[failed], targets[failed].tolist(), strict=True):
         if not _allowed(record, target, history, outages):
             reason = f"{Kind(record['kind']).name} raised {ERRORS[record['code']]}"
@@ -281,7 +293,7 @@ def _place(record: Any) -> str:
 def _allowed(record: Any, target: int, history: History, outages: Sequence[Outage]) -> bool:
     error = ERRORS[record["code"]]
     began, ended = int(record["began"]), int(record["time"])
-    if record["kind"] == Kind.ARMED and error == "ValueError":
+    if record["kind"] in (Kind.ARMED, Kind.CLAIMED) and error == "ValueError":
         return target != TO_SELF and not _was_there(history, target, began, ended)
     if error != "DaemonNotRunning" or record["kind"] == Kind.FAILED:
         return False
@@ -417,7 +429,6 @@ def taken_by_the_dead(
     that many missing timers that it could have received, and no more. Which of them follows from a
     matching; a greedy choice could call a timer lost that another choice explains."""
     takers = [death for death in deaths if death.taken]
-    taken: list[list[int]] = [[] for _ in takers]
     reach = [
         [
             number
@@ -426,13 +437,20 @@ def taken_by_the_dead(
         ]
         for row in range(len(timers))
     ]
+    return matched(reach, [death.taken for death in takers])
+
+
+def matched(reach: Sequence[Sequence[int]], room: Sequence[int]) -> npt.NDArray[np.bool_]:
+    """For each row: has it a place of its own, of those in its `reach`, when as many rows as
+    possible have one? `room`: how many rows each place takes."""
+    taken: list[list[int]] = [[] for _ in room]
 
     def place(row: int, tried: set[int]) -> bool:
         for number in reach[row]:
             if number in tried:
                 continue
             tried.add(number)
-            if len(taken[number]) < takers[number].taken:
+            if len(taken[number]) < room[number]:
                 taken[number].append(row)
                 return True
             for position, other in enumerate(taken[number]):
@@ -441,7 +459,7 @@ def taken_by_the_dead(
                     return True
         return False
 
-    return np.array([place(row, set()) for row in range(len(timers))], bool)
+    return np.array([place(row, set()) for row in range(len(reach))], bool)
 
 
 class Fate(IntEnum):
@@ -465,8 +483,8 @@ def fates(history: History) -> dict[int, Fate]:
         elif policy == "keep":
             found[death.life] = _kept(death, found)
         else:
-            alone = _alone(history, SEATING[death.seat].group or 0, death.killed)
-            found[death.life] = Fate.DOUBTFUL if alone > IN_TIME_NS else Fate.STAY
+            away = alone(history, SEATING[death.seat].group or 0, death.killed)
+            found[death.life] = Fate.DOUBTFUL if away > IN_TIME_NS else Fate.STAY
     return found
 
 
@@ -480,7 +498,7 @@ def _kept(death: Death, later: dict[int, Fate]) -> Fate:
     return max(later.get(death.successor, Fate.STAY), Fate.DOUBTFUL if late else Fate.STAY)
 
 
-def _alone(history: History, group: int, since: int) -> int:
+def alone(history: History, group: int, since: int) -> int:
     """For how long at most, ns, nobody of a group was connected at a stretch after `since`."""
     seats = members(group)
     spans = [(birth.time, _end(history.deaths, birth.life)) for birth in history.births]

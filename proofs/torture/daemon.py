@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 import daemons
+from wheeld.tables.registry import KEEPER
 from wheeld_core import _native, segments
 from wheeld_core.views import SlotsView, WheelView
 
@@ -117,6 +119,12 @@ class Daemon(daemons.Daemon):
         late &= fields["deadline"] < time.monotonic_ns()
         return np.array(fields["cookie"][late])
 
+    def kept(self) -> dict[str, int]:
+        """Bytes of the heap and detached timers, if there are any."""
+        heap = int(self.status()["payload_heap"]["bytes"])
+        found = {"payload_bytes": heap, "detached": self.header("detached")}
+        return {name: count for name, count in found.items() if count}
+
     def _slots(self) -> SlotsView:
         memory = segments.attach(self.segment("slots"), _native.KIND_SLOTS, writable=False)
         return SlotsView(memory, self.header("capacity"), self.header("payload_bytes"))
@@ -124,8 +132,17 @@ class Daemon(daemons.Daemon):
     def descriptors(self) -> int:
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
-    def fifos(self) -> list[str]:
-        return [path.name for path in self.directory.glob("worker-*.fifo")]
+    def rows(self) -> list[str]:
+        """Names of the workers; the row that keeps detached timers is nobody's."""
+        names = [worker["name"] for worker in self.status()["workers"]]
+        return [name for name in names if name != KEEPER]
+
+    def workers_files(self) -> list[str]:
+        """FIFOs and segments of workers."""
+        found = [path.name for path in self.directory.glob("worker-*.fifo")]
+        found += [name for name in self.segments() if "worker" in name]
+        keeper = rf"worker-{self.header('keeper') - 1}\b"
+        return [name for name in found if not re.search(keeper, name)]
 
     # -- its end --------------------------------------------------------------------------------
 

@@ -13,18 +13,25 @@ import numpy.typing as npt
 
 from proofs.torture.ledger import (
     BATCH,
+    CONFLICTS,
     ERRORS,
     RECORD,
     SEATS,
     TO_GROUP,
+    TO_JOINED,
     TO_SEAT,
     TO_SELF,
     Kind,
     Memory,
+    Outcome,
+    key_of,
 )
 
 NEVER: Final = np.iinfo(np.int64).max
 NEIGHBOUR_NS: Final = 2_000_000_000
+ANSWERS: Final = (
+    *(Kind.ARMED, Kind.CANCELLED, Kind.MOVED, Kind.PAUSED, Kind.RESUMED, Kind.ACKED, Kind.NACKED),
+)
 HASH: Final = 0x9E3779B97F4A7C15
 STORY_LINES: Final = 12
 """How many lines are shown at the beginning and at the end of a long history."""
@@ -250,7 +257,16 @@ def tell(record: npt.NDArray[Any], seat: int, origin: int) -> str:
     elif kind == Kind.EVENT:
         text += f" deadline {(a - origin) / 1e9:.6f} fired {(b - origin) / 1e9:.6f} missed {c}"
         text += " DAMAGED" * (code < 0)
-    elif kind in (Kind.ARMED, Kind.CANCELLED, Kind.MOVED):
+    elif kind == Kind.CLAIM:
+        text += f" delay {a / 1e9:.6f} {CONFLICTS[b & 15]} {key_of(int(record['cookie']))}"
+        text += f" {_target(c)} flags {b >> 4}"
+    elif kind == Kind.CLAIMED:
+        text += f" -> {ERRORS[code] if code else Outcome(a).name}" + f" of {b:#x}" * (b != 0)
+    elif kind == Kind.TAKEN:
+        text += f" deadline {(a - origin) / 1e9:.6f} fired {(b - origin) / 1e9:.6f} attempt {c}"
+    elif kind == Kind.NACK:
+        text += f" delay {a / 1e9:.6f}"
+    elif kind in ANSWERS:
         text += f" -> {ERRORS[code]}" if code else "" if kind == Kind.ARMED else f" -> {bool(a)}"
     return text
 
@@ -258,6 +274,8 @@ def tell(record: npt.NDArray[Any], seat: int, origin: int) -> str:
 def _target(number: int) -> str:
     if number == TO_SELF:
         return "to itself"
+    if number == TO_JOINED:
+        return "to all holders"
     if number >= TO_GROUP:
         return f"to group {number - TO_GROUP}"
     return f"to seat {number - TO_SEAT}"

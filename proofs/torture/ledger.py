@@ -47,6 +47,27 @@ class Kind(IntEnum):
     QUIET = 12
     LEFT = 13
     PROBED = 14
+    CLAIM = 20
+    CLAIMED = 21
+    PAUSE = 22
+    PAUSED = 23
+    RESUME = 24
+    RESUMED = 25
+    TAKEN = 26
+    ACK = 27
+    ACKED = 28
+    NACK = 29
+    NACKED = 30
+
+
+class Outcome(IntEnum):
+    """The timer that a claim of a key returned, or met."""
+
+    NEW = 1
+    OTHER = 2
+    UNKNOWN = 3
+    """One of both: it was over when it was looked up."""
+    REFUSED = 4
 
 
 RECORD: Final = np.dtype(
@@ -82,11 +103,45 @@ entry of `ERRORS` in acknowledgements. The rest:
     FAILED     code
     QUIET      a: `pending`, as the client says
     PROBED     a: timers that fitted, b: those that should
+
+Of common timers, which any worker may change; CANCEL and MOVE are about a key if `id` is 0, with a
+cookie of `key_cookie`:
+
+    CLAIM      a: delay, ns; b: entry of `CONFLICTS` + flags; c: target; code: entry of `SIZES`
+    CLAIMED    id; a: `Outcome`; b: cookie of the timer that was there, if known; c: target
+    PAUSE, RESUME    id
+    PAUSED, RESUMED  a: as the call said
+    TAKEN      id; a: deadline; b: fired; c: attempts, 0 if it is not held; code: entry of `SIZES`,
+               or -1: the payload is damaged, -2: its key is another one
+    ACK, NACK        id; a: delay, ns
+    ACKED, NACKED    a: 1 it was this worker's, 0 no longer
 """
 
 BATCH: Final = 1 << 8
-TO_SELF, TO_SEAT, TO_GROUP = 0, 1, 256
-"""Targets: TO_SEAT + seat, TO_GROUP + number of the group."""
+TO_SELF, TO_SEAT, TO_JOINED, TO_GROUP = 0, 1, 255, 256
+"""Targets: TO_SEAT + seat, TO_GROUP + number of the group; TO_JOINED: that of all holders."""
+
+COMMON: Final = 1 << 30
+DETACHED: Final = 1 << 29
+"""These bits of a cookie say that its timer is common, and that it is detached."""
+KEYS: Final = 24
+"""Keys that all workers share."""
+CONFLICTS: Final = ("raise", "keep", "replace", "later", "earlier")
+KEEP, UNTIL_ACKNOWLEDGED = 1 << 4, 1 << 5
+"""Flags of a claim."""
+
+
+def key_of(cookie: int) -> tuple[str, int]:
+    """The key of a common timer: a shared one, or its own."""
+    number = cookie & 31
+    return ("shared", number) if number < KEYS else ("own", cookie)
+
+
+def key_cookie(cookie: int) -> int:
+    """In the cookie's place in records about its key."""
+    number = cookie & 31
+    return COMMON | number if number < KEYS else cookie
+
 
 ERRORS: Final = (
     "",
@@ -244,3 +299,7 @@ SEATING: Final = (
 
 def members(group: int) -> list[int]:
     return [seat.number for seat in SEATING if seat.group == group]
+
+
+HOLDERS: Final = members(RED)
+"""The seats whose workers hold events until they acknowledge them."""

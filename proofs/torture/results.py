@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from proofs.torture.account import COUNTERS, Verdict
+from proofs.torture.account import COUNTERS, FIGURES, Verdict
 
 HEADINGS: Final = {"crashed": "survivors crashed", "wrong_error": "wrong error"}
 MOST_REASONS: Final = 12
@@ -45,12 +45,7 @@ class Row:
             "seconds": round(self.seconds, 1),
             "workers": self.workers,
             "recovered": self.recovered,
-            "timers": verdict.timers,
-            "received": verdict.received,
-            "cancelled": verdict.cancelled,
-            "dropped": verdict.dropped,
-            "to_the_dead": verdict.to_the_dead,
-            "undecided": verdict.undecided,
+            **{figure: getattr(verdict, figure) for figure in FIGURES},
             "lateness_ms": self.lateness_ms(),
             "reasons": _reasons(verdict),
             "stories": self.stories,
@@ -88,10 +83,11 @@ def figures(rows: Sequence[Row]) -> str:
         late = row.lateness_ms()
         lateness = ", ".join(f"{name} {value:,.1f}" for name, value in late.items())
         lines.append(
-            f"{row.title}: {verdict.timers:,} timers of {row.workers:,} workers in "
-            f"{row.seconds:.0f} s: {verdict.received:,} received, {verdict.cancelled:,} cancelled, "
-            f"{verdict.dropped:,} dropped with their owners, {verdict.to_the_dead:,} delivered to "
-            f"the dead, {verdict.undecided:,} cancelled by the dead or not; {row.recovered:,} "
+            f"{row.title}: {verdict.timers:,} timers ({verdict.common:,} of them common) of "
+            f"{row.workers:,} workers in {row.seconds:.0f} s: {verdict.received:,} received, "
+            f"{verdict.cancelled:,} cancelled, {verdict.dropped:,} dropped with their owners, "
+            f"{verdict.to_the_dead:,} delivered to the dead, {verdict.undecided:,} cancelled by "
+            f"the dead or not; {row.recovered:,} "
             "completions found unpublished by new clocks; "
             f"late ({lateness or '-'} ms)"
         )

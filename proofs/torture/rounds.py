@@ -15,19 +15,20 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from proofs.torture import account, history
+from proofs.torture import account, common_account, history
 from proofs.torture.account import Verdict
 from proofs.torture.daemon import CAPACITY, KEEP_SECONDS
 from proofs.torture.drive import Drive
 from proofs.torture.faults import Fault
 from proofs.torture.history import NEVER, Birth, Death, History
-from proofs.torture.ledger import ORDERS, PROBE, Command, Kind
+from proofs.torture.ledger import COMMON, ORDERS, PROBE, SEATS, Command, Kind
 
 SHORT_NS: Final = 900_000_000
-"""Seconds after which nothing falls due for the first time; see calls.SHORT_SECONDS."""
+"""Seconds after which nothing falls due for the first time; see common.SHORT_SECONDS."""
 STILL_SECONDS: Final = 1.5
 """Seconds without any change after which missing events count as lost."""
 REST_SECONDS: Final = 20.0
+AFTER_NS: Final = 2_000_000_000
 MOST_STORIES: Final = 3
 """Histories shown per reason and round."""
 
@@ -72,7 +73,8 @@ def rest(drive: Drive) -> None:
         verdict.add("lost", reason, drive.daemon.overdue())
     _compare(drive, left["cookie"], unsure["cookie"], verdict)
     orders = np.concatenate([left, unsure])
-    orders = orders[orders["id"] != 0][:ORDERS]
+    known = (orders["id"] != 0) | (orders["cookie"] & np.uint64(COMMON) != 0)
+    orders = orders[known][:ORDERS]
     drive.memory.orders["cookie"][: len(orders)] = orders["cookie"]
     drive.memory.orders["id"][: len(orders)] = orders["id"]
     drive.memory.board["orders"] = len(orders)
@@ -80,14 +82,18 @@ def rest(drive: Drive) -> None:
     drive.command(Command.QUIET)
     drive.pause(0.2)
     # whose owners died before they could note the ids: nobody can cancel them
-    drive.stale = np.concatenate([drive.stale, unsure["cookie"][unsure["id"] == 0]])
+    lost = unsure["cookie"][(unsure["id"] == 0) & (unsure["cookie"] & np.uint64(COMMON) == 0)]
+    drive.stale = np.concatenate([drive.stale, lost])
     _compare(drive, drive.stale[:0], drive.stale, verdict)
     found = _history(drive)
     own = int(found.of(Kind.QUIET)["a"].sum())
     if own != (pending := drive.daemon.status()["pending"]):
         reason = f"{own} timers are pending, say the workers; {pending}, says the daemon"
         verdict.add("leaked", reason)
+    if not drive.wait(lambda: not drive.daemon.kept(), REST_SECONDS):
+        verdict.add("leaked", f"when nothing is pending: {drive.daemon.kept()}")
     verdict.merge(account.judge(found, drive.daemon.outages))
+    verdict.merge(common_account.judge(found))
     _tell_stories(drive, found, verdict)
     drive.verdict.merge(verdict)
     drive.memory.clear()
@@ -126,17 +132,20 @@ def _tell_stories(drive: Drive, found: History, verdict: Verdict) -> None:
         lines.append(f"  timer {offence.cookie:#x}")
         lines += ["  " + line for line in found.story(offence.cookie, origin)]
         lines += ["  in its slot: " + line for line in found.neighbours(offence.cookie, origin)]
-        at, known = found.find(np.array([offence.cookie], np.uint64))
-        if known[0]:
-            timer = found.timers[at[0]]
-            lines += _surroundings(drive, found, timer, origin)
+        lines += _surroundings(drive, found, offence.cookie, origin)
         drive.stories.append("\n".join(lines))
 
 
-def _surroundings(drive: Drive, found: History, timer: Any, origin: int) -> list[str]:
+def _surroundings(drive: Drive, found: History, cookie: int, origin: int) -> list[str]:
     """The deaths of those who had to do with a timer, and the outages while it lived."""
-    begin, end = int(timer["noted"]), int(timer["earliest"]) + 2_000_000_000
-    seats = account.receivers(int(timer["seat"]), int(timer["target"]))
+    at, known = found.find(np.array([cookie], np.uint64))
+    its = found.records["cookie"] == cookie
+    begin, end = found.records["time"][its].min(), found.records["time"][its].max() + AFTER_NS
+    seats = np.isin(np.arange(SEATS), found.seats[its])
+    if known[0]:
+        timer = found.timers[at[0]]
+        begin, end = int(timer["noted"]), int(timer["earliest"]) + AFTER_NS
+        seats = np.array(account.receivers(int(timer["seat"]), int(timer["target"])))
     lines = [
         f"  {(death.killed - origin) / 1e9:.6f} seat {death.seat} life {death.life} killed, gone "
         f"at {(death.ended - origin) / 1e9:.6f}, up to {death.taken} events taken, "
@@ -172,7 +181,8 @@ def _await_the_due(
         beating = must & periodic
         silent = beating.copy()
         silent[beating] = account.silent(found, timers["cookie"][beating], since)
-        waiting = int(due.sum() + silent.sum())
+        common, perhaps, late = common_account.open_timers(found, time.monotonic_ns())
+        waiting = int(due.sum() + silent.sum()) + late
         if waiting != last:
             last, changed = waiting, time.monotonic()
         now = time.monotonic()
@@ -181,7 +191,8 @@ def _await_the_due(
         drive.pause(0.1)
     verdict.add("lost", "a periodic timer that no longer ticks", timers["cookie"][silent])
     may &= periodic | (timers["earliest"] > time.monotonic_ns()) | (timers["latest"] == NEVER)
-    return _orders(found, must & ~due), _orders(found, may)
+    left = np.concatenate([_orders(found, must & ~due), common])
+    return left, np.concatenate([_orders(found, may), perhaps])
 
 
 def _orders(found: History, which: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
@@ -231,12 +242,12 @@ def look_for_leaks(drive: Drive) -> None:
     drive.command(Command.LEAVE)
     drive.wait(lambda: not drive.crew.living())
     limit = KEEP_SECONDS + REST_SECONDS
-    drive.wait(lambda: not drive.daemon.status()["workers"], limit)
-    left = [f"worker {worker['name']}" for worker in drive.daemon.status()["workers"]]
+    drive.wait(lambda: not drive.daemon.rows(), limit)
+    left = [f"worker {name}" for name in drive.daemon.rows()]
     pending = drive.daemon.status()["pending"]
     if pending:
         left.append(f"{pending} pending timers")
-    left += drive.daemon.fifos() + [name for name in drive.daemon.segments() if "worker" in name]
+    left += drive.daemon.workers_files()
     # connections that were closed just now take the supervisor a moment
     drive.wait(lambda: drive.daemon.descriptors() <= drive.descriptors, REST_SECONDS)
     fds = drive.daemon.descriptors()

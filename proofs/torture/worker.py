@@ -17,9 +17,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from proofs.torture.common import LONG_SECONDS, SHORT_SECONDS, VISIBILITY, Common
 from proofs.torture.daemon import CAPACITY
 from proofs.torture.ledger import (
     BATCH,
+    COMMON,
     ERRORS,
     GROUPS,
     PROBE,
@@ -47,10 +49,6 @@ PERIODIC: Final = 1 << 31
 END_OF_FOREIGN: Final = 0.05
 """The chance that a worker cancels a timer of another life when it ticks. Otherwise timers of dead
 group members, whose ids nobody knows, would accumulate."""
-SHORT_SECONDS: Final = 0.8
-"""Longest delay of a timer that shall fire."""
-LONG_SECONDS: Final = 3600.0
-"""Delay of a timer that somebody has to cancel, or dies with its owner."""
 RETRY_SECONDS: Final = 0.01
 BURST_NS: Final = 100_000_000
 """Bursts are due when CLOCK_MONOTONIC is a multiple of this."""
@@ -79,6 +77,7 @@ class Calls:
         self._ids: dict[int, int] = {}
         self._periodic: set[int] = set()
         self._timers: Timers
+        self._common = Common(memory, seat, self._ledger, self._random, self._noting)
         mix: list[tuple[int, Callable[[], None]]] = [
             (30, self._schedule),
             (6, self._schedule_many),
@@ -90,6 +89,7 @@ class Calls:
             (3, self._move_many),
             (3, self._schedule_periodic),
             (3, self._cancel_periodic),
+            *self._common.mix,
         ]
         self._weights = [weight for weight, _ in mix]
         self._mix = [call for _, call in mix]
@@ -281,15 +281,19 @@ class Calls:
         most = self._random.randint(1, MOST_EVENTS)
         began, count = self._ledger.note(Kind.POLL, a=most), 0
         with self._noting(Kind.POLLED, np.zeros(1, np.uint64)):
-            events = self._timers.poll(timeout, most)
-            count = len(events)
-            if count:
+            held = self._common.holds
+            visibility = VISIBILITY if held else None
+            events = self._timers.poll(timeout, most, hold=held, visibility=visibility)
+            running = self._memory.board["command"] == Command.RUN
+            if count := len(events):
+                events = self._common.receive(events, began, running)
+            if len(events):
                 cookies = np.ascontiguousarray(events["cookie"])
                 sizes = events["payload_size"]
                 texts = np.ascontiguousarray(events["payload"]).view(np.uint64)
-                intact = (texts.reshape(count, PAYLOAD_WORDS) == cookie_words(cookies, sizes)).all(
-                    axis=1
-                )
+                intact = (
+                    texts.reshape(len(events), PAYLOAD_WORDS) == cookie_words(cookies, sizes)
+                ).all(axis=1)
                 self._ledger.note_all(
                     Kind.EVENT,
                     cookies,
@@ -302,7 +306,7 @@ class Calls:
                 )
                 self._forget(cookies)
             self._ledger.note(Kind.POLLED, began=began, a=count, c=most)
-        if count and self._memory.board["command"] == Command.RUN:
+        if count and running:
             self._cancel_foreign(events)
         return count
 
@@ -350,6 +354,7 @@ class Worker(Calls):
                 self._obeyed(command)
             elif self._stage != command:
                 self._obeyed(command)
+            self._common.resume(command != Command.RUN)
             self._poll(self._random.random() * 0.01)
 
     # -- coming and going -----------------------------------------------------------------------
@@ -374,6 +379,7 @@ class Worker(Calls):
                 continue
             break
         adopted = int(self._timers.adopted)
+        self._common.begin(self._timers)
         if adopted:
             self._remember()
         self._ledger.note(Kind.BORN, began=began, a=adopted)
@@ -405,7 +411,10 @@ class Worker(Calls):
         """Cancel this seat's share of what is left, as the driver found it."""
         orders = self._memory.orders[self._seat.number : int(self._board["orders"]) : SEATS]
         for cookie, id in orders.tolist():
-            self._cancel_one(cookie, id)
+            if cookie & COMMON:
+                self._common.end(cookie, id)
+            else:
+                self._cancel_one(cookie, id)
             if self._random.random() < 0.02:
                 self._poll(0.0)
 
