@@ -42,6 +42,8 @@ def test_it_outlives_its_worker(
         a.ask(f"timers.schedule(1000.0, 1, to='group:web', detached=True, key='k', {long})")
         a.ask("timers.schedule(1000.0, 2, to='bridge', detached=True, keep=True)")
         a.ask("timers.schedule(0.0, 3, to='group:web', detached=True)")
+        until(lambda: serving.workers()["(detached)"]["pending"] == 2, "two are the wheel's")
+        assert serving.workers()["a"]["pending"] == 0
         ends(a)
     until(lambda: "a" not in serving.workers() or policy != "drop", "a has gone")
     at = str(serving.directory)

@@ -121,7 +121,7 @@ def _workers(resources: Resources, workers: Workers, counts: Census) -> list[dic
             "state": _state(workers, tenant),
             "on_death": tenant.on_death.name.lower(),
             "groups": [name for group, name in groups if tenant.groups >> group & 1],
-            "pending": int(counts.armed[row]),
+            "pending": counts.detached if tenant.is_keeper else int(counts.armed[row]),
             "held": int(counts.held[row]),
             "fired": int(wheel.ports["fired"][row]),
             "backlog": bool(wheel.ports["backlog"][row]),

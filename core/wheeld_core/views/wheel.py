@@ -25,7 +25,9 @@ class Census(NamedTuple):
     unowned: int
     """Held by no worker, and not waiting for its reader; homes are not counted."""
     armed: npt.NDArray[np.int64]
-    """By the row of their holder."""
+    """By the row of their holder; without those that are detached."""
+    detached: int
+    """Armed, and the wheel's own."""
     held: npt.NDArray[np.int64]
     """By row."""
 
@@ -118,7 +120,7 @@ class SlotsView:
 
     def census(self, wheel: WheelView, shared: int) -> Census:
         """Count the slots; those from `shared` on are homes."""
-        pending, unowned = 0, 0
+        pending, unowned, detached = 0, 0, 0
         armed, held = np.zeros((2, wheel.max_workers), np.int64)
         for at in range(0, wheel.capacity, _AT_ONCE):
             part = slice(at, min(at + _AT_ONCE, wheel.capacity))
@@ -129,8 +131,14 @@ class SlotsView:
             unowned += int(np.count_nonzero(free[: max(0, shared - at)]))
             known = (rows >= 0) & (rows < wheel.max_workers)
             held += np.bincount(rows[known], minlength=wheel.max_workers)
+            if wheel.header["keeper"]:
+                at_armed = np.flatnonzero(is_armed)
+                flags = self.slots["flags"][at + at_armed]
+                ours = at_armed[packing.FLAGS_DETACHED.of(flags) != 0]
+                detached += len(ours)
+                is_armed[ours] = False
             armed += np.bincount(rows[known & is_armed], minlength=wheel.max_workers)
-        return Census(pending, unowned, armed, held)
+        return Census(pending, unowned, armed, detached, held)
 
     def _loans_of_nobody(self, wheel: WheelView, part: slice) -> npt.NDArray[np.bool_]:
         """Which slots of whole slabs wait for their reader, after the end of their owner."""
