@@ -287,6 +287,35 @@ def test_workers_that_are_killed_in_a_run(
             worker.join()
 
 
+def test_one_at_most_once_that_comes_again_after_a_death(
+    wheel: tuple[Any, Timers], tmp_path: Path
+) -> None:
+    """As when the worker of the one before armed it again while it was on its way."""
+    daemon, timers = wheel
+    context = multiprocessing.get_context("spawn")
+    log = tmp_path / "log"
+    one, two = (
+        context.Process(target=work, args=(str(timers.directory), str(log), MINUTE, die_at, True))
+        for die_at in (1, 10**9)
+    )
+    try:
+        one.start()
+        until(lambda: timers.find(KEY))
+        daemon.advance(MINUTE)
+        one.join()
+        again = Occurrence("refresh", 60 * 10**9, 1, ["every", 60 * 10**9])
+        Occurrences(timers, "shop", 1).arm(again, timers.now_ns(), "replace")
+        two.start()
+        until(lambda: due(timers) == 120 * 10**9)
+        assert [line.split()[:2] for line in log.read_text().splitlines()] == [
+            ["begin", str(one.pid)]
+        ]
+    finally:
+        for worker in (one, two):
+            worker.kill()
+            worker.join()
+
+
 def test_an_occurrence_that_was_run_comes_again(wheel: tuple[Any, Timers]) -> None:
     """As when its worker died between the end of the run and the acknowledgement."""
     daemon, timers = wheel

@@ -126,6 +126,8 @@ class Execution:
                     job.name, self._jobs.visibility,
                 )  # fmt: skip
                 return
+            if options.at_most_once:  # it was followed and acknowledged before
+                return
             if again:
                 self._unlock()
                 self._retry(job)
@@ -167,6 +169,8 @@ class Execution:
         if calendar is None:
             return
         account.running = self._run.planned
+        if job.options.at_most_once:  # who dies now has run it: another event of it is left out
+            account.planned = self._run.planned
         account.began = self._wheel.now(_native.CLOCK_REALTIME)
         account.worker = self._wheel.timers.worker
         self._wheel.write(job.name, account)
