@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
-NEEDED = ("curl", "tmux", "prometheus")
+NEEDED = ("curl", "tmux", "prometheus", "chromium")
 
 
 def shape(page: str) -> list[str]:
@@ -40,4 +40,11 @@ def test_the_tutorial_runs(tmp_path: Path) -> None:
     printed = iter(shape(done.stdout))
     assert all(line in printed for line in shape(PAGE)), "docs/tutorial.md is of another script"
     assert "HTTP/1.1 504 Gateway Timeout" in done.stdout
+    too_many = '{"detail":"three changes a minute"}'
+    assert "\n".join(['"there will be a mail"'] * 3 + [too_many]) in done.stdout
+    assert "\nmail to ann\nthe work of a night\n```" in done.stdout
+    assert "\n>clock ok<\n" in done.stdout, "the page in the browser"
+    assert "\nshop/nightly\n" in done.stdout
+    assert '"alertname":"WheeldDown"' in done.stdout
+    assert '"state":"firing"' in done.stdout
     assert "lost or wrong: none" in done.stdout
