@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from wheeld_client import WheelError
 from wheeld_core import errors
 
@@ -13,3 +15,16 @@ class PipelineError(WheelError):
 
 class UsageError(PipelineError, errors.UsageError):
     """An option is wrong, or contradicts another one; nothing was done."""
+
+
+def brief(error: BaseException) -> str:
+    """The message of an error, without the stack traces of two languages."""
+    classes = re.findall(
+        r"\[(?!FOREACH_|PYTHON_EXC|STREAM_FAILED)[A-Z][A-Z0-9_.]{5,}\] .*", str(error)
+    )
+    if classes:
+        return str(classes[-1][:500])
+    lines = [line.strip(": \t") for line in str(error).splitlines()]
+    lines = [line for line in lines if line and not re.match(r"at |\.\.\. \d+ more", line)]
+    telling = [line for line in lines if re.match(r"[\w.]*(Error|Exception|WheelFull)\b", line)]
+    return (telling or lines or [repr(error)])[-1][:500]

@@ -38,8 +38,10 @@ class _Quiet:
                 self.lines.append(text)
 
 
-def session(app: str, master: str, settings: dict[str, str], verbose: bool) -> SparkSession:
+def session(app: str, master: str | None, settings: dict[str, str], verbose: bool) -> SparkSession:
     """A session of a Spark in or behind this process; one that is active is used as it is.
+
+    Without a master `spark-submit` has set one; its output is shown if `verbose`.
 
     Raises
     ------
@@ -50,12 +52,14 @@ def session(app: str, master: str, settings: dict[str, str], verbose: bool) -> S
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.appName(app).master(master)
+    if master is not None:
+        settings = settings | {"spark.master": master}
+    builder = SparkSession.builder.appName(app)
     for key, value in settings.items():
         builder = builder.config(key, value)
     if SparkContext._gateway is not None:  # this process has a Java already
         return _calm(builder.getOrCreate())
-    conf = SparkConf().setAppName(app).setMaster(master).setAll(list(settings.items()))
+    conf = SparkConf().setAppName(app).setAll(list(settings.items()))
     quiet = None
     try:
         streams = {} if verbose else {"stderr": subprocess.PIPE}

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wheeld_pipeline import preflight
 from wheeld_pipeline.errors import PipelineError, UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ _SETTINGS = {
     "spark.sql.shuffle.partitions": "8",
     "spark.sql.adaptive.enabled": "true",
 }
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+"""`spark-submit` sets it for the program that it starts, beside a Java that has its settings."""
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -145,7 +148,8 @@ class SparkOptions:
 
     @property
     def is_given(self) -> bool:
-        return self != SparkOptions(verbose=self.verbose)
+        """Whether anything says that this runs on Spark; `spark-submit` does."""
+        return _SUBMITTED in os.environ or self != SparkOptions(verbose=self.verbose)
 
     def settings(self) -> dict[str, str]:
         found = {} if self.properties_file is None else _properties(self.properties_file)
@@ -185,7 +189,8 @@ def connect(
     app : str
         The application's name.
     options : SparkOptions or str, optional
-        A string is a master's URL; default: `local[*]`, Spark inside this process.
+        A string is a master's URL; default: that of `spark-submit`, else `local[*]`, Spark inside
+        this process.
     settings : dict, optional
         More settings of Spark; they win over those of the pipeline, and `options` over them.
     ui : bool
@@ -194,23 +199,32 @@ def connect(
     Raises
     ------
     PipelineError
-        Spark or Java is missing, or what Spark Connect needs; or Spark did not start.
+        Spark or Java is missing, or what Spark Connect needs; or Spark did not start, or the
+        executors of its cluster lack wheeld.
     """
     if not isinstance(options, SparkOptions):
         options = SparkOptions(options)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    own = options.settings()
+    os.environ.setdefault("PYSPARK_PYTHON", own.get("spark.pyspark.python", sys.executable))
+    before = _active()
     if options.remote:
-        return _remote(app, options)
+        found = _remote(app, options)
+        if before is None:
+            preflight.check(found, 1)
+        return found
     check()
-    master = options.master or "local[*]"
+    master = options.master or (None if _SUBMITTED in os.environ else "local[*]")
     chosen = _SETTINGS | {"spark.ui.enabled": str(ui).lower()}
-    if master.startswith("local"):
+    if master is not None and master.startswith("local"):
         memory = os.environ.get("SPARK_DRIVER_MEMORY", DRIVER_MEMORY)
         chosen |= _LOCAL_SETTINGS | {"spark.driver.memory": memory}
-    chosen |= (settings or {}) | options.settings()
+    chosen |= (settings or {}) | own
     from wheeld_pipeline import java
 
-    return java.session(app, master, chosen, options.verbose)
+    found = java.session(app, master, chosen, options.verbose or _SUBMITTED in os.environ)
+    if before is None and not (found.sparkContext.master or "local").startswith("local"):
+        preflight.check(found, found.sparkContext.defaultParallelism)
+    return found
 
 
 def _remote(app: str, options: SparkOptions) -> SparkSession:

@@ -50,27 +50,32 @@ ENDS: Final = ("JVM", "driver")
 
 
 class Cluster:
-    """A master and a worker of Spark's own, as examples/spark/standalone.sh has them."""
+    """A master and workers of Spark's own, as examples/spark/standalone.sh has them."""
 
-    def __init__(self, base: Path, stack: ExitStack, environment: dict[str, str]) -> None:
+    def __init__(
+        self, base: Path, stack: ExitStack, environment: dict[str, str], workers: int = 1
+    ) -> None:
         import pyspark
 
         self._home, self._base, self._stack = Path(pyspark.__file__).parent, base, stack
         self._environment = environment
         text = self._launch("Master", ["--port", "0"], "Starting Spark master at ")
         self.url = text.split()[0]
-        work = ["--cores", "2", "--memory", "1g", "--work-dir", str(base / "work"), self.url]
-        self._launch("Worker", work, "Successfully registered with master")
+        for number in range(workers):
+            work = ["--cores", str(2 // workers), "--memory", "1g"]
+            work += ["--work-dir", str(base / f"work-{number}"), self.url]
+            self._launch("Worker", work, "Successfully registered with master", number)
 
-    def _launch(self, name: str, options: list[str], ready: str) -> str:
-        log = self._base / f"{name}.log"
-        process = subprocess.Popen(
-            [str(self._home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name.lower()}."
-             f"{name}", *options, "--host", "127.0.0.1", "--webui-port", "0"],
-            stdout=log.open("w"), stderr=subprocess.STDOUT, start_new_session=True,
-            env=self._environment | {"SPARK_HOME": str(self._home), "SPARK_LOCAL_IP": "127.0.0.1",
-                              "PYSPARK_PYTHON": sys.executable},
-        )  # fmt: skip
+    def _launch(self, name: str, options: list[str], ready: str, number: int = 0) -> str:
+        log = self._base / f"{name}-{number}.log"
+        own = {"SPARK_HOME": str(self._home), "SPARK_LOCAL_IP": "127.0.0.1"}
+        with log.open("w") as out:
+            process = subprocess.Popen(
+                [str(self._home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name.lower()}."
+                 f"{name}", *options, "--host", "127.0.0.1", "--webui-port", "0"],
+                stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+                env=self._environment | own | {"PYSPARK_PYTHON": sys.executable},
+            )  # fmt: skip
         self._stack.callback(end_session, process)
         give_up = time.monotonic() + PATIENCE_SECONDS
         while ready not in (text := log.read_text()):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from wheeld_pipeline import overflow
+from wheeld_pipeline.errors import brief
 from wheeld_pipeline.overflow import Account, Daemon, Plan, Rules, ShardMap
-from wheeld_pipeline.overflow.driver import query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +93,7 @@ class Running:
         while not until():
             failed = self.query.exception()
             if failed is not None:
-                raise RuntimeError(query.brief(failed))
+                raise RuntimeError(brief(failed))
             assert time.monotonic() < give_up, (self.account.totals, self.lines)
             time.sleep(0.1)
 

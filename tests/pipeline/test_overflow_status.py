@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 from programs import of_checkout
 from wheeld_pipeline.commands import app
 from wheeld_pipeline.commands.overflow import untested
+from wheeld_pipeline.errors import brief
 from wheeld_pipeline.overflow import Daemon, Plan, ShardMap
 from wheeld_pipeline.overflow.batch.task import COUNTS, Result
 from wheeld_pipeline.overflow.checkpoint.log import Position
-from wheeld_pipeline.overflow.driver.query import Batch, brief
+from wheeld_pipeline.overflow.driver.query import Batch
 from wheeld_pipeline.overflow.driver.run import Account
 
 

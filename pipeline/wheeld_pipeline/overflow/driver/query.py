@@ -10,12 +10,11 @@ death later than that, the sink is completed by the manifest.
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from wheeld_pipeline.errors import PipelineError, UsageError
+from wheeld_pipeline.errors import PipelineError, UsageError, brief
 from wheeld_pipeline.overflow.batch.task import COUNTS, Errand, Result
 from wheeld_pipeline.overflow.checkpoint import files
 from wheeld_pipeline.overflow.driver import commands, job as jobs, sink
@@ -203,19 +202,6 @@ class _Batches:
             raise PipelineError(f"batch {number}: {brief(error)}") from None
         if self._tell is not None:
             self._tell(batch)
-
-
-def brief(error: BaseException) -> str:
-    """The message of an error, without the stack traces of two languages."""
-    classes = re.findall(
-        r"\[(?!FOREACH_|PYTHON_EXC|STREAM_FAILED)[A-Z][A-Z0-9_.]{5,}\] .*", str(error)
-    )
-    if classes:
-        return str(classes[-1][:500])
-    lines = [line.strip(": \t") for line in str(error).splitlines()]
-    lines = [line for line in lines if line and not re.match(r"at |\.\.\. \d+ more", line)]
-    telling = [line for line in lines if re.match(r"[\w.]*(Error|Exception|WheelFull)\b", line)]
-    return (telling or lines or [repr(error)])[-1][:500]
 
 
 def _summed(manifest: Manifest) -> Batch:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.errors import PipelineError, brief
 from wheeld_pipeline.overflow.driver import query
 from wheeld_pipeline.overflow.driver.query import Batch, Plan
 
@@ -145,7 +145,7 @@ def run(
                     running.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]
                 account.line()
         except Exception as error:
-            raise PipelineError(f"the overflow ended: {query.brief(error)}") from None
+            raise PipelineError(f"the overflow ended: {brief(error)}") from None
         finally:
             spark.sparkContext.setLogLevel("OFF")  # the batch that is cut short complains at length
             with suppress(Exception):
