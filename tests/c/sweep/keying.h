@@ -62,7 +62,8 @@ static uint64_t key_word(uint32_t number, int *live)
     return id;
 }
 
-static bool armed_now(uint64_t id) { return wh_slot_stands(&S->clock.states[wh_id_slot(id)], id); }
+/* Whether a clock runs or not. */
+static bool armed_now(uint64_t id) { return wh_slot_stands(&B->client.states[wh_id_slot(id)], id); }
 
 static uint64_t state_now(uint64_t id)
 {
@@ -176,7 +177,7 @@ static enum wh_call key_schedule(worker *w, uint32_t number, enum wh_conflict ho
     worker_armed(e, p.to, call == WH_CALL_OK ? id : 0);
     e->moved = e->fluid = BOOK->fluid[number];
     keys_note();
-    BOOK->freed &= number != MINE || !armed_now(id);
+    BOOK->freed &= number != MINE || !id || !armed_now(id);
     return call;
 }
 
