@@ -17,7 +17,7 @@ out.mkdir(parents=True, exist_ok=True)
 # %% What it says: single numbers, and tables as pandas DataFrames
 from wheeld_pipeline.report import of_trace  # noqa: E402
 
-report = of_trace(None, trace)
+report = of_trace(None, trace)  # as the last line of a cell, `report` shows the whole page
 for sentence in report.facts["verdict"]["sentences"]:
     print(sentence)
 workers = report.tables["workers"].sort_values("p99", ascending=False)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from programs import of_checkout
@@ -81,6 +83,28 @@ def test_the_line_for_people() -> None:
     ]
 
 
+def test_the_file_for_prometheus(tmp_path: Path) -> None:
+    file = tmp_path / "overflow.prom"
+    account = Account(lambda _: None, file=file)
+    account.line(now=True)
+    account.note(batch(0, 1, 2))
+    account.note(batch(1, 10, 20, trouble='no "daemon"'))
+    account.line(now=True)
+    families = {one.name: one for one in text_string_to_metric_families(file.read_text())}
+    found = {
+        (sample.name.removeprefix("wheeld_overflow_"), *sample.labels.values()): sample.value
+        for family in families.values()
+        for sample in family.samples
+    }
+    assert all(family.documentation and family.type != "unknown" for family in families.values())
+    assert found["batches_total",] == 2
+    assert [found["timers_total", shard, "handed"] for shard in "01"] == [11, 22]
+    assert [found["pending", shard] for shard in "01"] == [100, 200]
+    assert [found["trouble", shard] for shard in "01"] == [1, 1]
+    assert found["lateness_seconds", "max"] == 0.0025
+    assert os.listdir(tmp_path) == ["overflow.prom"]
+
+
 @pytest.mark.usefixtures("java")
 def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "commands").mkdir()
@@ -88,6 +112,7 @@ def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "commands" / "1.json").write_text(json.dumps(far))
     paths = [f"--{name}={tmp_path / name}" for name in ("commands", "sink", "checkpoint", "cache")]
     options = ["--once", "--json", "--shards=2", f"--daemon={tmp_path / 'none'}"]
+    options += [f"--metrics={tmp_path / 'overflow.prom'}"]
     command = [sys.executable, "-m", "wheeld", "pipeline", "overflow", *paths, *options]
     done = subprocess.run(command, env=of_checkout(), capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
@@ -98,6 +123,7 @@ def test_the_command(tmp_path: Path) -> None:
     last = json.loads(done.stdout.splitlines()[-1])
     assert last["pending"] == sum(each["pending"] for each in last["shards"]) == 1
     assert [each["shard"] for each in last["shards"]] == [0, 1]
+    assert "wheeld_overflow_batches_total 1\n" in (tmp_path / "overflow.prom").read_text()
 
 
 @pytest.mark.parametrize(

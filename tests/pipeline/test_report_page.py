@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,12 @@ def paths(spark: SparkSession, trace: Path, tmp_path_factory: pytest.TempPathFac
     assert done.stdout.split() == [str(path) for path in (made.page, made.json, made.tables)]
     assert "report: counting all events" in done.stderr
     return made
+
+
+def test_a_notebook_shows_the_page_in_a_frame(paths: Paths) -> None:
+    shown = load(paths.json.parent)._repr_html_()
+    (inside,) = re.findall(r'<iframe [^>]*srcdoc="([^"]*)"></iframe>', shown)
+    assert unescape(inside) == paths.page.read_text()
 
 
 class Tags(HTMLParser):

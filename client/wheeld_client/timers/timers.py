@@ -29,6 +29,7 @@ from wheeld_client.timers.dependents import Dependent
 from wheeld_client.timers.dispatcher import Dispatcher
 from wheeld_client.timers.points import NEVER_NS, deadline_of
 from wheeld_client.timers.policies import NAMES, Policies
+from wheeld_client.timers.shown import Stats, dates
 from wheeld_core import _native, histograms
 from wheeld_core.arguments import Seconds, When, shown
 from wheeld_core.timer_options import Clock, Conflict, Key, PolicyOptions, SharedOptions
@@ -489,17 +490,33 @@ class Timers(CallingWorker):
         assert wheel is not None and registry is not None  # noqa: PT018
         holders = np.zeros(wheel.max_workers + 1, np.uint64)
         self._holders(holders)
-        return {
-            "worker": self.worker,
-            "pending": self.pending,
-            "held": {name: int(holders[row]) for row, name in registry.names().items()},
-            "free": int(holders[-1]),
-            "late_dropped": 0 if self._policies is None else self._policies.dropped,
-            "payload_bytes": self._heap_bytes(),
+        return Stats(
+            worker=self.worker,
+            pending=self.pending,
+            held={name: int(holders[row]) for row, name in registry.names().items()},
+            free=int(holders[-1]),
+            late_dropped=0 if self._policies is None else self._policies.dropped,
+            payload_bytes=self._heap_bytes(),
             **counters,
-            "histograms": histograms.of_client(wheel, self._row, self._histograms()),
-            "wheel": {**wheel.counters(), "histograms": histograms.clock_summaries(wheel)},
-        }
+            histograms=histograms.of_client(wheel, self._row, self._histograms()),
+            wheel={**wheel.counters(), "histograms": histograms.clock_summaries(wheel)},
+        )
+
+    def dates(self, moments: npt.ArrayLike) -> npt.NDArray[np.datetime64]:
+        """Turn moments of events into dates, for pandas and for people.
+
+        Parameters
+        ----------
+        moments : array_like of int
+            ns, any shape: `deadline` or `fired` of what `poll` returns, or `now_ns()`.
+
+        Returns
+        -------
+        ndarray of datetime64[ns]
+            UTC, of the same shape, by what the two clocks are apart now: a wall clock that was set
+            meanwhile moves earlier moments, too.
+        """
+        return dates(moments, self._clock_ns(_native.CLOCK_REALTIME) - self.now_ns())
 
     def close(self) -> None:
         """Leave the daemon. May be called twice.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,6 +14,7 @@ from wheeld_core.units import parse_bytes, parse_duration
 from wheeld_pipeline import session
 from wheeld_pipeline.commands.options import Json, errors_to_exit, pairs, with_spark
 from wheeld_pipeline.errors import UsageError
+from wheeld_pipeline.files import writable
 from wheeld_pipeline.session import SparkOptions
 
 if TYPE_CHECKING:
@@ -72,6 +74,10 @@ def overflow(
             show_default="in the one for temporary files",
         ),
     ] = None,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(help="File for Prometheus' textfile collector, replaced every few seconds."),
+    ] = None,
     as_json: Json = False,
     *,
     spark: SparkOptions,
@@ -96,9 +102,10 @@ def overflow(
             commands, sink, checkpoint, spread, rules, form, pairs("--option", option),
             None if once else f"{milliseconds('trigger', trigger)} milliseconds", cache,
         )  # fmt: skip
+        file = metrics and writable("--metrics", metrics.parent) / metrics.name
         if (warning := untested(plan)) is not None:
             typer.echo(warning, err=True)
-        _run(plan, spark, as_json)
+        _run(plan, spark, as_json, file)
 
 
 def compact(
@@ -141,7 +148,7 @@ def _size(option: str, text: str) -> int:
     raise UsageError(f"{option} {text!r}: expected a size such as 128M")
 
 
-def _run(plan: Plan, options: SparkOptions, as_json: bool) -> None:
+def _run(plan: Plan, options: SparkOptions, as_json: bool, file: Path | None) -> None:
     from wheeld_pipeline import overflow as jobs
 
     def tell(facts: dict[str, Any]) -> None:
@@ -149,7 +156,8 @@ def _run(plan: Plan, options: SparkOptions, as_json: bool) -> None:
 
     with session.opened("wheeld overflow", options, ui=True) as spark:
         typer.echo(f"overflow: Spark's pages are at {spark.sparkContext.uiWebUrl}", err=True)
-        jobs.run(spark, plan, lambda line: typer.echo(line, err=True), tell if as_json else None)
+        say = partial(typer.echo, err=True)
+        jobs.run(spark, plan, say, tell if as_json else None, file)
 
 
 def untested(plan: Plan) -> str | None:

@@ -32,9 +32,6 @@ from wheeld_pipeline.datasource.stage import StagedPartition
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import write_json
 
-_WALL: Final = 1 << 59
-"""Times above this are of the wall clock (since 1988), times below of a clock that began with the
-boot."""
 _MOST_AT_ONCE: Final = 1 << 24
 """The most expirations that one drain takes, since more may arrive all the time."""
 _REFILL_SECONDS: Final = 0.1
@@ -201,12 +198,8 @@ class Lane:
         records = np.empty(len(events), record_dtype(room))
         for field in ("timer_id", "cookie"):
             records[field] = events[field].astype("i8")
-        now, offset = self.timers.now_ns(), 0
-        if abs(time.monotonic_ns() - now) < 10**9:  # else it is virtual, and its own wall clock
-            offset = time.time_ns() - time.monotonic_ns()
-        shift = np.where(events["fired"] < _WALL, offset, 0)
-        records["deadline"] = (events["deadline"] + shift) // 1000
-        records["fired"] = (events["fired"] + shift) // 1000
+        for field in ("deadline", "fired"):
+            records[field] = self.timers.dates(events[field]).astype("M8[us]").astype("i8")
         records["lateness_ns"] = events["fired"] - events["deadline"]
         for field in ("missed", "payload_size", "payload")[: 3 if room else 2]:
             records[field] = events[field]

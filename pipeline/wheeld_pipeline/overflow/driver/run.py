@@ -8,11 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from wheeld_pipeline.errors import PipelineError, brief
-from wheeld_pipeline.overflow.driver import query
+from wheeld_pipeline.overflow.driver import metrics, query
 from wheeld_pipeline.overflow.driver.query import Batch, Plan
 
 if TYPE_CHECKING:
@@ -31,17 +32,20 @@ class Account:
         Takes a line.
     tell : callable, optional
         Takes what `facts` returns instead of each line of `line`.
+    file : Path, optional
+        Is replaced with each line, for Prometheus: see `metrics`.
     """
 
     def __init__(
         self,
         say: Callable[[str], object],
         tell: Callable[[dict[str, Any]], object] | None = None,
+        file: Path | None = None,
     ) -> None:
         self.totals: dict[str, int] = {}
         self.batches = 0
         self.pending = self.remembered = 0
-        self._say, self._tell = say, tell
+        self._say, self._tell, self._file = say, tell, file
         self._shards: dict[int, Counter[str]] = {}
         self._last: Batch | None = None
         self._late_us: dict[str, int] | None = None
@@ -100,6 +104,8 @@ class Account:
             return
         self._last_line = time.monotonic()
         facts = self.facts()
+        if self._file is not None:
+            metrics.write(self._file, facts)
         if self._tell is not None:
             self._tell(facts)
         else:
@@ -125,17 +131,18 @@ def run(
     plan: Plan,
     say: Callable[[str], object],
     tell: Callable[[dict[str, Any]], object] | None = None,
+    file: Path | None = None,
 ) -> Account:
     """Run until SIGINT or SIGTERM; without a trigger, until all that is there now is done.
 
-    `say` and `tell` as those of `Account`.
+    `say`, `tell` and `file` as those of `Account`.
 
     Raises
     ------
     PipelineError
         The query ended by an error; what is in the checkpoint goes on at the next start.
     """
-    account = Account(say, tell)
+    account = Account(say, tell, file)
     asked = threading.Event()
     with _signals(asked):
         running = query.start(spark, plan, account.note)
