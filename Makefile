@@ -15,7 +15,7 @@ CHECKED := wheeld core client pipeline testing tests tools bench proofs examples
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-fast c-client bench torture sweep check free-threaded wheels sanitize arm64 verify mutants layout docs clean
+.PHONY: help demo test test-fast c-client bench torture sweep check free-threaded wheels sanitize arm64 verify mutants layout lock docs clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -94,6 +94,11 @@ docs: ## build the documentation site into build/site; warnings are errors
 	$(SETUP) dev
 	$(RUN)/mkdocs build --quiet
 	@echo "wheeld: build/site/index.html"
+
+lock: ## write the versions of .venv into tools/locked.txt, which LOCKED=1 takes
+	$(SETUP) dev
+	@echo "# Made by \`make lock\`." >tools/locked.txt
+	$(RUN)/python -m pip freeze --quiet --exclude-editable >>tools/locked.txt
 
 clean: ## remove all that these commands made, .venv too
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

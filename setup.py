@@ -79,7 +79,7 @@ class Build(build):
         share = Path(self.build_base, "share")
         paths = [os.path.abspath(self.build_lib), os.environ.get("PYTHONPATH", "")]
         subprocess.run(
-            [sys.executable, "tools/manual.py", str(share)],
+            [sys.executable, "tools/manual.py", str(share), self.distribution.get_version()],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
             check=True,
         )

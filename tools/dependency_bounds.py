@@ -20,6 +20,7 @@ import tomllib
 import venv
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = {
@@ -42,12 +43,17 @@ RUNNER = ["pytest>=8,<9", "pytest-timeout", "pytest-xdist", "hypothesis"]
 _REQUIREMENT = re.compile(r"([\w-]+)\s*(.*)")
 
 
-def requirements(extras: Iterable[str] = ()) -> list[str]:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    found: list[str] = list(project["dependencies"])
-    for extra in ("daemon", *extras):
-        found += project["optional-dependencies"][extra]
-    return [requirement for requirement in found if not requirement.startswith("wheeld[")]
+def requirements(names: Iterable[str] = ()) -> list[str]:
+    """Of the package, its daemon, and these extras and dependency groups."""
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    project, groups = content["project"], content["dependency-groups"]
+    found: list[Any] = list(project["dependencies"])
+    for name in ("daemon", *names):
+        found += {**project["optional-dependencies"], **groups}[name]
+    found += [
+        each for one in found if isinstance(one, dict) for each in groups[one["include-group"]]
+    ]
+    return [each for each in found if isinstance(each, str) and not each.startswith("wheeld[")]
 
 
 def lowest(requirement: str) -> str:

@@ -15,7 +15,7 @@ shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export PIP_DISABLE_PIP_VERSION_CHECK=1
-wanted=(numpy psutil rich typer 'pytest<9' pytest-timeout pytest-xdist hypothesis trio 'setuptools>=77')
+wanted=(numpy psutil rich typer 'pytest<9' pytest-timeout pytest-xdist hypothesis trio 'setuptools>=77' 'setuptools-scm>=8')
 # wheels only: a build of numpy under ThreadSanitizer takes an hour
 TSAN_OPTIONS=report_bugs=0 "$python" -m venv "$work/venv"
 TSAN_OPTIONS=report_bugs=0 "$work/venv/bin/python" -m pip install -qq --prefer-binary --only-binary :all: "${wanted[@]}"

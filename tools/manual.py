@@ -1,6 +1,6 @@
 """Write the manual page and the shells' completions, as a wheel's build does (setup.py).
 
-python tools/manual.py DIRECTORY    into DIRECTORY/man/man1 and so on, as below /usr/share
+python tools/manual.py DIRECTORY VERSION    into DIRECTORY/man/man1 and so on, as below /usr/share
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 import typer
 from typer.completion import get_completion_script
 
-from wheeld import __version__
 from wheeld.cli.app import app
 
 COMPLETIONS = {
@@ -69,13 +68,13 @@ def sections(command: Any, context: Any) -> Iterator[str]:
             yield from sections(child, inner)
 
 
-def page() -> str:
+def page(version: str) -> str:
     command = typer.main.get_command(app)
     with typer.Context(command, info_name="wheeld") as context:
         body = "".join(sections(command, context))
     return (
         '.\\" Made by tools/manual.py from the commands.\n'
-        f'.TH WHEELD 1 "{DATE}" "wheeld {__version__}"\n'
+        f'.TH WHEELD 1 "{DATE}" "wheeld {version}"\n'
         f".SH NAME\nwheeld \\- timer daemon for the processes of one host\n"
         f".SH SYNOPSIS\n.B wheeld\n\\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n"
         f".SH DESCRIPTION\n{paragraphs(DESCRIPTION)}\n.SH COMMANDS\n{body}"
@@ -94,8 +93,8 @@ This command starts a daemon, looks at it, and ends it. Its exit code is 0 if it
 """
 
 
-def main(directory: str) -> None:
-    texts = {"man/man1/wheeld.1": page()}
+def main(directory: str, version: str) -> None:
+    texts = {"man/man1/wheeld.1": page(version)}
     for shell, name in COMPLETIONS.items():
         script = get_completion_script(
             prog_name="wheeld", complete_var="_WHEELD_COMPLETE", shell=shell

@@ -1,14 +1,13 @@
 """Is a tag that of this version? .github/workflows/release.yml runs `tools/release.py vX.Y.Z`.
 
-The version stands in pyproject.toml, in wheeld.__version__ and in CITATION.cff, so that a source
-archive without git builds as a checkout does. CHANGELOG.md has a section for it.
+The package's version comes from the tag (setuptools-scm). CITATION.cff says the same, and CHANGELOG.md
+has a section for it.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -21,10 +20,7 @@ def versions() -> dict[str, str]:
         match = re.search(pattern, (ROOT / name).read_text(), re.M)
         return match[1] if match else ""
 
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return {
-        "pyproject.toml": project["version"],
-        "wheeld/__init__.py": found("wheeld/__init__.py", r'^__version__ = "([^"]+)"'),
         "CITATION.cff": found("CITATION.cff", r'^version: "?([^"\n]+)'),
         "CHANGELOG.md": found("CHANGELOG.md", r"^## (?:Unreleased: )?([0-9][^ \n]*)"),
     }

@@ -3,16 +3,16 @@
 #
 # Does nothing when .venv is newer than all that it was made from. Otherwise finds a Python, says in
 # one line what is missing on this machine, makes .venv and installs the checkout into it (editable).
-# PYTHON=... names the Python to use.
+# PYTHON=... names the Python to use. LOCKED=1 takes the versions of tools/locked.txt.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 purpose=${1:?usage: setup-env.sh run|fast|test|dev}
 case $purpose in
-    run) extras="[plots,report]" ;; # the demo draws a picture and ends with a report, without Java
-    fast) extras="[test-fast]" ;;
-    test) extras="[plots,connect,test]" ;;
-    dev) extras="[dev]" ;;
+    run) extras="[plots,report]" groups="" ;; # the demo draws a picture and ends with a report, without Java
+    fast) extras="[parquet,jobs]" groups="test-fast" ;;
+    test) extras="[plots,connect,parquet,jobs]" groups="test" ;;
+    dev) extras="[plots,connect,kafka,parquet,jobs]" groups="test check docs bench" ;;
     *) echo "setup-env.sh: got '$purpose', expected run, fast, test or dev" >&2; exit 2 ;;
 esac
 made_from=(pyproject.toml setup.py tools/setup-env.sh core/include core/wheeld_core/native)
@@ -83,11 +83,14 @@ make_venv() {
 venv_is_ours || make_venv
 up_to_date && exit 0
 
-echo "wheeld: installing wheeld$extras into .venv"
+echo "wheeld: installing wheeld$extras${groups:+ and the groups $groups} into .venv"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 started=$(mktemp .venv/.started-XXXXXX) # a file saved during the build is newer than this
-.venv/bin/python -m pip install -qq 'setuptools>=77'
-.venv/bin/python -m pip install -qq --no-build-isolation --editable ".$extras" ||
+[ -z "${LOCKED:-}" ] || export PIP_CONSTRAINT=tools/locked.txt
+# pip knows groups from 25.1 on
+.venv/bin/python -m pip install -qq 'pip>=25.1' 'setuptools>=77' 'setuptools-scm>=8'
+# shellcheck disable=SC2046,SC2086 # words
+.venv/bin/python -m pip install -qq --no-build-isolation --editable ".$extras" ${groups:+$(printf -- '--group %s ' $groups)} ||
     fail "the installation into .venv failed; pip's message is above"
 case $purpose in # each purpose includes the ones before it
     dev) ready="run fast test dev" ;;

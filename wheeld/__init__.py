@@ -14,13 +14,18 @@ if TYPE_CHECKING:
     from wheeld.embedding import EmbeddedDaemon, advance, embedded
     from wheeld.forkserver import ForkServer
 
+    __version__: str
+
 __all__ = ["EmbeddedDaemon", "ForkServer", "advance", "embedded"]
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
     """Load public names on first use: the processes of a daemon are modules of this package, and
     need none of these names."""
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("wheeld")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

@@ -225,7 +225,7 @@ def main() -> int:
     try:
         versions = {name: metadata.version(name) for name in ("pyspark", "duckdb", "pyarrow")}
     except metadata.PackageNotFoundError as error:
-        print(f"{error.name} is missing: pip install '.[bench,spark]'", file=sys.stderr)
+        print(f"{error.name} is missing: pip install --group bench '.[spark]'", file=sys.stderr)
         return 2
     facts = shared.machine() | versions
     print("  ".join(f"{key}: {value}" for key, value in facts.items()), flush=True)

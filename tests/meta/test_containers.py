@@ -13,7 +13,7 @@ from programs import ROOT
 
 FOLDER = ROOT / "examples" / "containers"
 SHARED = {"/dev/shm", "/run/wheeld"}
-yaml = pytest.importorskip("yaml", reason="PyYAML is missing: pip install -e '.[docs]'")
+yaml = pytest.importorskip("yaml", reason="PyYAML is missing: pip install --group docs")
 
 
 def read(name: str) -> Any:

@@ -23,7 +23,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def share(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("share")
-    done = run(sys.executable, str(ROOT / "tools/manual.py"), str(directory))
+    done = run(sys.executable, str(ROOT / "tools/manual.py"), str(directory), "1.2.3")
     assert (done.returncode, done.stderr) == (0, "")
     return directory
 

@@ -13,8 +13,8 @@ import pytest
 
 from programs import ROOT, of_checkout
 
-pytest.importorskip("mkdocs", reason="mkdocs is missing: pip install -e '.[docs]'")
-pytest.importorskip("mkdocstrings", reason="mkdocstrings is missing: pip install -e '.[docs]'")
+pytest.importorskip("mkdocs", reason="mkdocs is missing: pip install --group docs")
+pytest.importorskip("mkdocstrings", reason="mkdocstrings is missing: pip install --group docs")
 
 from mkdocs.exceptions import PluginError
 
