@@ -202,6 +202,111 @@ def test_a_period_after_its_acknowledgement(wheel: LocalWheel) -> None:
     timers.acknowledge()
 
 
+MEANWHILE: dict[str, Callable[[LocalTimers, int], bool]] = {
+    "pause": lambda timers, id: timers.pause(id),
+    "reschedule": lambda timers, id: timers.reschedule(id, 50.0),
+}
+
+
+@pytest.mark.parametrize("change", MEANWHILE)
+def test_what_others_did_to_it_meanwhile_stands(wheel: LocalWheel, change: str) -> None:
+    """The move after an acknowledgement undoes no later one, and ends no pause."""
+    timers, other = wheel.worker(0), wheel.worker(1)
+    id = timers.schedule(1.0, interval=10.0, missed="delay")
+    wheel.advance(SECOND)
+    assert len(timers.poll(hold=True)) == 1
+    assert MEANWHILE[change](other, id)
+    timers.acknowledge()
+    wheel.advance(49 * SECOND)
+    assert len(timers.poll()) == 0
+    assert other.reschedule(id, 1.0)
+    wheel.advance(SECOND)
+    assert len(timers.poll()) == 1
+    wheel.advance(10 * SECOND)
+    assert len(timers.poll()) == 1
+
+
+def test_an_acknowledgement_of_one_event(wheel: LocalWheel) -> None:
+    timers = wheel.worker(0)
+    timers.schedule(1.0, interval=10.0, missed="delay")
+    wheel.advance(SECOND)
+    event = timers.poll(hold=True)
+    wheel.advance(15 * SECOND)
+    assert len(timers.poll(hold=True)) == 0
+    timers.acknowledge(event)
+    wheel.advance(10 * SECOND - 1)
+    assert len(timers.poll(hold=True)) == 0
+    wheel.advance(1)
+    assert len(timers.poll(hold=True)) == 1
+
+
+# -- with others that change the timer, or have its key -------------------------------------------
+
+
+STAYS: dict[str, dict[str, Any]] = {
+    "times": {"interval": 1.0, "times": 2},
+    "grace": {"interval": 1.0, "grace": 0.0, "grace_drop": True},
+    "missed": {"interval": 1.0, "missed": "delay"},
+}
+
+
+@pytest.mark.parametrize("conflict", ["keep", "later", "earlier"])
+@pytest.mark.parametrize("options", STAYS)
+def test_a_timer_that_stays_has_its_own_options(
+    wheel: LocalWheel, options: str, conflict: str
+) -> None:
+    timers = wheel.worker(0)
+    id = timers.schedule(1.0, interval=1.0, key="k")
+    assert timers.schedule(1.0, key="k", on_conflict=conflict, **STAYS[options]) == id
+    for _ in range(4):
+        wheel.advance(3 * SECOND // 2)
+        timers.poll()
+    wheel.advance(SECOND)
+    assert timers.cancel(key="k")
+    assert timers.schedule(1.0, key="k", **STAYS["times"]) != id
+    again = timers.schedule(1.0, key="k", interval=1.0, times=9, on_conflict="keep")
+    wheel.advance(9 * SECOND)
+    assert timers.poll()["timer_id"].tolist() == [again, again]
+
+
+def test_another_period(wheel: LocalWheel) -> None:
+    timers, other = wheel.worker(0), wheel.worker(1)
+
+    def ticks(seconds: int) -> list[int]:
+        begun, found = wheel.now, []
+        for _ in range(seconds):
+            wheel.advance(SECOND)
+            found += timers.poll()["deadline"].tolist()
+        return [(at - begun) // SECOND for at in found]
+
+    id = timers.schedule(1.0, interval=1.0, missed="delay")
+    assert ticks(2) == [1, 2]
+    assert other.reschedule(id, 2.0, interval=4.0)
+    assert ticks(11) == [2, 6, 10]
+    assert timers.cancel(id)
+    id = timers.schedule(1.0, interval=1.0, until=timedelta(seconds=10))
+    assert other.reschedule(id, 2.0, interval=4.0)
+    assert ticks(20) == [2, 6, 10]
+    assert timers.pending == 0
+    id = timers.schedule(1.0, grace=0.5)
+    assert other.reschedule(id, 1.0, interval=1.0)
+    wheel.advance(2 * SECOND)
+    assert timers.poll()["late"].tolist() == [True, False]
+    wheel.advance(2 * SECOND)
+    assert timers.poll()["late"].tolist() == [True, False]
+
+
+def test_jitter_leads_not_beyond_the_end(wheel: LocalWheel) -> None:
+    timers = wheel.worker(0)
+    for _ in range(20):
+        timers.schedule(1.0, interval=9.0, jitter=60.0, until=timedelta(seconds=4))
+    assert max(deadlines(wheel)) == 4 * SECOND
+    wheel.advance(4 * SECOND)
+    assert len(timers.poll()) == 20
+    with pytest.raises(TypeError):
+        timers.schedule_many([1.0], jitter=None)  # type: ignore[arg-type]
+
+
 # -- the end --------------------------------------------------------------------------------------
 
 

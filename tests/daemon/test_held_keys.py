@@ -208,3 +208,12 @@ def test_bad_options(virtual: str, options: dict[str, Any], words: str) -> None:
         with pytest.raises(ValueError, match="give key="):
             timers.schedule_many([1.0], key_until="acknowledged")
         assert timers.pending == 0
+
+
+def test_what_comes_too_late_is_done(virtual: Any) -> None:
+    """It is dropped before anybody could acknowledge it."""
+    with connect(virtual) as timers:
+        timers.schedule(0.0, grace=1.0, grace_drop=True, **HELD)
+        virtual.advance(10)
+        assert len(timers.poll(hold=True)) == 0
+        assert timers.find("k") is None

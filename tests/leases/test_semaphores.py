@@ -58,7 +58,8 @@ def test_each_that_is_held_has_its_own_time(wheel: LocalWheel, workers: list[Loc
     assert a.try_acquire()
     wheel.advance(SECOND + UNIT)
     assert [b.try_acquire(), b.try_acquire()] == [True, False]
-    assert not a.renew()  # one of the two is lost
+    assert a.held
+    assert not a.renew()  # one of the two is lost, whoever has asked before
     assert a.renew()
     wheel.advance(SECOND)
     assert [a.release(), a.release(), b.held] == [True, False, True]

@@ -55,10 +55,9 @@ def drawn(jitter: Seconds, count: int = 1) -> npt.NDArray[np.float64]:
 
 @dataclass(slots=True)
 class Policy:
-    """The options of one timer. `interval`: ns, 0 for a one-shot. It may tick at `until`, ns of its
-    clock."""
+    """The options of one timer. It may tick at `until`, ns of its clock. Its period stands in its
+    slot, as anybody may change it."""
 
-    interval: int = 0
     clock: int = _native.CLOCK_BASE
     grace: int | None = None
     drops: bool = False
@@ -67,8 +66,8 @@ class Policy:
     left: int | None = None
     """Ticks to come, with those that are missed."""
     until: int | None = None
-    waits: bool = False
-    """For the acknowledgement of a tick."""
+    ticked: int | None = None
+    """The deadline of the tick that it is to follow by a period, once that is acknowledged."""
     over: bool = False
 
     @classmethod
@@ -82,12 +81,9 @@ class Policy:
         _one_of("missed", missed, ("grid", "delay"))
         if drops and grace is None:
             raise ValueError("grace_drop=True needs grace=: how late is too late")
-        interval = options.get("interval")
         policy = cls(clock=clock, drops=drops, one=coalesce == "one", delays=missed == "delay")
         if grace is not None:
             policy.grace = span_ns(span_of("grace", grace))
-        if interval is not None:
-            policy.interval = span_ns(span_of("interval", interval))
         if times is not None:
             policy.left = operator.index(times)
             if policy.left < 1:
@@ -97,7 +93,7 @@ class Policy:
             if policy.until < first:
                 raise ValueError(f"until={shown(until)}: that is before the first tick")
         periodic = policy.one or policy.delays or times is not None or until is not None
-        if periodic and not policy.interval:
+        if periodic and options.get("interval") is None:
             raise ValueError(
                 "coalesce, missed, times and until are for periodic timers: give interval="
             )
@@ -110,12 +106,12 @@ class Policy:
             )
         return policy
 
-    def take(self, deadline: int, missed: int) -> int:
+    def take(self, deadline: int, missed: int, period: int) -> int:
         """How many of a tick and those it missed count; 0: none. Sets `over` if it was the last."""
         ticks = 1 + missed
-        if self.until is not None:
-            ticks = min(ticks, (self.until - deadline) // self.interval + 1)
-            self.over = deadline + ticks * self.interval > self.until
+        if self.until is not None and period:
+            ticks = min(ticks, (self.until - deadline) // period + 1)
+            self.over = deadline + ticks * period > self.until
         if self.left is not None:
             ticks = min(ticks, self.left)
             self.left -= max(ticks, 0)
@@ -138,13 +134,13 @@ class Policies:
         self._narrow = timers.expiration_dtype
         self._wide: np.dtype[np.void] | None = None
 
-    def arm(self, schedule: Callable[[], int], policy: Policy, fresh: bool) -> int:
-        """Schedule a timer under a policy; its id. `fresh`: it is a new timer."""
+    def arm(self, schedule: Callable[[], tuple[int, bool]], policy: Policy) -> int:
+        """Schedule a timer under a policy; its id. One that had the key and stays keeps its own."""
         with self._lock:
             if policy.grace is not None and self._wide is None:
                 self._widen_events()
-            id = schedule()
-            if fresh or id not in self._table:
+            id, is_new = schedule()
+            if is_new:
                 self._table[id] = policy
             if len(self._table) >= self._prune_at:
                 self._prune()
@@ -175,10 +171,18 @@ class Policies:
             return events
         return widened(events, self._wide)
 
+    def acknowledged(self, ids: list[int] | None) -> None:
+        """Called with what was acknowledged; None: all that was held."""
+        with self._lock:
+            for id in list(self._again.union(self._table if ids is None else ids)):
+                policy = self._table.get(id)
+                if id in self._again or (policy is not None and policy.ticked is not None):
+                    self._settle(id)
+
     def __call__(
-        self, events: Events | None, held: bool = False, ticks: dict[int, int] | None = None
-    ) -> Events | None:
-        """Called with what was received; with None at an acknowledgement of what was held.
+        self, events: Events, held: bool = False, ticks: dict[int, int] | None = None
+    ) -> Events:
+        """Called with what was received.
 
         `ticks`: those that a cancel or a move drops before they are delivered; ticks of timers that
         are cancelled or moved here leave it.
@@ -186,41 +190,41 @@ class Policies:
         with self._lock:
             for id in list(self._again):
                 self._settle(id)
-            if events is None:
-                for id in [id for id, policy in self._table.items() if policy.waits]:
-                    self._settle(id)
-                return None
             events = self.widened(events)
             ids: list[int] = events["timer_id"].tolist()
             if self._table.keys().isdisjoint(ids):
                 return events
-            kept = self._sift(events, ids)
+            kept = self._sift(events, ids, held)
             for id in set(ids) & self._table.keys():
                 policy = self._table[id]
-                if policy.over or (policy.waits and not held):
+                if policy.over or (policy.ticked is not None and not held):
                     self._settle(id)
                     if ticks is not None:
                         ticks.pop(id, None)
             return events if kept.all() else events[kept]
 
-    def _sift(self, events: Events, ids: list[int]) -> npt.NDArray[np.bool_]:
+    def _sift(self, events: Events, ids: list[int], held: bool) -> npt.NDArray[np.bool_]:
         """Which events are delivered; changes their `missed` and `late`."""
         kept = np.ones(len(ids), np.bool_)
         firsts: dict[int, int] = {}
         now: dict[int, int] = {}
+        period: dict[int, int] = {}
         for i, id in enumerate(ids):
             policy = self._table.get(id)
             if policy is None:
                 continue
             deadline = int(events["deadline"][i])
+            if policy.ticked is not None:
+                policy.ticked = deadline
             ticks = 0
-            if not (policy.over or policy.waits):
-                ticks = policy.take(deadline, int(events["missed"][i])) if policy.interval else 1
+            if not policy.over and policy.ticked is None:
+                if id not in period:
+                    period[id] = self._period(id)
+                ticks = policy.take(deadline, int(events["missed"][i]), period[id])
+                policy.over |= not period[id]
             if ticks <= 0:
                 kept[i] = False
                 continue
-            if not policy.interval:
-                policy.over = True
             late = False
             if policy.grace is not None:
                 if policy.clock not in now:
@@ -229,8 +233,10 @@ class Policies:
             if late and policy.drops:
                 kept[i] = False
                 self.dropped += ticks
+                if held and not period[id]:  # else it would keep its key: nobody else can do it
+                    self._timers.acknowledge([id])
                 continue
-            policy.waits = policy.delays
+            policy.ticked = deadline if policy.delays else None
             first = firsts.setdefault(id, i) if policy.one else i
             if first == i:
                 events["missed"][i] = ticks - 1
@@ -250,24 +256,32 @@ class Policies:
         except WheelError:
             return fired
 
+    def _period(self, id: int) -> int:
+        """The period of a timer, ns; 0: this event was its last one."""
+        try:
+            return self._timers._period(id)
+        except WheelError:
+            return 0
+
     def _settle(self, id: int) -> None:
-        """End a timer that is over, or move one to a period from now."""
+        """End a timer that is over, or let one follow its last tick by a period, unless somebody
+        has moved or paused it since."""
         policy = self._table.get(id)
         if policy is None:
             self._again.discard(id)
             return
         try:
-            if policy.over and policy.interval:
+            if policy.over and self._period(id):
                 self._timers.cancel(id, block=False)
-            elif not policy.over:
-                self._timers.reschedule(id, policy.interval / 1e9, block=False)
+            elif policy.ticked is not None and not policy.over:
+                self._timers._follow(id, policy.ticked, False)
         except RingFull:
             self._again.add(id)
             return
         except WheelError:  # it has ended with the wheel; what was received is not lost
             policy.over = True
         self._again.discard(id)
-        policy.waits = False
+        policy.ticked = None
         if policy.over:
             del self._table[id]
 

@@ -257,19 +257,15 @@ class Timers(CallingWorker):
         return self._arm_as(min(due, NEVER_NS), base, cookie, options)
 
     def _arm_as(self, deadline: int, clock: int, cookie: int, options: dict[str, Any]) -> int:
-        jitter = policies.drawn(options.pop("jitter", 0.0))
-        deadline = min(deadline + policies.span_ns(float(jitter[0])), NEVER_NS)
+        jitter = policies.span_ns(float(policies.drawn(options.pop("jitter", 0.0))[0]))
         policy = policies.Policy.of(self, options, clock, deadline)
-
-        def arm() -> int:
-            return self._schedule_ns(deadline, clock, cookie, **options)
-
+        most = NEVER_NS if policy is None or policy.until is None else policy.until
+        due = min(deadline + jitter, most)
         if policy is None:
-            return arm()
+            return self._schedule_ns(due, clock, cookie, **options)
         if self._policies is None:
             self._policies = self._sieve = Policies(self)
-        fresh = options.get("on_conflict") in (None, "raise", "replace")
-        return self._policies.arm(arm, policy, fresh)
+        return self._policies.arm(lambda: self._arm_ns(due, clock, cookie, **options), policy)
 
     def schedule_many(
         self,
@@ -327,7 +323,7 @@ class Timers(CallingWorker):
         """
         checked = batches.delays_array(delays)
         count = len(checked)
-        if jitter:
+        if jitter != 0:
             checked = checked + policies.drawn(jitter, count)
         ids = np.empty(count, np.uint64)
         texts, places = batches.payloads_array(payloads, count, self._payload_room)

@@ -83,6 +83,8 @@ static void do_later(void) { worker_move(A, subject, 90 * MS); }
 
 static void do_every(void) { worker_move_every(A, subject, 5 * MS, 4 * MS); }
 
+static void do_follow(void) { worker_follow(A, subject); }
+
 static void do_pause(void) { worker_pause(A, subject); }
 static void before_paused(void)
 {
@@ -307,6 +309,7 @@ static const struct path worker_paths[] = {
     {"move-periodic", before_movable_periodic, do_earlier, 1},
     {"move-many", before_movable_many, do_earlier_many, 1},
     {"another-period", before_movable_periodic, do_every, 1},
+    {"follow", before_movable_periodic, do_follow, 1},
     {"pause", before_movable, do_pause, 1},
     {"pause-periodic", before_movable_periodic, do_pause, 1},
     {"resume", before_paused, do_resume, 1},

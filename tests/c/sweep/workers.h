@@ -325,6 +325,15 @@ static inline void worker_move_every(worker *w, uint32_t cookie, int64_t delay, 
              wh_call_reschedule_every(&w->client, e->id, delay, interval, w->waits) == WH_CALL_OK);
 }
 
+/* To a period from now; one that has not ticked stays as it is. */
+static inline void worker_follow(worker *w, uint32_t cookie)
+{
+    entry *e = &S->book.entries[cookie];
+    int64_t now = wh_client_now(&w->client), interval = e->interval;
+    int64_t asked = move_begin(w, e, wh_time_add(now, interval));
+    move_end(e, asked, wh_call_follow(&w->client, e->id, now, w->waits) == WH_CALL_OK);
+}
+
 #define PAUSED (INT64_MAX / 2) /* when a paused timer is due */
 
 static inline void worker_pause(worker *w, uint32_t cookie)

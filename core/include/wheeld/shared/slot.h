@@ -254,6 +254,29 @@ static wh_apart bool wh_slot_resume(wh_au64 *word, wh_slot *slot, uint32_t gen, 
     return false;
 }
 
+/* Move a periodic timer to a period from `now`, unless it was moved or paused since the tick whose
+ * deadline was `ticked`: a move leads beyond that. *due: when it is due. False: it was, or it has
+ * ended, or is periodic no longer. */
+static wh_apart bool wh_slot_follow(wh_au64 *word, wh_slot *slot, uint32_t gen, int64_t ticked,
+                                    int64_t now, int64_t *due)
+{
+    wh_fields fields;
+    uint64_t state = wh_load_acquire(word); /* pairs: arm, fire */
+    while (wh_state_gen(state) == gen && wh_state_phase(state) == WH_ARMED &&
+           !wh_state_is_moved(state)) {
+        if (!wh_slot_look(word, slot, &state, true, &fields))
+            continue;
+        int64_t interval = wh_interval_ns(fields.interval);
+        if (interval == 0 || (int64_t)fields.deadline > ticked)
+            return false;
+        *due = wh_time_add(now, interval);
+        if (wh_slot_change(word, slot, &state, &fields, *due) &&
+            wh_cas_acq_rel(word, &state, wh_state_moved(state))) /* pairs: extend, fire */
+            return true;
+    }
+    return false;
+}
+
 /* Do the bits of the version already name a taker? */
 static inline bool wh_state_offered(uint64_t s)
 {

@@ -229,6 +229,15 @@ static inline enum wh_call wh_call_pause(wh_client *c, uint64_t id)
                                                                                   : WH_CALL_OVER;
 }
 
+/* Tell the clock of a timer's new deadline; `now`: of the timer's clock. */
+static inline void wh_client_tell(wh_client *c, uint64_t id, uint32_t kind, int64_t due,
+                                  int64_t now)
+{
+    wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
+    wh_client_publish(
+        c, kind == WH_CLOCK_BASE ? due : wh_time_add(wh_client_now(c), wh_time_sub(due, now)));
+}
+
 /* Let a paused timer go on. */
 static inline enum wh_call wh_call_resume(wh_client *c, uint64_t id, bool wait)
 {
@@ -243,9 +252,27 @@ static inline enum wh_call wh_call_resume(wh_client *c, uint64_t id, bool wait)
     int64_t now = wh_client_now_of(c, kind);
     if (!wh_slot_resume(&c->states[index], &c->slots[index], wh_id_gen(id), now, &due))
         return WH_CALL_OVER;
-    wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
-    wh_client_publish(
-        c, kind == WH_CLOCK_BASE ? due : wh_time_add(wh_client_now(c), wh_time_sub(due, now)));
+    wh_client_tell(c, id, kind, due, now);
+    return WH_CALL_OK;
+}
+
+/* Let a periodic timer be due a period from now, unless it was moved or paused since the tick whose
+ * deadline was `ticked`. */
+static inline enum wh_call wh_call_follow(wh_client *c, uint64_t id, int64_t ticked, bool wait)
+{
+    uint64_t index = wh_id_given_slot(id);
+    int64_t due;
+    enum wh_call room;
+    if (index >= c->capacity || !wh_client_is_armed(c, id))
+        return WH_CALL_OVER;
+    if (!wh_client_fits(c, 1) && (room = wh_client_wait_room(c, 1, wait)) != WH_CALL_OK)
+        return room;
+    uint32_t kind = wh_client_kind(c, id);
+    int64_t now = wh_client_now_of(c, kind);
+    if (!wh_slot_follow(&c->states[index], &c->slots[index], wh_id_gen(id), ticked, now, &due))
+        return WH_CALL_OVER;
+    wh_count(&c->seg->rescheduled, 1);
+    wh_client_tell(c, id, kind, due, now);
     return WH_CALL_OK;
 }
 

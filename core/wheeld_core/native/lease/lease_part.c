@@ -173,8 +173,11 @@ static PyObject *lease_held(LeaseObject *l, void *unused)
     (void)unused;
     if (w == NULL || !worker_is_open(w) || !lease_is_bound(l))
         Py_RETURN_FALSE;
-    lease_drop_lost(l, wh_client_now(&w->client));
-    return PyBool_FromLong(l->held != 0);
+    int64_t now = wh_client_now(&w->client);
+    bool held = false; /* only asked: the next renew() tells of what was lost */
+    for (uint32_t i = 0; !held && i < l->held; i++)
+        held = wh_lease_holds(&w->keys, &l->lease, &l->holds[i], now);
+    return PyBool_FromLong(held);
 }
 
 static PyObject *lease_token(LeaseObject *l, void *unused)

@@ -281,12 +281,12 @@ static enum wh_call worker_claim_key(WorkerObject *w, PyObject *object, EncodedK
 
 static PyObject *worker_arm_key(WorkerObject *w, PyObject *object, EncodedKey *e,
                                 enum wh_conflict conflict, const wh_request *r, int64_t rest,
-                                bool wait)
+                                bool wait, bool *stays)
 {
     uint64_t id = 0;
-    return worker_claim_key(w, object, e, conflict, r, rest, wait, &id) == WH_CALL_OVER
-               ? NULL
-               : PyLong_FromUnsignedLongLong(id);
+    enum wh_call call = worker_claim_key(w, object, e, conflict, r, rest, wait, &id);
+    *stays = call == WH_CALL_TAKEN;
+    return call == WH_CALL_OVER ? NULL : PyLong_FromUnsignedLongLong(id);
 }
 
 /* A key for a call that has begun, with memory for its places. */

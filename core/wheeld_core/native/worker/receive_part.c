@@ -406,6 +406,17 @@ static PyObject *worker_poll(WorkerObject *w, PyObject *const *args, Py_ssize_t 
     return events;
 }
 
+/* Tell the policies what was acknowledged: ids, or None, all that was held. False: an error is
+ * set. */
+static wh_seldom bool worker_tell_policies(WorkerObject *w, PyObject *ids)
+{
+    PyObject *sieve = Py_NewRef(w->sieve);
+    PyObject *done = PyObject_CallMethod(sieve, "acknowledged", "O", ids);
+    Py_DECREF(sieve);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
 /* Acknowledge these events of groups. How many were still this worker's. */
 static PyObject *worker_acknowledge_these(WorkerObject *w, PyObject *ids)
 {
@@ -422,6 +433,8 @@ static PyObject *worker_acknowledge_these(WorkerObject *w, PyObject *ids)
         }
         done += wh_client_acknowledge_one(&w->client, id);
     }
+    if (rows && wh_unlikely(w->sieve != NULL) && !worker_tell_policies(w, rows))
+        Py_CLEAR(rows);
     Py_XDECREF(rows);
     return rows ? PyLong_FromUnsignedLongLong(done) : NULL;
 }
@@ -435,12 +448,7 @@ static PyObject *worker_acknowledge(WorkerObject *w, PyObject *const *args, Py_s
         return NULL;
     if (w->client.comp_acked != w->client.comp_head)
         wh_client_acknowledge(&w->client);
-    if (wh_unlikely(w->sieve != NULL)) {
-        PyObject *sieve = Py_NewRef(w->sieve), *done = PyObject_CallOneArg(sieve, Py_None);
-        Py_DECREF(sieve);
-        return done;
-    }
-    Py_RETURN_NONE;
+    return w->sieve == NULL || worker_tell_policies(w, Py_None) ? Py_NewRef(Py_None) : NULL;
 }
 
 /* _nack(id, delay, block) */

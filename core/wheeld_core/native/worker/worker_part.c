@@ -94,13 +94,15 @@ static bool order_parse_key(KeyOrder *k, PyObject *const *values)
     return false;
 }
 
-/* Arm it, under its key if it has one; `rest`: ns from now until it is due. */
+/* Arm it, under its key if it has one; `rest`: ns from now until it is due. *stays: another timer
+ * has the key still, and the id is that one's. */
 static PyObject *worker_arm_order(WorkerObject *w, const Order *o, KeyOrder *k, int64_t now,
-                                  int64_t rest)
+                                  int64_t rest, bool *stays)
 {
     w->keys.now = now;
     if (k->object)
-        return worker_arm_key(w, k->object, &k->encoded, k->conflict, &o->request, rest, o->wait);
+        return worker_arm_key(w, k->object, &k->encoded, k->conflict, &o->request, rest, o->wait,
+                              stays);
     return worker_arm(w, &o->request, wh_time_add(now, rest), o->wait);
 }
 
@@ -147,15 +149,14 @@ static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_s
         int64_t now = wh_client_now(&w->client);
         wh_request_made(&o.request, now);
         o.request.deadline = wh_time_add(now, delay);
-        id = worker_arm_order(w, &o, &k, now, delay);
+        id = worker_arm_order(w, &o, &k, now, delay, &(bool){false});
     }
     PyBuffer_Release(&o.payload);
     return id;
 }
 
-/* _schedule_ns(deadline_ns, clock, cookie=0, *, payload, interval, to, block): schedule_at */
-static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
-                                    PyObject *kwnames)
+static PyObject *worker_schedule_point(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                       PyObject *kwnames, bool *stays)
 {
     static const char *const names[] = {"when", "clock", TIMER_NAMES};
     PyObject *values[2 + TIMER_VALUES] = {0}, *id = NULL;
@@ -173,10 +174,26 @@ static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *const *args, Py_s
         int64_t rest = wh_time_sub(deadline, own);
         wh_request_made(&o.request, own);
         o.request.deadline = deadline;
-        id = worker_arm_order(w, &o, &k, now, rest);
+        id = worker_arm_order(w, &o, &k, now, rest, stays);
     }
     PyBuffer_Release(&o.payload);
     return id;
+}
+
+/* _schedule_ns(deadline_ns, clock, cookie=0, *, payload, interval, to, block): schedule_at */
+static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                    PyObject *kwnames)
+{
+    return worker_schedule_point(w, args, n, kwnames, &(bool){false});
+}
+
+/* _arm_ns(...): the same; (id, whether it is a new timer's) */
+static PyObject *worker_arm_ns(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                               PyObject *kwnames)
+{
+    bool stays = false;
+    PyObject *id = worker_schedule_point(w, args, n, kwnames, &stays);
+    return id ? Py_BuildValue("NO", id, stays ? Py_False : Py_True) : NULL;
 }
 
 static PyObject *worker_schedule(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
@@ -365,4 +382,30 @@ static PyObject *worker_resume_timer(WorkerObject *w, PyObject *const *args, Py_
     return parse_id(values[0], &id) && worker_may_begin(w, wait)
                ? worker_said(w, wh_call_resume(&w->client, id, wait))
                : NULL;
+}
+
+/* _follow(id, ticked, block): let it be due a period from now, unless it was moved or paused since
+ * its tick of that deadline. */
+static PyObject *worker_follow(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
+{
+    uint64_t id;
+    bool wait;
+    long long ticked = n == 3 ? PyLong_AsLongLong(args[1]) : 0;
+    if (n != 3)
+        return PyErr_Format(PyExc_TypeError, "_follow() takes an id, a deadline and block");
+    if ((ticked == -1 && PyErr_Occurred()) || !parse_id(args[0], &id) ||
+        !parse_block(args[2], &wait) || !worker_may_begin(w, wait))
+        return NULL;
+    return worker_said(w, wh_call_follow(&w->client, id, ticked, wait));
+}
+
+/* _period(id) -> the period of a pending timer, ns; 0: it is none, or has none */
+static PyObject *worker_period(WorkerObject *w, PyObject *number)
+{
+    uint64_t id;
+    if (!parse_id(number, &id) || !worker_may_begin(w, false))
+        return NULL;
+    bool pending = wh_client_is_armed(&w->client, id);
+    int64_t word = pending ? wh_load_relaxed(&w->client.slots[wh_id_slot(id)].interval) : 0;
+    return PyLong_FromLongLong(wh_client_is_armed(&w->client, id) ? wh_interval_ns(word) : 0);
 }

@@ -316,6 +316,7 @@ static PyMethodDef worker_methods[] = {
      "ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nLock-free; makes a system call only when the clock must wake earlier. Any thread."},
     {"_schedule_ns", FAST(LOCKED(worker_schedule_ns)), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_arm_ns", FAST(LOCKED(worker_arm_ns)), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_schedule_into", FAST(LOCKED(worker_schedule_into)), METH_FASTCALL, NULL},
     {"_schedule_into_key", FAST(LOCKED(worker_schedule_into_key)), METH_FASTCALL, NULL},
     {"_schedule_waiter", FAST(LOCKED(worker_schedule_waiter)), METH_FASTCALL, NULL},
@@ -373,6 +374,8 @@ static PyMethodDef worker_methods[] = {
     {"_cancel_keys", (PyCFunction)LOCKED(worker_cancel_keys), METH_VARARGS, NULL},
     {"_find", (PyCFunction)LOCKED(worker_find), METH_O, NULL},
     {"_extend", FAST(LOCKED(worker_extend)), METH_FASTCALL, NULL},
+    {"_follow", FAST(LOCKED(worker_follow)), METH_FASTCALL, NULL},
+    {"_period", (PyCFunction)LOCKED(worker_period), METH_O, NULL},
     {"_is_unread", (PyCFunction)LOCKED(worker_is_unread), METH_O, NULL},
     {"_claim", FAST(LOCKED(worker_claim)), METH_FASTCALL, NULL},
     {"_in_hand", (PyCFunction)LOCKED(worker_in_hand), METH_O, NULL},
