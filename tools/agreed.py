@@ -125,6 +125,8 @@ OWN = {
     "WH_GREW_NOT": "an answer within one process",
     "WH_GREW_NO_ROOM": "an answer within one process",
     "WH_WORD_CHOICES": "follows from WH_WORD_PLACES",
+    "WH_WORD_LINE": "in which order a worker looks at places",
+    "WH_WORD_SPARE": "which of the places a worker takes",
     "WH_LIMIT_TAKEN": "an answer within one process",
     "WH_LIMIT_REFUSED": "an answer within one process",
     "WH_LIMIT_NO_ROOM": "an answer within one process",

@@ -23,19 +23,34 @@ static inline uint64_t wh_hash_add(uint64_t h, uint64_t word)
     return wh_hash_fold(h ^ word ^ 0x9e3779b97f4a7c15ull, 0xd6e8feb86659fd93ull);
 }
 
+/* The last bytes of a piece, less than 8, as a word. */
+static inline uint64_t wh_hash_rest(const char *p, size_t n)
+{
+    uint64_t word = 0;
+    uint32_t four, at = 0;
+    uint16_t two;
+    if (n & 4) {
+        memcpy(&four, p, 4);
+        word = four, at = 4;
+    }
+    if (n & 2) {
+        memcpy(&two, p + at, 2);
+        word |= (uint64_t)two << 8 * at, at += 2;
+    }
+    return n & 1 ? word | (uint64_t)(uint8_t)p[at] << 8 * at : word;
+}
+
 /* Hash a piece of a key: `kind` distinguishes a str from bytes of the same content. */
 static inline uint64_t wh_hash_piece(uint64_t h, uint32_t kind, const void *bytes, size_t n)
 {
     const char *p = bytes;
-    uint64_t word = 0;
+    uint64_t word;
     h = wh_hash_add(h, (uint64_t)kind << 56 ^ n);
     for (; n >= 8; n -= 8, p += 8) {
         memcpy(&word, p, 8);
         h = wh_hash_add(h, word);
     }
-    word = 0;
-    memcpy(&word, p, n);
-    return wh_hash_add(h, word);
+    return wh_hash_add(h, wh_hash_rest(p, n));
 }
 
 static inline uint32_t wh_hash_bucket(uint64_t h) { return (uint32_t)(h & 0xffff); }

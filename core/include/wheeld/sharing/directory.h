@@ -152,14 +152,20 @@ static wh_seldom __attribute__((unused)) bool wh_keys_reserve(wh_keys *k, uint64
     return true;
 }
 
+static inline bool wh_keys_page_there(const wh_keys *k, uint64_t page)
+{
+    return wh_likely(k->there[page / 64] >> page % 64 & 1);
+}
+
 /* May these bytes be touched? False: their memory is not there, and there is no room for it. */
 static inline bool wh_keys_there(wh_keys *k, const void *from, uint64_t bytes)
 {
     uint64_t at = (uint64_t)((const char *)from - k->memory);
-    for (uint64_t page = at / WH_KEYS_PAGE; page <= (at + bytes - 1) / WH_KEYS_PAGE; page++)
-        if (wh_unlikely(!(k->there[page / 64] >> page % 64 & 1)) && !wh_keys_reserve(k, page))
-            return false;
-    return true;
+    uint64_t page = at / WH_KEYS_PAGE, last = (at + bytes - 1) / WH_KEYS_PAGE;
+    while (wh_keys_page_there(k, page) || wh_keys_reserve(k, page))
+        if (page++ == last)
+            return true;
+    return false;
 }
 
 /* -- places ------------------------------------------------------------------------------------ */
@@ -201,31 +207,66 @@ static inline wh_au64 *wh_words_value(const wh_keys *k, uint32_t place)
     return &wh_words_set(k, place)->values[place % WH_WORD_PLACES];
 }
 
+/* A key's set that its place `i` is in. */
+static inline wh_word_set *wh_words_own_set(const wh_keys *k, const wh_word_key *key, uint32_t i)
+{
+    return &k->sets[wh_word_set_of(i < WH_WORD_PLACES ? key->hash : key->check, k->set_bits)];
+}
+
+#define WH_WORD_LINE 8u /* tags in a cache line */
+
+/* Where in its set place `i` of a key is. Half of the keys begin with the second half of a set, so
+ * most are found in the first line that is looked at. */
+static inline uint32_t wh_words_turn(const wh_word_key *key, uint32_t i)
+{
+    return (i ^ ((uint32_t)(key->check >> 1) & WH_WORD_LINE)) % WH_WORD_PLACES;
+}
+
 /* Place `i` of a key's 32 possible places. */
 static inline uint32_t wh_words_place(const wh_keys *k, const wh_word_key *key, uint32_t i)
 {
-    uint32_t set = wh_word_set_of(i < WH_WORD_PLACES ? key->hash : key->check, k->set_bits);
-    return set * WH_WORD_PLACES + i % WH_WORD_PLACES;
+    uint32_t set = (uint32_t)(wh_words_own_set(k, key, i) - k->sets);
+    return set * WH_WORD_PLACES + wh_words_turn(key, i);
 }
 #define WH_WORD_CHOICES (2 * WH_WORD_PLACES)
 
-/* Have the tags of both sets fetched at once: each lies anywhere in memory. */
+/* The first of a key's places, from `i` on, with this tag or that. WH_WORD_CHOICES: none has. */
+static inline uint32_t wh_words_seek(const wh_keys *k, const wh_word_key *key, uint64_t tag,
+                                     uint64_t or_tag, uint32_t i)
+{
+    for (; i < WH_WORD_CHOICES; i = (i | (WH_WORD_LINE - 1)) + 1) {
+        uint32_t first = i & ~(WH_WORD_LINE - 1);
+        wh_au64 *line = &wh_words_own_set(k, key, i)->tags[wh_words_turn(key, first)];
+#pragma GCC unroll 8
+        for (uint32_t at = 0; at < WH_WORD_LINE; at++) {
+            uint64_t found = wh_load_seq(&line[at]); /* pairs: word-tag */
+            if (wh_unlikely(found == tag || found == or_tag) && first + at >= i)
+                return first + at;
+        }
+    }
+    return i;
+}
+
+/* Have the tags of both sets fetched at once, for each lies anywhere in memory, and what else a key
+ * needs that is where most are. */
 static inline void wh_words_prefetch(const wh_keys *k, const wh_word_key *key)
 {
-    const char *first = (char *)wh_words_set(k, wh_words_place(k, key, 0));
-    const char *second = (char *)wh_words_set(k, wh_words_place(k, key, WH_WORD_PLACES));
-    for (uint32_t at = 0; at < sizeof(wh_word_set); at += 64) {
-        __builtin_prefetch(first + at, 0, 3);
-        __builtin_prefetch(second + at, 0, 3);
-    }
+    const wh_word_set *first = wh_words_own_set(k, key, 0);
+    const wh_word_set *second = wh_words_own_set(k, key, WH_WORD_PLACES);
+    uint32_t at = wh_words_turn(key, 0);
+    __builtin_prefetch(&first->tags[at], 0, 3);
+    __builtin_prefetch(&first->checks[at], 0, 3);
+    __builtin_prefetch(&first->values[at], 0, 3);
+    __builtin_prefetch(&first->tags[at ^ WH_WORD_LINE], 0, 3);
+    __builtin_prefetch(&second->tags[0], 0, 3);
+    __builtin_prefetch(&second->tags[WH_WORD_LINE], 0, 3);
 }
 
 /* May both sets of a key be touched? */
 static inline bool wh_words_there(wh_keys *k, const wh_word_key *key)
 {
-    return wh_keys_there(k, wh_words_set(k, wh_words_place(k, key, 0)), sizeof(wh_word_set)) &&
-           wh_keys_there(k, wh_words_set(k, wh_words_place(k, key, WH_WORD_PLACES)),
-                         sizeof(wh_word_set));
+    return wh_keys_there(k, wh_words_own_set(k, key, 0), sizeof(wh_word_set)) &&
+           wh_keys_there(k, wh_words_own_set(k, key, WH_WORD_PLACES), sizeof(wh_word_set));
 }
 
 /* -- touching ---------------------------------------------------------------------------------- */
@@ -239,7 +280,7 @@ static inline void wh_words_touch(wh_keys *k, uint32_t place)
 
 static inline void wh_words_let_go(wh_keys *k)
 {
-    wh_store_seq(&k->mine->touching, 0); /* pairs: word-touch */
+    wh_store_release(&k->mine->touching, 0); /* pairs: word-touch */
 }
 
 /* Does any other worker touch the place? */
@@ -256,10 +297,8 @@ static inline bool wh_words_touched(const wh_keys *k, uint32_t place)
 static inline uint32_t wh_words_find(wh_keys *k, const wh_word_key *key)
 {
     uint64_t live = key->live;
-    for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
+    for (uint32_t i = 0; (i = wh_words_seek(k, key, live, live, i)) < WH_WORD_CHOICES; i++) {
         uint32_t place = wh_words_place(k, key, i);
-        if (wh_likely(wh_load_relaxed(wh_words_tag(k, place)) != live))
-            continue;
         wh_words_touch(k, place);
         /* pairs: word-tag - after the touch: a worker that empties it saw that, or we see it is not
          * ours */
@@ -389,26 +428,34 @@ static inline bool wh_keys_retire(wh_keys *k, uint32_t place)
 /* How many places of the set at `first` are EMPTY. */
 static inline uint32_t wh_words_room(const wh_keys *k, const wh_word_key *key, uint32_t first)
 {
+    const wh_word_set *set = wh_words_own_set(k, key, first);
     uint32_t room = 0;
-    for (uint32_t i = first; i < first + WH_WORD_PLACES; i++)
-        room += wh_load_relaxed(wh_words_tag(k, wh_words_place(k, key, i))) == WH_WORD_EMPTY;
+    for (uint32_t i = 0; i < WH_WORD_PLACES; i++)
+        room += wh_load_relaxed((wh_au64 *)&set->tags[i]) == WH_WORD_EMPTY;
     return room;
 }
 
-/* A place that is being made, touched. In the emptier set, so that both fill equally. WH_NIL: there
- * is no room. */
+#define WH_WORD_SPARE (WH_WORD_PLACES / 4)
+
+/* An EMPTY place of the key's: of its first set, where it is looked for first, while that has room
+ * to spare; else of the emptier one, so that both fill equally. WH_NIL: there is none. */
+static inline uint32_t wh_words_empty_place(const wh_keys *k, const wh_word_key *key)
+{
+    uint32_t room = wh_words_room(k, key, 0);
+    bool first = room >= WH_WORD_SPARE || room >= wh_words_room(k, key, WH_WORD_PLACES);
+    uint32_t i = wh_words_seek(k, key, WH_WORD_EMPTY, WH_WORD_EMPTY, first ? 0 : WH_WORD_PLACES);
+    if (i == WH_WORD_CHOICES && !first) /* others have filled that set meanwhile */
+        i = wh_words_seek(k, key, WH_WORD_EMPTY, WH_WORD_EMPTY, 0);
+    return i < WH_WORD_CHOICES ? wh_words_place(k, key, i) : WH_NIL;
+}
+
+/* A place that is being made, touched. WH_NIL: there is no room. */
 static inline uint32_t wh_words_come(wh_keys *k, const wh_word_key *key)
 {
-    bool again = true;
-    while (again) {
-        uint32_t first =
-            wh_words_room(k, key, 0) >= wh_words_room(k, key, WH_WORD_PLACES) ? 0 : WH_WORD_PLACES;
-        again = false;
-        for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
-            uint32_t place = wh_words_place(k, key, i ^ first);
+    for (bool again = true; again;) {
+        uint32_t place;
+        while ((place = wh_words_empty_place(k, key)) != WH_NIL) {
             uint64_t empty = WH_WORD_EMPTY;
-            if (wh_load_relaxed(wh_words_tag(k, place)) != empty)
-                continue;
             wh_words_touch(k, place);
             wh_step();
             if (wh_cas_seq(wh_words_tag(k, place), &empty, /* pairs: word-tag */
@@ -419,8 +466,9 @@ static inline uint32_t wh_words_come(wh_keys *k, const wh_word_key *key)
             }
         }
         wh_words_let_go(k);
+        again = false;
         for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
-            uint32_t place = wh_words_place(k, key, i);
+            place = wh_words_place(k, key, i);
             wh_keys_retire(k, place);
             again |= wh_words_empty(k, place);
         }
@@ -435,7 +483,7 @@ static inline uint32_t wh_words_contest(wh_keys *k, const wh_word_key *key, uint
 {
     uint64_t live = key->live;
     uint64_t coming = wh_word_tag(key->hash, WH_WORD_COMING);
-    for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
+    for (uint32_t i = 0; (i = wh_words_seek(k, key, live, coming, i)) < WH_WORD_CHOICES; i++) {
         uint32_t other = wh_words_place(k, key, i);
         uint64_t tag = wh_load_seq(wh_words_tag(k, other)); /* pairs: word-tag */
         if (other == place || (tag != live && tag != coming))
@@ -502,11 +550,11 @@ static inline uint32_t wh_words_hold(wh_keys *k, const wh_word_key *key)
 /* The key's word; 0: it has none. Nothing is touched: the tag is read once more behind the word. */
 static inline uint64_t wh_words_peek(const wh_keys *k, const wh_word_key *key)
 {
-    for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
+    uint64_t live = key->live;
+    for (uint32_t i = 0; (i = wh_words_seek(k, key, live, live, i)) < WH_WORD_CHOICES; i++) {
         uint32_t place = wh_words_place(k, key, i);
         wh_au64 *tag = wh_words_tag(k, place), *check = wh_words_check(k, place);
-        if (wh_likely(wh_load_acquire(tag) != key->live) || /* pairs: word-tag */
-            wh_load_relaxed(check) != key->check)
+        if (wh_load_relaxed(check) != key->check)
             continue;
         uint64_t value = wh_load_acquire(wh_words_value(k, place)); /* pairs: word-value */
         uint64_t still = wh_load_acquire(check); /* pairs: word-tag */

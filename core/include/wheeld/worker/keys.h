@@ -407,19 +407,6 @@ static inline enum wh_call wh_call_resume_key(wh_client *c, wh_keys *k, const wh
 
 /* -- the supervisor ---------------------------------------------------------------------------- */
 
-/* An EMPTY place of the key's, in the emptier set. WH_NIL: there is none. */
-static inline uint32_t wh_key_empty_place(const wh_keys *k, const wh_word_key *key)
-{
-    uint32_t first =
-        wh_words_room(k, key, 0) >= wh_words_room(k, key, WH_WORD_PLACES) ? 0 : WH_WORD_PLACES;
-    for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
-        uint32_t place = wh_words_place(k, key, i ^ first);
-        if (wh_load_relaxed(wh_words_tag(k, place)) == WH_WORD_EMPTY)
-            return place;
-    }
-    return WH_NIL;
-}
-
 /* Give a timer of a snapshot, which is armed later, its key again; `claims`: the word, too. Before
  * any other process is there; no two timers claim one key. False: there is no room. */
 static inline bool wh_key_restore(wh_keys *k, const wh_key *key, uint64_t id, bool claims)
@@ -428,7 +415,7 @@ static inline bool wh_key_restore(wh_keys *k, const wh_key *key, uint64_t id, bo
     if (wh_id_slot(id) >= k->capacity || !wh_key_room_there(k, wh_id_slot(id), key->size) ||
         !wh_words_there(k, &key->word))
         return false;
-    if (claims && (place = wh_key_empty_place(k, &key->word)) == WH_NIL)
+    if (claims && (place = wh_words_empty_place(k, &key->word)) == WH_NIL)
         return false;
     wh_key_write(k, wh_id_slot(id), key, place);
     if (claims) {

@@ -7,6 +7,18 @@
  * write. The wheel's payload bytes and the names in the registry, by which arguments are checked,
  * are read after that look, too. */
 
+/* Is it that name? */
+static inline bool name_is(PyObject *name, const char *text)
+{
+    if (wh_unlikely(!PyUnicode_IS_COMPACT_ASCII(name)))
+        return PyUnicode_CompareWithASCIIString(name, text) == 0;
+    const char *own = (const char *)PyUnicode_1BYTE_DATA(name);
+    const char *end = own + PyUnicode_GET_LENGTH(name);
+    while (own < end && *own == *text)
+        own++, text++;
+    return own == end && *text == 0;
+}
+
 /* Sort the arguments of `function` by name; the first `positional` names may come by place. */
 static bool parse_keywords(const char *function, const char *const *names, Py_ssize_t positional,
                            PyObject *const *args, Py_ssize_t n, PyObject *kwnames,
@@ -23,7 +35,7 @@ static bool parse_keywords(const char *function, const char *const *names, Py_ss
     for (Py_ssize_t k = 0; k < count; k++) {
         PyObject *name = PyTuple_GET_ITEM(kwnames, k);
         Py_ssize_t i = 0;
-        while (names[i] && PyUnicode_CompareWithASCIIString(name, names[i]) != 0)
+        while (names[i] && !name_is(name, names[i]))
             i++;
         if (names[i] == NULL || values[i] != NULL) {
             raise_about(PyExc_TypeError, name, "%s() got %s argument {}", function,

@@ -33,7 +33,10 @@ static bool key_put_as(EncodedKey *e, char letter, const void *from, size_t n)
 /* False: it is too long, or an error is set. */
 static bool key_put_plain(EncodedKey *e, PyObject *plain)
 {
-    if (wh_likely(PyUnicode_CheckExact(plain))) {
+    if (wh_likely(PyUnicode_CheckExact(plain) && PyUnicode_IS_COMPACT_ASCII(plain)))
+        return key_put_as(e, 's', PyUnicode_1BYTE_DATA(plain), /* its UTF-8 as it stands */
+                          (size_t)PyUnicode_GET_LENGTH(plain));
+    if (PyUnicode_CheckExact(plain)) {
         Py_ssize_t length;
         const char *text = PyUnicode_AsUTF8AndSize(plain, &length);
         return text && key_put_as(e, 's', text, (size_t)length);
@@ -226,7 +229,7 @@ static bool parse_conflict(PyObject *word, enum wh_conflict *conflict)
 {
     static const char *const words[] = {"raise", "keep", "replace", "later", "earlier"};
     for (int i = 0; i < 5; i++)
-        if (PyUnicode_Check(word) && PyUnicode_CompareWithASCIIString(word, words[i]) == 0) {
+        if (PyUnicode_Check(word) && name_is(word, words[i])) {
             *conflict = (enum wh_conflict)i;
             return true;
         }
