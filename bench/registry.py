@@ -102,7 +102,12 @@ TABLE = (
     Row(
         "fire",
         "CPU per firing: 1 M timers, random deadlines over 2 s, one worker",
-        {"wheeld": waits.firing, "Netty": rivals.netty_fires, "plain sleep": waits.plain_sleep},
+        {
+            "wheeld": partial(waits.firing, True),
+            "wheeld, small pages": partial(waits.firing, False),
+            "Netty": rivals.netty_fires,
+            "plain sleep": waits.plain_sleep,
+        },
         (
             Line(
                 "clock and worker together",

@@ -114,6 +114,8 @@ OWN = {
     "WH_MOST_SECONDS": "the argument of a call",
     "WH_QUOTA_PAUSE_NS": "how often a worker counts what it holds",
     "WH_BACK_BYTES": "how much memory the clock reserves at a time",
+    "WH_HUGE_BYTES": "a page of the kernel's",
+    "WH_HUGE_CAPACITY": "how the daemon reserves memory",
     "WH_HEAP_STEP": "how much memory the clock reserves at a time",
     "WH_HEAP_OWN": "how a worker searches for a block",
     "WH_HEAP_ALL": "how a worker searches for a block",

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "wheeld/shared/geometry.h"
+#include "wheeld/shared/backing.h"
 
 #define SYSTEM_BASE "/run/wheeld"
 #define LOOK (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
@@ -171,7 +172,7 @@ int place_map(const place *p, const char *name, int kind, bool writable, mapping
         return refuse(path, &s);
     }
     m->bytes = (uint64_t)s.st_size;
-    m->at = mmap(NULL, m->bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+    m->at = wh_map_file(fd, m->bytes, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED);
     close(fd);
     if (m->at == MAP_FAILED) {
         m->at = NULL;

@@ -54,6 +54,8 @@ GROUPS: int
 MAX_CAPACITY: int
 MAX_WORKERS: int
 CHUNK_BYTES: int
+HUGE_BYTES: int
+HUGE_CAPACITY: int
 CHUNK_BLOCKS: int
 CHUNK_DATA: int
 MAX_CHUNKS: int
@@ -246,6 +248,7 @@ class Memory:
     def __init__(self, fd: int, bytes: int, writable: bool, populate: bool = False, /) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __len__(self) -> int: ...
+    def make_huge(self, fd: int, offset: int, bytes: int, /) -> None: ...
 
 class Whole:
     def __init__(self, memory: Buffer, fd: int, /) -> None: ...

@@ -3,8 +3,9 @@
 A segment's memory is reserved with `posix_fallocate` when it is made, except for slots that are not
 needed yet (`wheeld/shared/backing.h`), so that a small /dev/shm is an error and never a SIGBUS. A
 process that attaches it for writing populates it, so that no hot call pays for a page fault; the
-supervisor, which makes it, touches little of it. `multiprocessing.shared_memory` is not used: its
-resource tracker unlinks segments that other processes still need.
+supervisor, which makes it, touches little of it. It is mapped so that it can have huge pages
+(`wheeld/shared/backing.h`). `multiprocessing.shared_memory` is not used: its resource tracker
+unlinks segments that other processes still need.
 """
 
 from __future__ import annotations
@@ -58,13 +59,15 @@ def create(
     mode: int = 0o600,
     gid: int | None = None,
     holes: Sequence[tuple[int, int]] = (),
-) -> mmap.mmap:
+    huge: bool = False,
+) -> _native.Memory:
     """Make a new, zeroed segment of `size` bytes with that `mode` (whatever the umask) for `gid`,
     map it read-write.
 
     Its memory is reserved at once, except `holes`, offsets and sizes in order: `reserve` does that
-    later, and nobody may read them before. NameTaken: the name exists. SegmentError: /dev/shm has
-    too little room (both sizes are named).
+    later, and nobody may read them before. `huge`: by huge pages, as far as the kernel makes any;
+    they reach into the holes. NameTaken: the name exists. SegmentError: /dev/shm has too little
+    room (both sizes are named).
     """
     try:
         fd = shm.make(name, mode)
@@ -75,8 +78,9 @@ def create(
             os.fchown(fd, -1, gid)
         os.fchmod(fd, mode)
         os.ftruncate(fd, size)
-        reserve_but(fd, name, size, holes)
-        return mmap.mmap(fd, size, mmap.MAP_SHARED)
+        memory = _native.Memory(fd, size, True)
+        reserve_but(fd, name, size, holes, memory if huge else None)
+        return memory
     except BaseException:
         unlink(name)
         raise
@@ -90,8 +94,8 @@ def random_part(count: int) -> str:
 
 
 def create_unguessable(
-    stem: str, size: int, mode: int = 0o600, gid: int | None = None
-) -> tuple[str, mmap.mmap]:
+    stem: str, size: int, mode: int = 0o600, gid: int | None = None, huge: bool = False
+) -> tuple[str, _native.Memory]:
     """As `create`, under `stem` and a random number; returns the name, too.
 
     All users may make files in /dev/shm: another user who could foresee a name would take it first.
@@ -100,7 +104,7 @@ def create_unguessable(
     while True:
         name = f"{stem}-{random_part(8)}"
         try:
-            return name, create(name, size, mode, gid)
+            return name, create(name, size, mode, gid, huge=huge)
         except NameTaken:
             tries += 1
             if tries == _TRIES:
@@ -165,21 +169,27 @@ def _option_of(name: str) -> str:
     return _OPTIONS.get(kind, "--capacity")
 
 
-def reserve_but(fd: int, name: str, size: int, holes: Sequence[tuple[int, int]]) -> None:
+def reserve_but(
+    fd: int, name: str, size: int, holes: Sequence[tuple[int, int]],
+    huge: _native.Memory | None = None,
+) -> None:  # fmt: skip
     """`reserve` all of a segment of `size` bytes except the given parts, which are in order."""
     begin = 0
     for offset, length in (*holes, (size, 0)):
-        reserve(fd, name, begin, offset - begin)
+        reserve(fd, name, begin, offset - begin, huge)
         begin = offset + length
 
 
-def reserve(fd: int, name: str, offset: int, size: int) -> None:
-    """Reserve memory for a part of a segment, so that writing there cannot raise SIGBUS.
+def reserve(fd: int, name: str, offset: int, size: int, huge: _native.Memory | None = None) -> None:
+    """Reserve memory for a part of a segment, so that writing there cannot raise SIGBUS; by huge
+    pages where the segment is mapped as `huge`, as far as the kernel makes any.
 
     SegmentError: /dev/shm has too little room (both sizes are named).
     """
     if size <= 0:
         return
+    if huge is not None:
+        huge.make_huge(fd, offset, size)
     try:
         os.posix_fallocate(fd, offset, size)
     except OSError as error:
@@ -193,44 +203,33 @@ def reserve(fd: int, name: str, offset: int, size: int) -> None:
         ) from error
 
 
-def attach(name: str, kind: int, *, writable: bool, owner_uid: int | None = None) -> mmap.mmap:
+def attach(
+    name: str, kind: int, *, writable: bool, owner_uid: int | None = None, private: bool = False
+) -> _native.Memory:
     """Map an existing segment after checking its owner, size and layout; `kind` is one of
-    `_native.KIND_*`.
+    `_native.KIND_*`. No descriptor is kept open: client processes may have few of them, or close
+    them all. `private`: refuse one that is open to all users.
 
     FileNotFoundError, PermissionError: from the operating system. LayoutMismatch: another version
     made it; both are named. SegmentError: it is not a wheeld segment of that kind, or its name
     leads elsewhere.
     """
     with opened(name, writable, owner_uid) as (fd, size):
-        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        populate = writable and kind not in GROWING
-        flags = mmap.MAP_SHARED | (mmap.MAP_POPULATE if populate else 0)
-        memory = mmap.mmap(fd, size, flags, protection)
-    check(memory, kind, name)
-    return memory
-
-
-def attach_bare(
-    name: str, kind: int, *, writable: bool, owner_uid: int | None = None
-) -> _native.Memory:
-    """As `attach`, without keeping a descriptor open: for client processes, which may have few of
-    them, or close them all. Segments that are open to all users are refused."""
-    with opened(name, writable, owner_uid) as (fd, size):
         mode = stat.S_IMODE(os.fstat(fd).st_mode)
-        if mode & stat.S_IRWXO:
+        if private and mode & stat.S_IRWXO:
             raise SegmentError(f"{name!r} is open to all users (mode {mode:04o})")
         memory = _native.Memory(fd, size, writable, writable and kind not in GROWING)
     check(memory, kind, name)
     return memory
 
 
-def data(name: str, owner_uid: int | None = None) -> mmap.mmap:
+def data(name: str, owner_uid: int | None = None) -> _native.Memory:
     """A private copy of a segment with holes, which take no memory in the copy either.
 
     Raises as `attach`.
     """
     with opened(name, False, owner_uid) as (fd, size):
-        copy = mmap.mmap(-1, size)
+        copy = _native.Memory(-1, size, True)
         end = 0
         while end < size:  # each turn passes one part
             try:
@@ -254,7 +253,7 @@ def can_populate() -> bool:
     return True
 
 
-def open_to_grow(name: str, memory: mmap.mmap) -> int:
+def open_to_grow(name: str, memory: _native.Memory) -> int:
     """A descriptor of a segment that is mapped at `memory`, to `reserve` more of it; the caller
     closes it."""
     with opened(name, True, os.getuid()) as (fd, size):
@@ -303,7 +302,7 @@ def elsewhere(theirs: object) -> str | None:
     )
 
 
-def check(memory: mmap.mmap | _native.Memory, kind: int, name: str) -> None:
+def check(memory: _native.Memory, kind: int, name: str) -> None:
     """Raise unless `memory` holds a ready segment of `kind` in this build's layout."""
     found, version, fingerprint = _native.attach_status(memory, kind)
     if found == _native.ATTACH_READY:

@@ -42,7 +42,7 @@ def name() -> Iterator[str]:
 
 @pytest.mark.usefixtures("provider")
 def test_a_segment(name: str) -> None:
-    with segments.create(name, 8192, mode=0o640) as memory:
+    with memoryview(segments.create(name, 8192, mode=0o640)) as memory:
         found = os.stat(f"/dev/shm/{name}")
         assert (found.st_size, found.st_mode & 0o777) == (8192, 0o640)
         with pytest.raises(segments.NameTaken, match=name):

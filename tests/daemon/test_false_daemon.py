@@ -306,4 +306,4 @@ def test_sizes_are_read_once() -> None:
 def test_plain_names() -> None:
     assert trust.plain("worker-0.fifo") == "worker-0.fifo"
     with pytest.raises(PermissionError, match="not a plain file name"):
-        segments.attach_bare("../etc/passwd", _native.KIND_SLOTS, writable=True)
+        segments.attach("../etc/passwd", _native.KIND_SLOTS, writable=True)

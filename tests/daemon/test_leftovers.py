@@ -228,7 +228,7 @@ def test_fresh_pools(config: Config) -> None:
 
 def scribble(kind: str, size: int) -> Callable[[Resources], None]:
     def damage(resources: Resources) -> None:
-        resources.memories[kind][:size] = b"\xa5" * size
+        memoryview(resources.memories[kind])[:size] = b"\xa5" * size
 
     return damage
 
@@ -268,7 +268,10 @@ def heads_of(resources: Resources) -> list[object]:
     return [
         *(len(resources.memories[kind]) for kind in SHARED),
         *(path_of(resources, kind).stat().st_mode for kind in SHARED),
-        *(resources.memories[kind][:size] for kind, size in (("slots", 128), ("watch", 64))),
+        *(
+            bytes(memoryview(resources.memories[kind])[:size])
+            for kind, size in (("slots", 128), ("watch", 64))
+        ),
         pools.header.tolist(),
         pools.pools[["name", "size", "largest", "strict"]].tolist(),
     ]

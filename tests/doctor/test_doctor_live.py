@@ -22,11 +22,12 @@ from daemons import Daemon
 from fsck_wheels import FullWheel, Local, remains
 from wheeld.doctor import live, run as doctor
 from wheeld.doctor.live import Clock, ObservedWheel, ObservedWorker, ProcStat
+from wheeld.resources import maps
 from wheeld.resources.remains import DaemonMemory
 from wheeld.tables.registry import RowState
 from wheeld_client import connect
 
-CLOCK = Clock(7, ProcStat("S", 50), None, 100_000, 0, 1, 0, 1024)
+CLOCK = Clock(7, ProcStat("S", 50), None, 100_000, 0, 1, 0, 1024, 4096, 2048)
 WORKER = ObservedWorker(
     0, "web-1", 8, RowState.ACTIVE, 60, ProcStat("S", 60), False, ((5, 5), (5, 5)), 0, 0, 64, 0
 )
@@ -54,6 +55,7 @@ ILL: list[tuple[Check, ObservedWheel, str, str]] = [
     (live.lateness, with_clock(wake_late_ns=60_000_000), "warning", "60.000 ms"),
     (live.timer_slack, with_clock(timer_slack_ns=50_000), "warning", "50,000 ns"),
     (live.swapped, with_clock(swapped_kib=2048), "warning", "2.0 MiB of the wheel"),
+    (live.huge_pages, replace(with_clock(huge_kib=0), capacity=1 << 17), "note", "0.0 MiB of 4.0"),
     (live.worker_processes, with_worker(process=ProcStat("", 0)), "failure", "pid 8) is gone"),
     (live.worker_processes, with_worker(process=ProcStat("S", 61)), "failure", "another process"),
     (live.worker_processes, with_worker(process=ProcStat("T", 60)), "warning", "kill -CONT 8"),
@@ -92,6 +94,9 @@ def test_what_is_ill_is_said(
         (live.timer_slack, with_clock(timer_slack_ns=None)),
         (live.timer_slack, with_clock(timer_slack_ns=0)),
         (live.swapped, with_clock(swapped_kib=None)),
+        (live.huge_pages, with_clock(huge_kib=0)),
+        (live.huge_pages, replace(WELL, capacity=1 << 17)),
+        (live.huge_pages, with_clock(mapped_kib=None)),
     ],
 )
 def test_what_is_not_ill(check: Check, observed: ObservedWheel) -> None:
@@ -109,14 +114,17 @@ def test_processes_are_read(tmp_path: Path) -> None:
     assert live.process(Path("/proc"), os.getpid()).state == "R"
 
 
-def test_smaps_are_summed() -> None:
-    smaps = (
+def test_smaps_are_summed(tmp_path: Path) -> None:
+    put(
+        tmp_path / "smaps",
         "7f00-7f10 rw-s 0 00:01 5 /dev/shm/wheeld-a-1-wheel\nSize: 64 kB\nSwap: 12 kB\n"
         "7f10-7f20 rw-p 0 00:00 0 [heap]\nSwap: 999 kB\n"
-        "7f20-7f30 rw-s 0 00:01 5 /dev/shm/wheeld-a-1-slots\nSwap: 8 kB\nLocked: 4 kB\n"
+        "7f20-7f30 rw-s 0 00:01 5 /dev/shm/wheeld-a-1-slots\nSwap: 8 kB\nLocked: 4 kB\n",
     )
-    assert live.mapped_memory(smaps, "wheeld-a-1-") == {"Size": 64, "Swap": 20, "Locked": 4}
-    assert live.mapped_memory(smaps, "wheeld-b-") == {}
+    found = maps.mapped_memory(tmp_path, "wheeld-a-1-")
+    assert found == {"Size": 64, "Swap": 20, "Locked": 4}
+    assert maps.mapped_memory(tmp_path, "wheeld-b-") == {}
+    assert maps.mapped_memory(tmp_path / "none", "wheeld-a-1-") == {}
 
 
 def test_what_is_observed_of_a_wheel(tmp_path: Path) -> None:
@@ -167,8 +175,9 @@ def findings(*arguments: str) -> tuple[int, dict[str, dict[str, str]]]:
 
 
 LIVE_NAMES = {
-    "daemon", "clock", "clock restarts", "lateness", "timer slack", "swap", "worker processes",
-    "stuck workers", "doorbell", "kept workers", "offences", "room", "shares", "hoarders",
+    "daemon", "clock", "clock restarts", "lateness", "timer slack", "swap", "huge pages",
+    "worker processes", "stuck workers", "doorbell", "kept workers", "offences", "room", "shares",
+    "hoarders",
 }  # fmt: skip
 MACHINE_NAMES = {
     "shm room", "shm mount", "memory limit", "file size", "locked memory", "open files",
@@ -193,7 +202,7 @@ def test_doctor_of_a_running_daemon(daemon: Daemon) -> None:
         assert done.stderr == ""
         assert done.returncode in (WELL_OR_NOTED, FOUND)  # busy in one of the two
         assert "worker processes" in done.stdout
-        assert "(30 checks)" in done.stdout
+        assert "(31 checks)" in done.stdout
 
 
 HOLD = """

@@ -130,7 +130,6 @@ def test_made_with_the_wheel(config: Config) -> None:
 
 def test_gone_on_with(config: Config) -> None:
     left = leave(config)
-    left.memories["trace"][:] = left.memories["trace"][:]
     record(left.memories["trace"], "trace")["rec_tail"] += 7
     resources = Resources(config)
     assert resources.taken_over
@@ -226,7 +225,7 @@ def test_room(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     resources.close()
 
 
-def _full(fd: int, name: str, offset: int, size: int) -> None:
+def _full(fd: int, name: str, offset: int, size: int, *_: object) -> None:
     raise segments.SegmentError(f"no room for {name}")
 
 

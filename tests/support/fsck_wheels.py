@@ -14,7 +14,7 @@ from shared_words import Shared
 from wheeld.fsck import run as fsck
 from wheeld.fsck.run import Findings
 from wheeld.resources.remains import Memories, head_faults, own_pid_namespace
-from wheeld_core import segments
+from wheeld_core import _native, segments
 from wheeld_core.views import RegistryView, dtype_of, record, records
 
 POOLS = (("requests", 65536, 1024, False), ("small", 1000, 1000, True))
@@ -200,9 +200,9 @@ class Remains:
         self.write_daemon_file(segment_prefix=self.prefix)
         self.where = ("--name", name, "--runtime-dir", str(runtime_dir))
 
-    def _copy(self, kind: str, memory: mmap.mmap) -> mmap.mmap:
+    def _copy(self, kind: str, memory: mmap.mmap) -> _native.Memory:
         copy = segments.create(self.prefix + kind, len(memory))
-        copy[:] = memory[:]
+        memoryview(copy)[:] = memory
         return copy
 
     def write_daemon_file(self, **facts: object) -> None:

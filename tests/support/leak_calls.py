@@ -284,6 +284,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "Lease": leases,
     "Limit": limits,
     "Memory": memory,
+    "make_huge": lambda b: _native.Memory(b.file, 4096, True).make_huge(b.file, 0, 4096),
     "Whole": whole,
     "schedule": fire,
     "_schedule_batch": batch,
@@ -409,7 +410,8 @@ ELSEWHERE = {"set_row_state", "_renews", "_end_wheel", "_renew", "_thread"}
 """Plain stores and numbers; and what comes once in a wheel (test_next_daemon.py)."""
 
 BAD: dict[str, Callable[[Bench], Any]] = {
-    "memory": lambda b: _native.Memory(-1, 4096, False),
+    "memory": lambda b: _native.Memory(-2, 4096, False),
+    "huge arguments": lambda b: _native.Memory(b.file, 4096, True).make_huge(b.file, "x"),
     "memory size": lambda b: _native.Memory(b.file, 0, False),
     "delay": lambda b: b.timers.schedule(float("nan")),
     "delay type": lambda b: b.timers.schedule("x" * 500),

@@ -24,7 +24,7 @@ def status_text(status: dict[str, Any]) -> str:
         f" {mebibytes(status['payload_heap']['memory_at_most'])}",
         f"  memory      {mebibytes(status['shared_bytes'])} shared, for"
         f" {status['slots_with_memory']:,} slots; {mebibytes(status['shared_bytes_at_most'])}"
-        " for all slots",
+        f" for all slots; {mebibytes(status['huge_bytes'])} in huge pages",
         f"  fired       {counters['fired']:,}   returned {counters['returned']:,}"
         f"   dropped {counters['dropped']:,} with dead owners (armed, or expired and unread)",
         f"  clock       {counters['wakes']:,} wake-ups, latest by"

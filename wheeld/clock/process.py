@@ -10,7 +10,6 @@ clock continues its work.
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 from pathlib import Path
 
@@ -35,7 +34,7 @@ class ClockProcess:
         if hello["pin_cpu"] is not None:
             os.sched_setaffinity(0, {hello["pin_cpu"]})
         self._bells: dict[int, int] = {}
-        self._memories: dict[str, mmap.mmap] = {
+        self._memories: dict[str, _native.Memory] = {
             kind: segments.attach(name, segments.KINDS[kind], writable=kind not in READ_ONLY)
             for kind, name in hello["segments"].items()
         }

@@ -315,6 +315,12 @@ class Config:
         return self.slots + self.homes * _native.SLAB_SLOTS
 
     @property
+    def huge(self) -> bool:
+        """Is its memory to be in huge pages, where the kernel has them (`wheeld/shared/backing.h`)?
+        A small wheel's page tables are found in the caches of a processor."""
+        return self.all_slots >= _native.HUGE_CAPACITY
+
+    @property
     def first_slabs(self) -> int:
         """Slabs of the capacity that have memory from the start (`wheeld/shared/backing.h`)."""
         if self.reserve:

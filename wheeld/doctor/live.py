@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from wheeld.doctor import pools as doctor_pools
 from wheeld.doctor.machine import Finding, ok
 from wheeld.fsck.image import ARMED, EXPIRED, NEVER, OFFERED, WheelImage
 from wheeld.processes.identity import stat_fields
+from wheeld.resources import maps
 from wheeld.resources.remains import Memories
 from wheeld.tables import sharing
 from wheeld.tables.registry import RowState
@@ -77,6 +77,8 @@ class Clock:
     timer_slack_ns: int | None
     swapped_kib: int | None
     locked_kib: int | None
+    mapped_kib: int | None
+    huge_kib: int
 
 
 @dataclass(frozen=True)
@@ -99,18 +101,6 @@ def process(proc: Path, pid: int) -> ProcStat:
         return ProcStat(fields[0], int(fields[19]))
     except (OSError, IndexError, ValueError):
         return ProcStat("", 0)
-
-
-def mapped_memory(smaps: str, prefix: str) -> dict[str, int]:
-    """Sums in KiB over the maps of our segments, by the names of /proc/PID/smaps."""
-    sums: dict[str, int] = {}
-    ours = False
-    for line in smaps.splitlines():
-        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-            ours = f"/{prefix}" in line
-        elif ours and (match := re.fullmatch(r"(\w+):\s+(\d+) kB", line)):
-            sums[match[1]] = sums.get(match[1], 0) + int(match[2])
-    return sums
 
 
 def _heads(memories: Memories) -> dict[int, tuple[int, int]]:
@@ -138,7 +128,7 @@ def gather(
     second = _heads(memories)
     snapshot = WheelImage(memories, True)
     pid = int(status["clock_pid"] or 0)
-    smaps = mapped_memory(_text(proc / str(pid) / "smaps"), prefix)
+    smaps = maps.mapped_memory(proc / str(pid), prefix)
     slack = _text(proc / str(pid) / "timerslack_ns").strip()
     clock = Clock(
         pid,
@@ -149,6 +139,8 @@ def gather(
         int(slack) if slack.isdigit() else None,
         smaps.get("Swap"),
         smaps.get("Locked"),
+        smaps.get("Rss"),
+        maps.huge_kib(smaps),
     )
     workers = [
         _worker(snapshot, row, proc, (first.get(row, (0, 0)), second.get(row, (0, 0))))
@@ -255,6 +247,21 @@ def swapped(v: ObservedWheel) -> Finding:
         advice = "timers wait for disk reads: add memory, lower the capacity, or use swapoff"
         return Finding("swap", "warning", found, "none", advice)
     return ok("swap", f"nothing of the wheel{locked}")
+
+
+def huge_pages(v: ObservedWheel) -> Finding:
+    """Is a large wheel in huge pages?"""
+    clock, name = v.clock, "huge pages"
+    if clock.mapped_kib is None:
+        return ok(name, "not readable")
+    found = f"{mebibytes(clock.huge_kib * KIB)} of {mebibytes(clock.mapped_kib * KIB)}"
+    if v.capacity < _native.HUGE_CAPACITY or clock.huge_kib:
+        return ok(name, found)
+    return Finding(
+        name, "note", found, f"most of a wheel of {_native.HUGE_CAPACITY:,} slots or more",
+        "page tables cost the clock a part of each firing: run Linux 6.1 or newer, keep half of "
+        "/dev/shm free, or mount it with huge=within_size",
+    )  # fmt: skip
 
 
 # -- the workers -----------------------------------------------------------------------------------
@@ -388,8 +395,8 @@ def hoarders(v: ObservedWheel) -> Finding:
 
 
 CHECKS: tuple[Callable[[ObservedWheel], Finding], ...] = (
-    clock_runs, clock_restarts, lateness, timer_slack, swapped, worker_processes, stuck, doorbell,
-    kept, offences, room, shares, hoarders,
+    clock_runs, clock_restarts, lateness, timer_slack, swapped, huge_pages, worker_processes, stuck,
+    doorbell, kept, offences, room, shares, hoarders,
 )  # fmt: skip
 
 

@@ -7,7 +7,6 @@ begun are noted as made, except perhaps the last.
 
 from __future__ import annotations
 
-import mmap
 import os
 import zlib
 from collections.abc import Iterator
@@ -240,7 +239,9 @@ def _wrong_tenants(s: WheelImage, tenants: Array, where: str) -> list[str]:
 # -- repair ----------------------------------------------------------------------------------------
 
 
-def mend_keys(name: str, keys: mmap.mmap, wheel: mmap.mmap, slots: mmap.mmap) -> None:
+def mend_keys(
+    name: str, keys: _native.Memory, wheel: _native.Memory, slots: _native.Memory
+) -> None:
     """Cancel the timers with a key that does not name them, and let no key name a timer of another
     one, when no worker lives. The clock that recovers takes the slots back."""
     view, g = DirectoryView(segments.data(name, os.getuid())), geometry_of(record(wheel, "wheel"))
@@ -255,7 +256,7 @@ def mend_keys(name: str, keys: mmap.mmap, wheel: mmap.mmap, slots: mmap.mmap) ->
         values[divmod(place, _native.WORD_PLACES)] = 0
 
 
-def _word_sets(keys: mmap.mmap, view: DirectoryView) -> Array:
+def _word_sets(keys: _native.Memory, view: DirectoryView) -> Array:
     """The sets of places in the segment itself: only what has memory is to be touched."""
     header = view.header
     return records(keys, "word_set", int(header["sets_off"]), 1 << int(header["set_bits"]))
@@ -303,7 +304,7 @@ def _repair_watch(view: WatchView, rows: Array) -> None:
     view.rows["tenant"] = tenants
 
 
-def _repair_words(name: str, keys: mmap.mmap) -> None:
+def _repair_words(name: str, keys: _native.Memory) -> None:
     """Free places with half-written keys, and the smaller of two words of one key."""
     view = DirectoryView(segments.data(name, os.getuid()))
     sets, shift = view.sets, _set_shift(view)

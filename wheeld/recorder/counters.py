@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -50,10 +49,10 @@ class Counters:
 
     def __init__(
         self,
-        wheel: mmap.mmap,
-        trace: mmap.mmap,
-        pools: mmap.mmap,
-        registry: mmap.mmap,
+        wheel: _native.Memory,
+        trace: _native.Memory,
+        pools: _native.Memory,
+        registry: _native.Memory,
         directory: Path,
         facts: Facts,
         full: Callable[[Path], None],

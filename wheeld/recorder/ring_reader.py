@@ -3,7 +3,6 @@ it."""
 
 from __future__ import annotations
 
-import mmap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +47,7 @@ class RingReader:
 
     def __init__(
         self,
-        memory: mmap.mmap,
+        memory: _native.Memory,
         trace: Path,
         facts: Facts,
         virtual: bool,

@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import json
 import logging
-import mmap
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,7 +63,7 @@ class Resources:
         self.events = Events()
         self._left: dict[str, str] = {}
         """Segments that exist but that no clock may attach, either not yet or no longer."""
-        self.memories: dict[str, mmap.mmap] = {}
+        self.memories: dict[str, _native.Memory] = {}
         self._held: int | None = None
         self._owned: dict[Path, int] = {}
         """Locks of what it writes elsewhere, and their descriptors."""
@@ -131,7 +130,7 @@ class Resources:
         self._inodes = segments.mapped(self.segment_prefix)
         self._fixed = list(self._heads.parts(self.memories["pools"]))
         self._private = {
-            kind: bytes(self.memories[kind][:PRIVATE_HEAD])
+            kind: bytes(memoryview(self.memories[kind])[:PRIVATE_HEAD])
             for kind in ("wheel", trace_segment.KIND)
             if kind in self.memories
         }
@@ -157,7 +156,7 @@ class Resources:
         for left in set(inherited) - set(self._owned.values()):  # of a directory of before
             os.close(left)
 
-    def _take(self, prefix: str, memories: dict[str, mmap.mmap], heads: SharedHeads) -> None:
+    def _take(self, prefix: str, memories: dict[str, _native.Memory], heads: SharedHeads) -> None:
         self.segment_prefix = prefix
         self.memories = memories
         self._heads, self.pools = heads, heads.pools  # in the order of the wheel
@@ -392,10 +391,10 @@ class Resources:
 
     def make_segment(
         self, kind: str, size: int, mode: int = 0o660, holes: Sequence[tuple[int, int]] = ()
-    ) -> mmap.mmap:
+    ) -> _native.Memory:
         """Make the segment called `kind`; its name goes to `names`."""
         name = self.segment_prefix + kind
-        memory = segments.create(name, size, self._mode(mode), self._gid, holes)
+        memory = segments.create(name, size, self._mode(mode), self._gid, holes, self.config.huge)
         self.names[kind] = name
         return memory
 
@@ -415,7 +414,8 @@ class Resources:
         fd = segments.open_to_grow(self.names["slots"], self.memories["slots"])
         try:
             size = (end - backed) * _native.CHUNK_BYTES
-            segments.reserve(fd, self.names["slots"], offset, size)
+            huge = self.memories["slots"] if self.config.huge else None
+            segments.reserve(fd, self.names["slots"], offset, size, huge)
         except segments.SegmentError:
             return False
         finally:
@@ -423,13 +423,13 @@ class Resources:
         _native.open_chunks(self.memories["wheel"], end)
         return True
 
-    def make_hidden(self, kind: str, size: int, mode: int = 0o660) -> mmap.mmap:
+    def make_hidden(self, kind: str, size: int, mode: int = 0o660) -> _native.Memory:
         """As `make_segment`, for a segment that is made when the prefix is public: its name has a
         random part, and is passed over sockets only."""
         self.drop_segment(kind)  # a killed daemon may have left one
         stem = self.segment_prefix + kind
         self.names[kind], memory = segments.create_unguessable(
-            stem, size, self._mode(mode), self._gid
+            stem, size, self._mode(mode), self._gid, self.config.huge
         )
         return memory
 
@@ -437,8 +437,7 @@ class Resources:
         """Make the segment of the worker in `row`, ready to attach; returns its name."""
         kind = runtime.worker_segment(row)
         memory = self.make_hidden(kind, self.worker_bytes)
-        with contextlib.closing(memory):
-            _native.create_worker(memory, self.memories["wheel"], row)
+        _native.create_worker(memory, self.memories["wheel"], row)
         return self.names[kind]
 
     def mend_worker(self, row: int) -> None:
@@ -446,7 +445,7 @@ class Resources:
         if (name := self.names.get(kind) or self._left.get(kind)) is not None:
             self._worker_head.mend(name)
 
-    def find_worker_segment(self, row: int) -> mmap.mmap:
+    def find_worker_segment(self, row: int) -> _native.Memory:
         """Map the segment of an earlier daemon's worker; its name goes to `names`."""
         kind = runtime.worker_segment(row)
         name = self.names.get(kind) or self._left.get(kind)
@@ -490,7 +489,7 @@ class Resources:
             if size != len(memory):
                 return f"{path} has {size} bytes, expected {len(memory)}: it was truncated"
         for kind, fixed in self._private.items():
-            if self.memories[kind][:PRIVATE_HEAD] != fixed:
+            if memoryview(self.memories[kind])[:PRIVATE_HEAD] != fixed:
                 return self._overwritten(kind, "its head")
         if not self.is_table_intact():
             return self._overwritten("registry", "the worker table")
@@ -504,7 +503,7 @@ class Resources:
         """Restore fixed contents that a worker, which can write there, has overwritten: otherwise
         no process could attach."""
         for kind, offset, fixed in self._fixed:
-            memory, end = self.memories[kind], offset + len(fixed)
+            memory, end = memoryview(self.memories[kind]), offset + len(fixed)
             if memory[offset:end] != fixed:
                 log.warning(
                     "the header of %s was overwritten by a worker: repaired", self.names[kind]
@@ -521,7 +520,7 @@ class Resources:
         now, most = reserved_bytes(self.names.values())
         header = self.wheel.header
         unused = int(header["heap_chunks"]) - int(header["heap_backed"])
-        return now, most - unused * _native.CHUNK_BYTES
+        return now, max(now, most - unused * _native.CHUNK_BYTES)  # a huge page holds some more
 
     def payload_heap(self) -> dict[str, int]:
         """Bytes of payloads in the heap, of its memory now, and of what it may have."""
@@ -584,7 +583,7 @@ def remove(path: Path, directory: int | None = None) -> None:
 
 
 def back(
-    names: Mapping[str, str], memories: Mapping[str, mmap.mmap], config: Config, slabs: int
+    names: Mapping[str, str], memories: Mapping[str, _native.Memory], config: Config, slabs: int
 ) -> None:
     """Reserve memory for the first `slabs` slabs, except where there is some already.
     `SegmentError`: there is not enough memory."""
@@ -596,7 +595,8 @@ def back(
         fd = segments.open_to_grow(names[kind], memories[kind])
         try:
             for offset, size in spans:
-                segments.reserve(fd, names[kind], offset, size)
+                huge = memories[kind] if config.huge else None
+                segments.reserve(fd, names[kind], offset, size, huge)
         finally:
             os.close(fd)
     _native.open_slabs(memories["wheel"], slabs)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import mmap
 import os
 import re
 import stat
@@ -238,7 +237,7 @@ def use_of(shm: Path, prefix: str, own: int | None = None) -> Use:
             return Use.ALIVE
         fd = os.open(shm / f"{prefix}registry", _READ)
         try:
-            registry = mmap.mmap(fd, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+            registry = _native.Memory(fd, os.fstat(fd).st_size, False)
         finally:
             os.close(fd)
         segments.check(registry, _native.KIND_REGISTRY, prefix + "registry")
@@ -247,7 +246,7 @@ def use_of(shm: Path, prefix: str, own: int | None = None) -> Use:
     return workers_use(registry, own)
 
 
-def workers_use(registry: mmap.mmap, own: int) -> Use:
+def workers_use(registry: _native.Memory, own: int) -> Use:
     """Does a worker in this table live? `own` is the PID namespace of this process."""
     view, found = RegistryView(registry), Use.DEAD
     theirs = int(view.header["pid_ns"])
@@ -267,7 +266,7 @@ def _taken(view: RegistryView) -> Any:
     return ~np.isin(view.rows["state"], (RowState.FREE, RowState.KEPT))
 
 
-def workers_apart(prefix: str, registry: mmap.mmap) -> list[str]:
+def workers_apart(prefix: str, registry: _native.Memory) -> list[str]:
     """Names of the workers that live in a PID namespace that cannot be seen from here.
 
     In this PID namespace their process ids name other processes, or no process. The kernel knows
@@ -315,7 +314,7 @@ def geometry_of(wheel: Any) -> dict[str, int]:
         raise ValueError(str(error)) from error
 
 
-def head_faults(memories: Mapping[str, mmap.mmap]) -> list[str]:
+def head_faults(memories: Mapping[str, _native.Memory]) -> list[str]:
     """The lengths and headers of these segments does not follow from the options in the
     wheel's header."""
     wheel = record(memories["wheel"], "wheel")
@@ -344,13 +343,13 @@ def head_faults(memories: Mapping[str, mmap.mmap]) -> list[str]:
 class Memories(NamedTuple):
     """The mapped segments of one daemon."""
 
-    wheel: mmap.mmap
-    slots: mmap.mmap
-    registry: mmap.mmap
-    workers: dict[int, mmap.mmap]
-    watch: mmap.mmap
-    pools: mmap.mmap
-    read_keys: Callable[[], mmap.mmap]
+    wheel: _native.Memory
+    slots: _native.Memory
+    registry: _native.Memory
+    workers: dict[int, _native.Memory]
+    watch: _native.Memory
+    pools: _native.Memory
+    read_keys: Callable[[], _native.Memory]
     """A copy of the segment with the keys, without its holes."""
 
 
@@ -371,7 +370,7 @@ class DaemonMemory:
                 "start it with `wheeld start`"
             )
         self.prefix = prefix
-        self._base: dict[str, mmap.mmap] = {}
+        self._base: dict[str, _native.Memory] = {}
         self.uid = directory.stat().st_uid
 
     def clock_runs(self) -> bool:

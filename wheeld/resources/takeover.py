@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
-import mmap
 import os
 import re
 import time
@@ -130,19 +129,19 @@ def _left_prefix(directory: Path, name: str, facts: control.Message) -> str | No
     return prefix
 
 
-def _attach(prefix: str, kinds: Iterable[str]) -> dict[str, mmap.mmap]:
+def _attach(prefix: str, kinds: Iterable[str]) -> dict[str, _native.Memory]:
     return {
         kind: segments.attach(prefix + kind, KINDS[kind], writable=True, owner_uid=os.getuid())
         for kind in kinds
     }
 
 
-def _boot_of(registry: mmap.mmap) -> str:
+def _boot_of(registry: _native.Memory) -> str:
     found: bytes = record(registry, "registry")["boot_id"].item()
     return found.decode(errors="replace")
 
 
-def _attach_own(prefix: str) -> dict[str, mmap.mmap]:
+def _attach_own(prefix: str) -> dict[str, _native.Memory]:
     """Open the segments that only the daemon writes, if they belong together and to this boot."""
     memories = _attach(prefix, [kind for kind in KINDS if kind not in SHARED])
     tokens = {int(record(memory, "head")["token"]) for memory in memories.values()}
@@ -158,7 +157,7 @@ def _attach_own(prefix: str) -> dict[str, mmap.mmap]:
     return memories
 
 
-def _check_own(name: str, prefix: str, memories: Mapping[str, mmap.mmap]) -> None:
+def _check_own(name: str, prefix: str, memories: Mapping[str, _native.Memory]) -> None:
     if (fault := _own_faults(prefix, memories)) is not None:
         raise WheelError(
             f"the last daemon {name!r} left a wheel in use that another process has overwritten: "
@@ -167,7 +166,7 @@ def _check_own(name: str, prefix: str, memories: Mapping[str, mmap.mmap]) -> Non
         )
 
 
-def _own_faults(prefix: str, memories: Mapping[str, mmap.mmap]) -> str | None:
+def _own_faults(prefix: str, memories: Mapping[str, _native.Memory]) -> str | None:
     """The words that another process has overwritten in the segments that only the daemon
     writes."""
     if faults := remains.head_faults(memories):
@@ -180,7 +179,7 @@ def _own_faults(prefix: str, memories: Mapping[str, mmap.mmap]) -> str | None:
     return None
 
 
-def _check_apart(name: str, prefix: str, registry: mmap.mmap) -> None:
+def _check_apart(name: str, prefix: str, registry: _native.Memory) -> None:
     """Raise if a worker is alive in a PID namespace that this start cannot see: it would be taken
     for dead."""
     if living := remains.workers_apart(prefix, registry):
@@ -193,7 +192,7 @@ def _check_apart(name: str, prefix: str, registry: mmap.mmap) -> None:
         )
 
 
-def _is_idle(prefix: str, memories: Mapping[str, mmap.mmap], slots: SlotsView) -> bool:
+def _is_idle(prefix: str, memories: Mapping[str, _native.Memory], slots: SlotsView) -> bool:
     """Whether nothing is pending, nothing is unread for a successor, and no worker is alive. No
     supervisor and no clock uses these segments."""
     own, registry = remains.own_pid_namespace(), RegistryView(memories["registry"])
@@ -209,8 +208,8 @@ def _is_idle(prefix: str, memories: Mapping[str, mmap.mmap], slots: SlotsView) -
 
 
 def _attach_shared(
-    prefix: str, wheel: mmap.mmap, told: object, wanted: list[Pool]
-) -> tuple[dict[str, mmap.mmap], SharedHeads]:
+    prefix: str, wheel: _native.Memory, told: object, wanted: list[Pool]
+) -> tuple[dict[str, _native.Memory], SharedHeads]:
     """Open the segments that workers write, after repairing what they must not have written."""
     heads = SharedHeads(wheel, _pools_of(prefix, wheel, told, wanted))
     heads.mend({kind: prefix + kind for kind in SHARED})
@@ -221,12 +220,12 @@ def _attach_shared(
     return memories, heads
 
 
-def _shape(wheel: mmap.mmap) -> tuple[int, int]:
+def _shape(wheel: _native.Memory) -> tuple[int, int]:
     header = WheelView(wheel).header
     return int(header["max_workers"]), int(header["capacity"])
 
 
-def _pools_of(prefix: str, wheel: mmap.mmap, told: object, wanted: list[Pool]) -> list[Pool]:
+def _pools_of(prefix: str, wheel: _native.Memory, told: object, wanted: list[Pool]) -> list[Pool]:
     """The pools of a daemon: as `told` in its daemon.json. An earlier version did not write them
     there: then as in the segment, which workers can write, if that is plausible; else as this start
     wants them, if the segment has exactly their size."""
@@ -290,7 +289,7 @@ def take_over(
     pools: list[Pool],
     fresh: bool,
     restores: bool = False,
-) -> tuple[str, dict[str, mmap.mmap], SharedHeads] | None:
+) -> tuple[str, dict[str, _native.Memory], SharedHeads] | None:
     """Map the live segments of the last daemon of this directory, which the caller has locked;
     returns them with their fixed contents, or None if there are none, or if they are discarded as
     `fresh` says. `restores`: the pending timers can come from the last snapshot, if it contains all

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import mmap
 import time
 from typing import Final
 
@@ -25,7 +24,7 @@ def size(config: Config) -> int:
     return _native.trace_bytes(config.all_slots, config.trace_bits)
 
 
-def fill(memory: mmap.mmap, wheel: mmap.mmap, config: Config) -> None:
+def fill(memory: _native.Memory, wheel: _native.Memory, config: Config) -> None:
     """Make the trace of a wheel in new memory.
 
     Its positions begin at the current time, so that those of two rings of one wheel never overlap:
@@ -36,7 +35,7 @@ def fill(memory: mmap.mmap, wheel: mmap.mmap, config: Config) -> None:
     _native.create_trace(memory, config.all_slots, config.trace_bits, token, position)
 
 
-def faults(memory: mmap.mmap) -> list[str]:
+def faults(memory: _native.Memory) -> list[str]:
     """Describe what is wrong in a trace segment with an intact header."""
     header = record(memory, KIND)
     capacity, bits = int(header["capacity"]), int(header["ring_bits"])
@@ -46,7 +45,7 @@ def faults(memory: mmap.mmap) -> list[str]:
         return [f"impossible sizes: {error}"]
     if len(memory) != wanted:
         return [f"{len(memory)} bytes, expected {wanted}"]
-    fresh = mmap.mmap(-1, wanted)
+    fresh = _native.Memory(-1, wanted, True)
     _native.create_trace(fresh, capacity, bits, 0)
     wrong = [name for name in ("traced_off", "records_off") if header[name] != _field(fresh, name)]
     if wrong:
@@ -60,7 +59,7 @@ def faults(memory: mmap.mmap) -> list[str]:
     return []
 
 
-def _field(memory: mmap.mmap, name: str) -> int:
+def _field(memory: _native.Memory, name: str) -> int:
     return int(record(memory, KIND)[name])
 
 
@@ -69,7 +68,7 @@ def _distance(head: int, tail: int) -> int:
     return found - (1 << 64) if found >> 63 else found
 
 
-def of_dead(name: str | None, wheel: mmap.mmap) -> mmap.mmap | None:
+def of_dead(name: str | None, wheel: _native.Memory) -> _native.Memory | None:
     """The trace segment of a wheel without a clock; None if it has no valid one."""
     if name is None:
         return None
@@ -88,7 +87,7 @@ def of_dead(name: str | None, wheel: mmap.mmap) -> mmap.mmap | None:
     return memory
 
 
-def find(name: str | None, wheel: mmap.mmap, config: Config) -> mmap.mmap | None:
+def find(name: str | None, wheel: _native.Memory, config: Config) -> _native.Memory | None:
     """The trace segment that a killed daemon left, if it is wanted and intact. `WheelError`: its
     ring has another size than is wanted."""
     if (memory := of_dead(name, wheel)) is None:

@@ -9,7 +9,6 @@ copies are plain loads, which only some machines keep in order.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -73,7 +72,7 @@ PATIENT_LOOKS: Final = 4
 """Readings after which a timer that was moved during each of them is taken as it is."""
 
 
-def comp_head(worker_memory: mmap.mmap) -> npt.NDArray[Any]:
+def comp_head(worker_memory: _native.Memory) -> npt.NDArray[Any]:
     head: npt.NDArray[Any] = record(worker_memory, "worker")["comp_head"]
     return head
 

@@ -6,7 +6,6 @@ drawn for each wheel, so a snapshot has the keys themselves, and a restore claim
 
 from __future__ import annotations
 
-import mmap
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,14 +28,14 @@ HELD: Final = np.uint16(packing.FLAGS_HELD.mask)
 class Directory:
     """The directory of keys of a wheel, in its segment."""
 
-    memory: mmap.mmap
+    memory: _native.Memory
     max_workers: int
     capacity: int
     token: int
     """The wheel's: the seed of the hash."""
 
     @classmethod
-    def of(cls, memory: mmap.mmap, wheel: mmap.mmap) -> Directory:
+    def of(cls, memory: _native.Memory, wheel: _native.Memory) -> Directory:
         sizes, head = record(wheel, "wheel"), record(wheel, "head")
         return cls(memory, int(sizes["max_workers"]), int(sizes["capacity"]), int(head["token"]))
 

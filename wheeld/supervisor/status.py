@@ -12,6 +12,7 @@ from wheeld.clock.guard import ClockGuard
 from wheeld.config.settings import OPTIONS
 from wheeld.metrics.series import Departed
 from wheeld.processes.identity import stat_fields
+from wheeld.resources import maps
 from wheeld.resources.owned import Resources
 from wheeld.resources.remains import own_pid_namespace
 from wheeld.supervisor import health
@@ -21,8 +22,14 @@ from wheeld.tables.sharing import Sharing
 from wheeld_core import _native, histograms, segments
 from wheeld_core.histograms import Histogram
 from wheeld_core.runtime import worker_segment
+from wheeld_core.units import KIB
 from wheeld_core.views import dtype_of, record, records
 from wheeld_core.views.wheel import Census
+
+
+def _huge_bytes(clock: int | None, prefix: str) -> int:
+    """Bytes of the segments that the clock has mapped by huge pages."""
+    return maps.huge_kib(maps.mapped_memory(Path("/proc", str(clock)), prefix)) * KIB
 
 
 def collect(
@@ -65,6 +72,7 @@ def collect(
         "virtual_now_ns": int(wheel.header["virtual_now"]) if config.virtual_clock else None,
         "shared_bytes": shared_bytes,
         "shared_bytes_at_most": most_bytes,
+        "huge_bytes": _huge_bytes(clock.pid, resources.segment_prefix),
         "slots_with_memory": int(wheel.header["backed"]) * _native.SLAB_SLOTS,
         "segments": dict(resources.names),
         "counters": wheel.counters(),

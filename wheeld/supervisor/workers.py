@@ -120,7 +120,7 @@ class Workers:
         )
         for tenant in list(self.registry.tenants.values()):
             try:
-                self._resources.find_worker_segment(tenant.row).close()
+                self._resources.find_worker_segment(tenant.row)
                 self._resources.make_fifo(runtime.worker_fifo(tenant.row), keep=True)
             except (WheelError, OSError) as error:
                 about(tenant.name).warning("has no usable segment: %s", error)
@@ -555,21 +555,15 @@ class FencedWorkers:
 
     def await_client(self, tenant: Tenant) -> None:
         """Prepare for a successor: until its client attaches, no process uses the segment."""
-        with contextlib.closing(self._resources.find_worker_segment(tenant.row)) as memory:
-            fields = record(memory, "worker")
-            fields["goodbye"], fields["receives"] = 1, 0
-            del fields  # a view would keep the map from closing
+        fields = record(self._resources.find_worker_segment(tenant.row), "worker")
+        fields["goodbye"], fields["receives"] = 1, 0
 
     def _is_set(self, tenant: Tenant, word: str) -> bool:
         try:
-            with contextlib.closing(self._resources.find_worker_segment(tenant.row)) as memory:
-                fields = record(memory, "worker")
-                found = bool(fields[word])
-                del fields
+            return bool(record(self._resources.find_worker_segment(tenant.row), "worker")[word])
         except (WheelError, OSError) as error:
             about(tenant.name).warning("has no usable segment: %s", error)
             return False
-        return found
 
     def _warn(self, tenant: Tenant, removed: asyncio.Event) -> None:
         if not removed.is_set():

@@ -45,13 +45,13 @@ def heap_hole(native: Mapping[str, int], backed: int) -> list[tuple[int, int]]:
 class WorkerHead:
     """The header of each worker's segment, which never changes."""
 
-    def __init__(self, wheel: mmap.mmap, size: int) -> None:
+    def __init__(self, wheel: _native.Memory, size: int) -> None:
         fields = dtype_of("worker").fields
         assert fields is not None
-        scratch = mmap.mmap(-1, size)
+        scratch = _native.Memory(-1, size, True)
         _native.create_worker(scratch, wheel, 0)
         self._size = size
-        self._head = scratch[: int(fields["sub_tail"][1])]
+        self._head = bytes(memoryview(scratch)[: int(fields["sub_tail"][1])])
 
     def mend(self, name: str) -> None:
         """Restore the header of a segment if it differs. A file that is not a complete segment of
@@ -71,7 +71,7 @@ class WorkerHead:
 class SharedHeads:
     """The fixed contents of the segments that all workers write: their lengths and headers."""
 
-    def __init__(self, wheel: mmap.mmap, pools: Sequence[Pool]) -> None:
+    def __init__(self, wheel: _native.Memory, pools: Sequence[Pool]) -> None:
         self.pools = list(pools)
         self._header = WheelView(wheel).header
         self._native = {key: int(self._header[key]) for key in OPTIONS}
@@ -82,7 +82,7 @@ class SharedHeads:
         self.sizes = {"slots": sizes["slots_bytes"], **shared}
         fresh = sharing.blank(workers, capacity, len(pools))
         sharing.create(fresh, workers, capacity, int(head["token"]), self.pools)
-        fresh["slots"] = mmap.mmap(-1, mmap.PAGESIZE)  # nothing is fixed behind that
+        fresh["slots"] = _native.Memory(-1, mmap.PAGESIZE, True)  # nothing is fixed behind that
         slots, its_head = record(fresh["slots"], "slots"), record(fresh["slots"], "head")
         for field in (
             "owners_off", "states_off", "slots_off", "payloads_off", "blocks_off", "chunks_off",
@@ -95,7 +95,7 @@ class SharedHeads:
         its_head["magic"] = int(head["magic"]) ^ _native.KIND_WHEEL ^ _native.KIND_SLOTS
         self._fresh = fresh
 
-    def parts(self, pools: mmap.mmap | bytes) -> Iterator[tuple[str, int, bytes]]:
+    def parts(self, pools: _native.Memory | bytes) -> Iterator[tuple[str, int, bytes]]:
         """Segment, offset and bytes of the fixed contents. The times at which pools were made come
         from `pools`, the current segment, if plausible: they are stored nowhere else."""
         fresh, now = self._fresh["pools"], time.monotonic_ns()
@@ -104,7 +104,7 @@ class SharedHeads:
             made = int(record(pools, "pool", offset)["created"])
             record(fresh, "pool", offset)["created"] = made if 0 < made < now else now
         for kind, offset, size in sharing.fixed_parts(fresh):
-            yield kind, offset, self._fresh[kind][offset : offset + size]
+            yield kind, offset, bytes(memoryview(self._fresh[kind])[offset : offset + size])
 
     def mend(self, names: Mapping[str, str]) -> bool:
         """Restore the lengths and headers of the segments of these names. If `watch` or `pools` is
@@ -153,7 +153,7 @@ class SharedHeads:
             holes += heap_hole(self._native, int(self._header["heap_backed"]))
         segments.reserve_but(fd, name, wanted, holes)
         if kind != "slots":
-            os.pwrite(fd, self._fresh[kind][size:], size)
+            os.pwrite(fd, memoryview(self._fresh[kind])[size:], size)
         log.error(
             "%s/%s had %d bytes, expected %d: it was truncated; its length is restored, but the "
             "data there is lost",

@@ -7,7 +7,6 @@ supervisor: the next one reads the workers from it.
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -98,10 +97,10 @@ class Registry:
     """Allocates rows and writes them. Rows in `memory` that are not free become tenants. It is
     copied: later, the copy is read alone, as another process may write to the segment."""
 
-    def __init__(self, memory: mmap.mmap) -> None:
+    def __init__(self, memory: _native.Memory) -> None:
         self._memory = memory
-        self._copy = mmap.mmap(-1, len(memory))
-        self._copy[:] = memory[:]
+        self._copy = _native.Memory(-1, len(memory), True)
+        memoryview(self._copy)[:] = memoryview(memory)
         self.view = RegistryView(self._copy)
         self._rows = self.view.rows
         self._shared = RegistryView(memory).rows
@@ -186,7 +185,7 @@ class Registry:
                 rows[row][name] = value
 
     def is_intact(self) -> bool:
-        return self._memory[:] == self._copy[:]
+        return memoryview(self._memory) == memoryview(self._copy)
 
     def note_segment(self, tenant: Tenant, inode: int) -> None:
         self._put(tenant.row, segment_ino=inode)

@@ -30,7 +30,7 @@ TRIES = 10
 """Repairs of headers that a worker keeps overwriting, before the daemon gives up."""
 KINDS: Mapping[str, int] = {name: segments.KINDS[name] for name in ("watch", "keys", "pools")}
 
-Memories = Mapping[str, mmap.mmap]
+Memories = Mapping[str, _native.Memory]
 """The segments, by kind."""
 
 
@@ -165,14 +165,16 @@ def holes(kind: str, workers: int, capacity: int) -> list[tuple[int, int]]:
     return [(begin, size - begin)]
 
 
-def blank(workers: int, capacity: int, pools: int) -> dict[str, mmap.mmap]:
+def blank(workers: int, capacity: int, pools: int) -> dict[str, _native.Memory]:
     """Memory for new segments, of `keys` without the hole."""
     found = sizes(workers, capacity, pools)
     found["keys"] = _native.keys_bytes(workers, capacity)[1]
-    return {kind: mmap.mmap(-1, size) for kind, size in found.items()}
+    return {kind: _native.Memory(-1, size, True) for kind, size in found.items()}
 
 
-def faults(workers: int, capacity: int, memories: Mapping[str, mmap.mmap | bytes]) -> list[str]:
+def faults(
+    workers: int, capacity: int, memories: Mapping[str, _native.Memory | bytes]
+) -> list[str]:
     """Describe what is wrong in the headers of these segments, given the number of workers and of
     slots.
 
@@ -200,7 +202,7 @@ def faults(workers: int, capacity: int, memories: Mapping[str, mmap.mmap | bytes
 
 
 def copies(
-    workers: int, capacity: int, watch: mmap.mmap, pools: mmap.mmap
+    workers: int, capacity: int, watch: _native.Memory, pools: _native.Memory
 ) -> tuple[WatchView, PoolsView]:
     """Views of copies, which cannot change. `WheelError`: their headers are damaged."""
     copied = {"watch": bytes(watch), "pools": bytes(pools)}
@@ -209,7 +211,7 @@ def copies(
     return WatchView(copied["watch"]), PoolsView(copied["pools"])
 
 
-def key_rows(keys: mmap.mmap, workers: int) -> npt.NDArray[np.void]:
+def key_rows(keys: _native.Memory, workers: int) -> npt.NDArray[np.void]:
     """The workers' rows in the directory of keys, shape (workers,)."""
     return records(keys, "key_row", dtype_of("keys").itemsize, workers)
 
@@ -224,7 +226,7 @@ def _places(workers: int, capacity: int) -> int:
     return (size - begin - behind) // dtype_of("word_set").itemsize * _native.WORD_PLACES
 
 
-def left_pools(memory: mmap.mmap) -> list[Pool]:
+def left_pools(memory: _native.Memory) -> list[Pool]:
     view = PoolsView(memory)
     return [
         Pool(name, int(fields["size"]), int(fields["largest"]), bool(fields["strict"]))
@@ -232,7 +234,7 @@ def left_pools(memory: mmap.mmap) -> list[Pool]:
     ]
 
 
-def fixed_parts(pools: mmap.mmap) -> Iterator[tuple[str, int, int]]:
+def fixed_parts(pools: _native.Memory) -> Iterator[tuple[str, int, int]]:
     """Segment, offset and size of constant contents that workers can write."""
     slots = dtype_of("slots")
     assert slots.fields is not None

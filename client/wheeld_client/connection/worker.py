@@ -176,7 +176,9 @@ class ConnectedWorker(_native.Worker):
     def _attach(self, kind: str, *, writable: bool) -> _native.Memory:
         name, number = self._segment_names[kind], segments.KINDS[kind]
         try:
-            return segments.attach_bare(name, number, writable=writable, owner_uid=self._owner)
+            return segments.attach(
+                name, number, writable=writable, owner_uid=self._owner, private=True
+            )
         except FileNotFoundError as error:
             if (why := segments.elsewhere(self._shm)) is not None:
                 raise WheelError(why) from error

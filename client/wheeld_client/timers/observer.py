@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import time
 from contextlib import suppress
@@ -96,7 +95,7 @@ class Observer:
         slots = self._attach("slots", "slots")
         self._slots = SlotsView(slots, self.capacity, self._room)
 
-    def _attach(self, segment: str, kind: str) -> mmap.mmap:
+    def _attach(self, segment: str, kind: str) -> _native.Memory:
         try:
             return segments.attach(
                 self._prefix + segment, segments.KINDS[kind], writable=False, owner_uid=self._owner
@@ -217,7 +216,7 @@ class Observer:
             room = rooms["key"][slot : slot + 1].tobytes()  # with its trailing zeros
             if size > len(room):
                 begin = int(head["long_off"]) + slot * _native.LONG_KEY
-                room = memory[begin : begin + size]
+                room = bytes(memoryview(memory)[begin : begin + size])
             state = self._slots.states[slot]
             phase, generation = packing.STATE_PHASE.of(state), packing.STATE_GEN.of(state)
             if phase == packing.Phase.ARMED and packing.timer_id(generation, slot) == id:

@@ -232,6 +232,8 @@ static wh_cold int add_constants(PyObject *module)
         unsigned long long value;
     } own[] = {{"MOST_SECONDS", (unsigned long long)WH_MOST_SECONDS},
                {"ROOM_SECONDS", WH_ROOM_SECONDS},
+               {"HUGE_BYTES", WH_HUGE_BYTES},
+               {"HUGE_CAPACITY", WH_HUGE_CAPACITY},
                {"ATTACH_READY", WH_ATTACH_READY},
                {"ATTACH_TOO_SHORT", WH_ATTACH_TOO_SHORT},
                {"ATTACH_NOT_READY", WH_ATTACH_NOT_READY},

@@ -108,7 +108,7 @@ typedef struct wh_clock {
     uint32_t shared_slabs; /* the slabs after them are reserved for one worker each */
     uint32_t backed; /* the first of the shared slabs have memory (backing.h) */
     uint32_t back_until; /* how many slabs are to have it soon */
-    int wheel_fd, slots_fd; /* to reserve memory of the segments; -1: all of it is reserved */
+    wh_growing in_wheel, in_slots; /* where memory is reserved */
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;
 
@@ -300,8 +300,8 @@ static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
                     .max_workers = seg->max_workers,
                     .shared_slabs = g.slab_count - seg->homes,
                     .backed = wh_load_relaxed(&seg->backed),
-                    .wheel_fd = -1,
-                    .slots_fd = -1,
+                    .in_wheel = {-1, base, g.wheel_bytes, seg->capacity >= WH_HUGE_CAPACITY},
+                    .in_slots = {-1, slots_base, g.slots_bytes, seg->capacity >= WH_HUGE_CAPACITY},
                     .sub_size = 1ull << seg->sub_bits,
                     .comp_size = 1ull << seg->comp_bits,
                     .ret_size = 1ull << seg->ret_bits,

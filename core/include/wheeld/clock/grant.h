@@ -160,8 +160,8 @@ static inline wh_cold bool wh_back_some(wh_clock *c)
         wh_span wheel[WH_SPANS], slots[WH_SPANS];
         wh_wheel_spans(&g, first, end, wheel);
         wh_slots_spans(&g, config.payload_bytes, first, end, slots);
-        if (!wh_room_for(c->slots_fd, (end - first) * wh_slab_bytes(config.payload_bytes)) ||
-            !wh_reserve(c->wheel_fd, wheel) || !wh_reserve(c->slots_fd, slots))
+        if (!wh_room_for(c->in_slots.fd, (end - first) * wh_slab_bytes(config.payload_bytes)) ||
+            !wh_reserve(&c->in_wheel, wheel) || !wh_reserve(&c->in_slots, slots))
             continue;
         wh_open_slabs(c->seg, c->wheel.links, first, end);
         c->backed = end;
@@ -196,7 +196,7 @@ static inline wh_cold bool wh_back_heap(wh_clock *c, uint32_t end)
     for (; end > first; end = first + (end - first) / 4) {
         uint64_t bytes = (uint64_t)(end - first) * WH_CHUNK_BYTES;
         wh_span spans[WH_SPANS] = {{g.heap_off + (uint64_t)first * WH_CHUNK_BYTES, bytes}};
-        if (!wh_room_for(c->slots_fd, bytes) || !wh_reserve(c->slots_fd, spans))
+        if (!wh_room_for(c->in_slots.fd, bytes) || !wh_reserve(&c->in_slots, spans))
             continue;
         wh_store_release(&c->seg->heap_backed, end); /* pairs: heap-backed */
         return true;

@@ -6,10 +6,20 @@
  * reserves memory for some more. If there is none to be had, the wheel is full at that size; nobody
  * is ended by a signal (SIGBUS) because the file system is full.
  *
+ * Most of a firing on slots that lie anywhere is the walk through page tables, which a huge page
+ * (2 MiB) has no lower level of. Linux 6.1 makes one of a file in tmpfs when asked (MADV_COLLAPSE):
+ * no privilege, mount option or setting is needed, and making one costs less than 512 small pages.
+ * Every process that maps the file at an address which is congruent to the offset then has it in
+ * its page tables at its first touch.
+ *
  * Invariants
  *  1. `backed` only grows, and is stored after the memory is reserved and its links are in no list.
  *  2. Code that reads slots by number reads only slots that somebody owns or owned: below `backed`,
  * or in a row's own slab. Reading elsewhere would take memory, or end the reader.
+ *  3. Nothing depends on huge pages: a kernel that refuses leaves small ones, and the same memory.
+ *  4. A huge page holds memory for whole 2 MiB of the file. So one is made only while more than
+ *     half of the file system is free: in what is left, memory is taken as it is needed, first of
+ *     all in the huge pages that are there.
  */
 #ifndef WHEELD_BACKING_H
 #define WHEELD_BACKING_H
@@ -20,6 +30,53 @@
 #include <sys/statvfs.h>
 
 #include "wheeld/shared/geometry.h"
+
+/* -- huge pages -------------------------------------------------------------------------------- */
+
+#define WH_HUGE_BYTES (2ull << 20)
+#define WH_HUGE_CAPACITY (1u << 17) /* slots from which on a wheel has them: sizing.md */
+
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25 /* Linux 6.1; an older one says EINVAL */
+#endif
+
+/* Map a file from its beginning, at a multiple of 2 MiB if it is as large. As mmap: MAP_FAILED and
+ * errno. */
+static inline void *wh_map_file(int fd, uint64_t bytes, int protection, int flags)
+{
+    uint64_t room = bytes + WH_HUGE_BYTES;
+    char *at = MAP_FAILED;
+    if (bytes >= WH_HUGE_BYTES && room > bytes)
+        at = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED)
+        return mmap(NULL, bytes, protection, flags, fd, 0);
+    uint64_t before = -(uintptr_t)at % WH_HUGE_BYTES, used = before + ((bytes + 4095) & ~4095ull);
+    char *found = mmap(at + before, bytes, protection, flags | MAP_FIXED, fd, 0);
+    if (found == MAP_FAILED)
+        before = room, used = room;
+    if (before)
+        munmap(at, before);
+    if (used < room)
+        munmap(at + used, room - used);
+    return found;
+}
+
+/* Make huge pages that begin in the `bytes` from `offset` on, until the kernel refuses; the last
+ * may reach further. `memory`: where the file of `size` bytes is mapped. */
+static inline void wh_make_huge(int fd, char *memory, uint64_t size, uint64_t offset,
+                                uint64_t bytes)
+{
+    struct statvfs room;
+    uint64_t at = (offset + WH_HUGE_BYTES - 1) / WH_HUGE_BYTES * WH_HUGE_BYTES;
+    for (; at < offset + bytes && at + WH_HUGE_BYTES <= size; at += WH_HUGE_BYTES)
+        if ((uintptr_t)memory % WH_HUGE_BYTES || fstatvfs(fd, &room) != 0 ||
+            room.f_bavail < room.f_blocks / 2 ||
+            fallocate(fd, 0, (off_t)at, 1) != 0 || /* the kernel makes none of a mere hole */
+            madvise(memory + at, WH_HUGE_BYTES, MADV_COLLAPSE) != 0)
+            return;
+}
+
+/* -- slabs ------------------------------------------------------------------------------------- */
 
 #define WH_BACK_BYTES (1u << 20) /* reserved at a time: a fraction of a millisecond */
 
@@ -76,15 +133,25 @@ static inline bool wh_room_for(int fd, uint64_t bytes)
                bytes + (uint64_t)room.f_blocks / 8 * room.f_frsize;
 }
 
-/* Reserve them. `fd`: the segment's, or -1: its memory is already reserved. False: there is no
- * room. */
-static inline bool wh_reserve(int fd, const wh_span spans[WH_SPANS])
+/* A segment as who reserves memory for it has it. */
+typedef struct wh_growing {
+    int fd; /* -1: its memory is already reserved */
+    char *memory;
+    uint64_t bytes;
+    bool huge; /* of huge pages, as far as the kernel has them */
+} wh_growing;
+
+/* Reserve them. False: there is no room. */
+static inline bool wh_reserve(const wh_growing *g, const wh_span spans[WH_SPANS])
 {
-    for (int i = 0; fd >= 0 && i < WH_SPANS; i++)
+    for (int i = 0; g->fd >= 0 && i < WH_SPANS; i++) {
+        if (g->huge && spans[i].bytes)
+            wh_make_huge(g->fd, g->memory, g->bytes, spans[i].offset, spans[i].bytes);
         while (spans[i].bytes &&
-               fallocate(fd, 0, (off_t)spans[i].offset, (off_t)spans[i].bytes) != 0)
+               fallocate(g->fd, 0, (off_t)spans[i].offset, (off_t)spans[i].bytes) != 0)
             if (errno != EINTR)
                 return false;
+    }
     return true;
 }
 

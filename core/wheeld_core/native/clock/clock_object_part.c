@@ -66,8 +66,8 @@ static wh_cold int clock_init(ClockObject *self, PyObject *args, PyObject *kwarg
         return -1;
     }
     wh_clock_populate(&self->clock);
-    self->clock.wheel_fd = wheel_fd;
-    self->clock.slots_fd = slots_fd;
+    self->clock.in_wheel.fd = wheel_fd;
+    self->clock.in_slots.fd = slots_fd;
     if (!config.virtual_clock)
         self->clock.read_time = clock_time_of, self->clock.exact = true;
     return 0;

@@ -1,5 +1,5 @@
-/* Memory: a mapped segment that keeps no descriptor open, as mmap.mmap does until Python 3.13. An
- * object that has its buffer keeps it mapped. */
+/* Memory: a mapped segment, at an address that lets it have huge pages. It keeps no descriptor
+ * open, as mmap.mmap does until Python 3.13. An object that has its buffer keeps it mapped. */
 
 typedef struct {
     PyObject_HEAD void *at;
@@ -7,8 +7,8 @@ typedef struct {
     bool writable;
 } MemoryObject;
 
-/* Memory(fd, bytes, writable, populate=False): map a file that others write to, too. The descriptor
- * may be closed. */
+/* Memory(fd, bytes, writable, populate=False): map a file that others write to, too; or zeros, if
+ * `fd` is -1. The descriptor may be closed. */
 static PyObject *memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     int fd, writable, populate = 0;
@@ -19,10 +19,10 @@ static PyObject *memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     MemoryObject *m = (MemoryObject *)type->tp_alloc(type, 0);
     if (m == NULL)
         return NULL;
-    int flags = MAP_SHARED | (populate ? MAP_POPULATE : 0);
-    void *at =
-        bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ | (writable ? PROT_WRITE : 0), flags, fd, 0)
-                  : (errno = EINVAL, MAP_FAILED);
+    int flags = MAP_SHARED | (populate ? MAP_POPULATE : 0) | (fd == -1 ? MAP_ANONYMOUS : 0);
+    int protection = PROT_READ | (writable ? PROT_WRITE : 0);
+    void *at = bytes > 0 ? wh_map_file(fd, (uint64_t)bytes, protection, flags)
+                         : (errno = EINVAL, MAP_FAILED);
     if (at == MAP_FAILED) {
         PyErr_SetFromErrno(PyExc_OSError);
         Py_DECREF(m);
@@ -50,7 +50,26 @@ static int memory_buffer(MemoryObject *m, Py_buffer *view, int flags)
 
 static Py_ssize_t memory_length(MemoryObject *m) { return m->bytes; }
 
+/* make_huge(fd, offset, bytes): huge pages for what is reserved there, as far as there are any. */
+static PyObject *memory_make_huge(MemoryObject *m, PyObject *args)
+{
+    int fd;
+    unsigned long long offset, bytes;
+    if (!PyArg_ParseTuple(args, "iKK", &fd, &offset, &bytes))
+        return NULL;
+    uint64_t before = offset % WH_HUGE_BYTES; /* nobody else makes the page that `offset` is in */
+    wh_make_huge(fd, m->at, (uint64_t)m->bytes, offset - before, bytes + before);
+    (void)madvise(m->at, (size_t)m->bytes, MADV_DONTNEED); /* who only makes it needs no tables */
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef memory_methods[] = {
+    {"make_huge", (PyCFunction)memory_make_huge, METH_VARARGS,
+     "Make huge pages of a part of the file, which the caller then reserves, as far as the kernel "
+     "makes any."},
+    {NULL}};
 static PyType_Slot memory_slots[] = {{Py_tp_new, memory_new},
+                                     {Py_tp_methods, memory_methods},
                                      {Py_tp_dealloc, memory_dealloc},
                                      {Py_bf_getbuffer, memory_buffer},
                                      {Py_sq_length, memory_length},
