@@ -221,6 +221,10 @@ def test_what_others_did_to_it_meanwhile_stands(wheel: LocalWheel, change: str) 
     assert len(timers.poll()) == 0
     assert other.reschedule(id, 1.0)
     wheel.advance(SECOND)
+    assert len(timers.poll(hold=True)) == 1
+    assert other.reschedule(id, 1.0)
+    wheel.advance(SECOND)  # its tick is not read yet
+    timers.acknowledge()
     assert len(timers.poll()) == 1
     wheel.advance(10 * SECOND)
     assert len(timers.poll()) == 1
