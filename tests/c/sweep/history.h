@@ -182,6 +182,9 @@ static void worker_dies(worker *w)
             else if (e->flight == GIVING_BACK && e->holder == w->row + 1 &&
                      wh_state_gen(state) == wh_id_gen(e->id) && wh_state_phase(state) == WH_ARMED)
                 e->wanted = e->tried;
+            else if (e->flight == FINISHING && !entry_over(e) &&
+                     state == wh_state_of(wh_id_gen(e->id), wh_taker(w->client.me), WH_DONE))
+                e->events = 1; /* its record was passed before */
             e->flight = e->flight == MOVING ? MOVING : LANDED;
         }
         bury_taken(w, e);

@@ -76,9 +76,10 @@ static void kept_taken(const worker *w, const wh_completion *event, int64_t boun
     CHECK(event->cookie < S->book.count, "event with cookie %llu", (ull)event->cookie);
     const wh_client *c = &w->client;
     uint32_t cookie = (uint32_t)event->cookie, slot = wh_id_slot(event->id), before = 0;
-    const entry *e = &S->book.entries[cookie];
+    entry *e = &S->book.entries[cookie];
     CHECK(e->used && (!e->id || e->id == event->id), "%u is held, with id %llx", cookie,
           (ull)event->id);
+    e->id = event->id; /* it may come before the call that armed it has returned */
     CHECK(S->book.racing || (!entry_over(e) && entry_free(&S->book, e, crew_now())) ||
               e->holder == w->row + 1,
           "%u came to row %u: row %d holds it, or it is over", cookie, w->row, e->holder - 1);
@@ -86,6 +87,9 @@ static void kept_taken(const worker *w, const wh_completion *event, int64_t boun
               (e->floats && event->deadline > e->tried),
           "%u fired for %lld, not %lld", cookie, (long long)event->deadline, (long long)e->wanted);
     ledger_punctual(&S->book, e, cookie, event->deadline, event->fired);
+    worker_check_payload(event);
+    if (w->client.claim_count)
+        before = e->takes; /* such an event does not say it */
     for (uint32_t i = 0; i < again_count && i < EVENTS; i++)
         if (agains[i].id == event->id)
             before = agains[i].before;
@@ -120,6 +124,53 @@ static uint64_t kept_hold(worker *w, int64_t bound)
     w->holds = true;
     for (uint64_t i = 0; i < got; i++)
         kept_taken(w, (const wh_completion *)(w->events + i * wh_event_bytes(c)), bound);
+    return got;
+}
+
+/* The ends that a poll may be done with, though nobody has noted it yet; or no longer. */
+static void kept_finishing(const worker *w, bool begins)
+{
+    for (uint32_t i = 1; i < S->book.count; i += 2) {
+        entry *e = &S->book.entries[i];
+        if (begins ? kept_open(e) && e->flight == LANDED
+                   : e->flight == FINISHING && e->flier == w->row) {
+            e->flight = begins ? FINISHING : LANDED;
+            e->flier = (uint8_t)w->row;
+        }
+    }
+}
+
+/* A poll that keeps in hand what has an even cookie, and is done with the rest. */
+static uint64_t kept_claim(worker *w, int64_t bound)
+{
+    static wh_claim claims[MOST_ENTRIES];
+    wh_client *c = &w->client;
+    if (w->sleeps && c->wait_seq & 1 && !S->bells[w->row])
+        return 0;
+    c->claims = claims;
+    for (uint32_t i = 0; i < S->book.count; i += 2)
+        claims[c->claim_count++] = (wh_claim){i, bound};
+    if (bound)
+        wh_store_relaxed(&c->seg->visibility, (uint64_t)bound);
+    w->head = c->comp_head;
+    kept_finishing(w, true);
+    step_begin();
+    bool more;
+    uint64_t got = wh_call_poll(c, (int)w->row, w->events, EVENTS, w->sleeps, &more);
+    if (more)
+        wh_bell_ring((int)w->row);
+    step_end();
+    w->head = c->comp_head;
+    w->holds = true;
+    for (uint64_t i = 0; i < got; i++) {
+        const wh_completion *event = (const wh_completion *)(w->events + i * wh_event_bytes(c));
+        if (wh_client_claim_on(c, event->id))
+            kept_taken(w, event, bound);
+        else
+            worker_note(w, event);
+    }
+    kept_finishing(w, false);
+    c->claim_count = 0;
     return got;
 }
 
@@ -208,7 +259,10 @@ static void kept_release(worker *w, bool gives_back)
 
 static void kept_serve(worker *w)
 {
-    kept_hold(w, dice(2) ? BOUND : 0);
+    if (dice(3))
+        kept_hold(w, dice(2) ? BOUND : 0);
+    else
+        kept_claim(w, dice(2) ? BOUND : 0);
     kept_release(w, true);
 }
 

@@ -37,17 +37,32 @@ static void before_kept_offers(void)
     S->bells[0]++;
 }
 
+/* It is about one that A has in hand. */
+static void kept_pick(void)
+{
+    uint32_t at = (uint32_t)dice(S->book.count), last = at + S->book.count;
+    while (at < last && S->book.entries[at % S->book.count].holder != A->row + 1)
+        at++;
+    CHECK(at < last, "nothing is in hand");
+    subject = at % S->book.count;
+}
+
 /* They are in its hands. */
 static void kept_held(int64_t bound)
 {
     before_kept_offers();
     CHECK(kept_hold(A, bound), "nothing came");
-    uint32_t at = (uint32_t)dice(S->book.count);
-    while (S->book.entries[at % S->book.count].holder != A->row + 1)
-        at++;
-    subject = at % S->book.count;
+    kept_pick();
 }
 static void before_kept_held(void) { kept_held(dice(2) ? BOUND : 0); }
+
+/* Some of them, which it claims. */
+static void before_kept_claimed(void)
+{
+    before_kept_offers();
+    CHECK(kept_claim(A, dice(2) ? BOUND : 0), "nothing came");
+    kept_pick();
+}
 
 /* It had them for too long: B has them, or had. */
 static void before_kept_lost(void)
@@ -73,6 +88,7 @@ static void before_kept_lost(void)
 
 static void do_kept_schedule(void) { worker_schedule(A, kept_plan(some_delay()), NULL); }
 static void do_kept_hold(void) { kept_hold(A, BOUND); }
+static void do_kept_claim(void) { kept_claim(A, BOUND); }
 static void do_kept_finish(void) { kept_finish(A, subject); }
 static void do_kept_give_back(void) { kept_give_back(A, subject, (int64_t)dice(2) * 5 * MS); }
 static void do_kept_finish_all(void) { kept_release(A, false); }
@@ -108,6 +124,18 @@ static const struct path kept_paths[] = {
     {"kept-move", before_kept_keepers, do_earlier, 1},
     {"kept-pause", before_kept_keepers, do_pause, 1},
     {"kept-resume", before_kept_paused, do_resume, 1},
+    {"kept-claim", before_kept_offers, do_kept_claim, 4},
+    {"kept-finish-claimed", before_kept_claimed, do_kept_finish, 1},
+    {"kept-give-back-claimed", before_kept_claimed, do_kept_give_back, 1},
+    {"heavy-kept-schedule", before_kept_any, do_kept_schedule, 2},
+    {"heavy-kept-hold", before_kept_offers, do_kept_hold, 4},
+    {"heavy-kept-claim", before_kept_offers, do_kept_claim, 4},
+    {"heavy-kept-finish", before_kept_held, do_kept_finish, 1},
+    {"heavy-kept-finish-all", before_kept_held, do_kept_finish_all, 4},
+    {"heavy-kept-finish-claimed", before_kept_claimed, do_kept_finish, 1},
+    {"heavy-kept-give-back", before_kept_held, do_kept_give_back, 1},
+    {"heavy-kept-finish-lost", before_kept_lost, do_kept_finish, 1},
+    {"heavy-kept-cancel", before_kept_keepers, do_cancel, 1},
 };
 #define KEPT_PATHS (sizeof kept_paths / sizeof *kept_paths)
 
@@ -211,6 +239,12 @@ static const struct path kept_clock_paths[] = {
     {"kept-keep", before_kept_keep, do_kept_advance, 8},
     {"kept-reroute", before_kept_reroute, do_kept_advance, 8},
     {"kept-recover", before_kept_recover, do_recover, 8},
+    {"heavy-kept-bound", before_kept_bound, do_kept_bound, 2},
+    {"heavy-kept-given", before_kept_given, do_kept_advance, 2},
+    {"heavy-kept-over", before_kept_kept, do_kept_keep, 2},
+    {"heavy-kept-drop", before_kept_drop, do_kept_advance, 8},
+    {"heavy-kept-keep", before_kept_keep, do_kept_advance, 8},
+    {"heavy-kept-recover", before_kept_recover, do_recover, 8},
 };
 #define KEPT_CLOCK_PATHS (sizeof kept_clock_paths / sizeof *kept_clock_paths)
 

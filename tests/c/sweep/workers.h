@@ -390,17 +390,22 @@ static inline void worker_move_many(worker *w, const uint32_t *cookies, uint32_t
 
 /* -- receiving --------------------------------------------------------------------------------- */
 
-static void worker_note(const worker *w, const wh_completion *event)
+static void worker_check_payload(const wh_completion *event)
 {
-    if (S->book.tolerant &&
-        (event->cookie >= S->book.count || S->book.entries[event->cookie].id != event->id))
-        return;
     uint32_t size;
     memcpy(&size, &event->payload_size, sizeof size);
     if (size > S->config.payload_bytes)
         heavy_check(event, size);
     else
         check_payload(event, S->config.payload_bytes);
+}
+
+static void worker_note(const worker *w, const wh_completion *event)
+{
+    if (S->book.tolerant &&
+        (event->cookie >= S->book.count || S->book.entries[event->cookie].id != event->id))
+        return;
+    worker_check_payload(event);
     ledger_event(&S->book, event->cookie, event->id, event->deadline, event->fired, event->missed);
     const entry *e = &S->book.entries[event->cookie];
     bool firm = e->to < ROWS && e->owner < ROWS && !e->loose && S->workers[e->to].alive;
