@@ -1,7 +1,7 @@
 """Is a tag that of this version? .github/workflows/release.yml runs `tools/release.py vX.Y.Z`.
 
-The package's version comes from the tag (setuptools-scm). CITATION.cff says the same, and CHANGELOG.md
-has a section for it.
+The package's version comes from the tag (setuptools-scm). CITATION.cff says the same, and
+CHANGELOG.md has a section for it.
 """
 
 from __future__ import annotations
