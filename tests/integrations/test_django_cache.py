@@ -106,6 +106,8 @@ def test_caches_of_other_names_are_others(daemon: Any, cache: WheeldCache) -> No
     cache.set("key", "page")
     cache.clear()
     assert cache.get("key") is None
+    for timeout in (0, -1, 50):
+        assert not sessions.add("key", "another", timeout)
     assert sessions.get("key") == "session"
     assert len(pending_timers(str(daemon), prefix=("cache",)).timers) == 1
 

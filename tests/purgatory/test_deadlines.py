@@ -407,6 +407,10 @@ def test_what_is_refused(wheel: LocalWheel, told: list[Told]) -> None:
         Told(told[0]._timers)
     with pytest.raises(InvalidDelay, match="visibility"):
         Told(told[0]._timers, "others", visibility=0.0)
+    with pytest.raises(TypeError, match="name="):
+        Told(told[0]._timers, 5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="on_expire="):
+        Deadlines(told[0]._timers, "others", None)  # type: ignore[arg-type]
     assert left(wheel) == 0
 
 

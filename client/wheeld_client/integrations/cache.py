@@ -68,6 +68,8 @@ class WheeldCache(BaseCache):
 
     def _put(self, key: Key, value: bytes, seconds: float, on_conflict: Any) -> bool:
         if seconds <= 0:
+            if on_conflict == "raise":
+                return self._find(key) is None
             self._process.get().cancel(key=key)
             return True
         for full in (False, True):

@@ -44,6 +44,11 @@ class Deadlines:
         One that is over while no worker has `Deadlines` of this name waits for one without a limit,
         instead of for --keep-for.
 
+    Raises
+    ------
+    TypeError, ValueError
+        An argument of another type, or this worker has `Deadlines` of this name already.
+
     Notes
     -----
     Any thread. An exception of `on_expire` is reported as for `call_later`; it is not called again.
@@ -58,6 +63,10 @@ class Deadlines:
         visibility: Seconds | None = None,
         keep: bool = False,
     ) -> None:
+        if type(name) is not str:
+            raise TypeError(f"name={shown(name)}: expected a str")
+        if not callable(on_expire):
+            raise TypeError(f"on_expire={shown(on_expire)}: expected a callable")
         self._timers = timers.timers if isinstance(timers, AsyncTimers) else timers
         self._name, self._on_expire = name, on_expire
         digest = hashlib.blake2b(name.encode(), digest_size=8)
