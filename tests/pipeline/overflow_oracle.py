@@ -1,4 +1,4 @@
-"""The columns of the overflow beside `machine.py`, which takes one key at a time."""
+"""The columns of the overflow beside the machine of one key."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from wheeld_pipeline.overflow import machine
+from pipeline import one_key
+from pipeline.one_key import Command, Entry
 from wheeld_pipeline.overflow.batch import intake
 from wheeld_pipeline.overflow.batch.step import Heard, Step
 from wheeld_pipeline.overflow.columns import delta
 from wheeld_pipeline.overflow.columns.store import Store, new_token
-from wheeld_pipeline.overflow.machine import Command, Entry, Rules
+from wheeld_pipeline.overflow.machine import Rules
 
 SECRET = bytes(range(16))
 Said = tuple[str, int, int]
@@ -22,7 +23,7 @@ Said = tuple[str, int, int]
 
 
 class Oracle:
-    """All keys of one shard, by `machine.py`."""
+    """All keys of one shard, by the machine of one key."""
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -36,24 +37,24 @@ class Oracle:
         rules, self.handed = self.rules, {}
         for key, generation, fired_us in said:
             entry = self.entries.get(key)
-            self._take(key, machine.acknowledge(entry, generation, fired_us, now_ms, rules))
+            self._take(key, one_key.acknowledge(entry, generation, fired_us, now_ms, rules))
         for one in sorted(commands, key=lambda command: command.sequence):
-            self._take(one.key, machine.obey(self.entries.get(one.key), one, now_ms, rules))
+            self._take(one.key, one_key.obey(self.entries.get(one.key), one, now_ms, rules))
         for key, entry in list(self.entries.items()):
-            self._take(key, machine.wake(entry, now_ms, rules))
+            self._take(key, one_key.wake(entry, now_ms, rules))
 
     def refuse(self, key: str, now_ms: int) -> None:
-        done = machine.refuse(self.entries[key], self.handed[key], now_ms, self.rules)
+        done = one_key.refuse(self.entries[key], self.handed[key], now_ms, self.rules)
         self._take(key, done)
 
-    def _take(self, key: str, done: machine.Step) -> None:
+    def _take(self, key: str, done: one_key.Step) -> None:
         entry, outputs = done
         for output in outputs:
-            if isinstance(output, machine.HandOut):
+            if isinstance(output, one_key.HandOut):
                 self.handed[key] = output.generation
-            elif isinstance(output, machine.Withdraw):
+            elif isinstance(output, one_key.Withdraw):
                 self.handed.pop(key, None)
-            elif isinstance(output, machine.Expired):
+            elif isinstance(output, one_key.Expired):
                 was = output.entry
                 self.expired.append((key, was.generation, was.deadline_us, output.fired_us,
                                      was.cookie, was.payload))  # fmt: skip

@@ -1,4 +1,4 @@
-"""The columns of the overflow: equal to `machine.py` in each state, expiration and reject."""
+"""The columns of the overflow: equal to the machine of one key, state, expiration and reject."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.one_key import Command
 from pipeline.overflow_oracle import Columns, Oracle, Said, check_store, entries, places
 from wheeld_pipeline.overflow.columns import blobs, digests as hashing, index, store as stores
 from wheeld_pipeline.overflow.columns.index import Index
 from wheeld_pipeline.overflow.columns.mapped import Mapped
-from wheeld_pipeline.overflow.machine import COMMANDS, ENDED, Command, Rules
+from wheeld_pipeline.overflow.machine import COMMANDS, ENDED, Rules
 
 RULES = Rules(horizon_ms=2_000, grace_ms=900, retry_ms=50, remember_ms=3_000)
 KEYS = [f"k{i}" for i in range(60)] + ["", "é" * 500]

@@ -9,20 +9,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from wheeld_pipeline.overflow import machine
-from wheeld_pipeline.overflow.machine import (
-    ENDED,
-    HANDED,
-    WAITING,
-    Command,
-    Entry,
-    Expired,
-    HandOut,
-    Output,
-    Rejected,
-    Rules,
-    Withdraw,
-)
+from pipeline import one_key
+from pipeline.one_key import Command, Entry, Expired, HandOut, Output, Rejected, Withdraw
+from wheeld_pipeline.overflow.machine import COMMANDS, ENDED, HANDED, WAITING, Rules
 
 RULES = Rules(horizon_ms=100, grace_ms=50, retry_ms=10, remember_ms=300)
 START_MS = 1_000_000
@@ -54,7 +43,7 @@ class Life(RuleBasedStateMachine):
 
     # -- the machine's outputs ------------------------------------------------------------------
 
-    def step(self, done: machine.Step) -> list[Rejected]:
+    def step(self, done: one_key.Step) -> list[Rejected]:
         self.entry, outputs = done
         for output in outputs:
             self.obey(output)
@@ -84,7 +73,7 @@ class Life(RuleBasedStateMachine):
     # -- what happens ---------------------------------------------------------------------------
 
     @rule(
-        op=st.sampled_from(machine.COMMANDS),
+        op=st.sampled_from(COMMANDS),
         sequence=st.integers(0, 40),
         far_us=st.integers(-200_000, 500_000),
         payload=st.sampled_from([None, b"", b"abc"]),
@@ -101,7 +90,7 @@ class Life(RuleBasedStateMachine):
         elif fresh and op == "cancel":
             self.wanted, self.last = None, sequence
             self.forget_ms = self.now_ms + RULES.remember_ms
-        rejected = self.step(machine.obey(self.entry, command, self.now_ms, RULES))
+        rejected = self.step(one_key.obey(self.entry, command, self.now_ms, RULES))
         without_effect = (fresh and op != "schedule" and wanted is None) or (
             last is not None and sequence < last
         )
@@ -115,7 +104,7 @@ class Life(RuleBasedStateMachine):
     def spark_looks(self) -> None:
         if self.entry is not None and self.entry.wake_ms <= self.now_ms:
             before = self.entry
-            self.step(machine.wake(before, self.now_ms, RULES))
+            self.step(one_key.wake(before, self.now_ms, RULES))
             if before.phase == ENDED:
                 assert self.entry is None
                 assert self.forget_ms == before.wake_ms
@@ -136,7 +125,7 @@ class Life(RuleBasedStateMachine):
         said = data.draw(st.sampled_from(self.said))
         if not twice:
             self.said.remove(said)
-        self.step(machine.acknowledge(self.entry, *said, self.now_ms, RULES))
+        self.step(one_key.acknowledge(self.entry, *said, self.now_ms, RULES))
 
     @precondition(lambda self: self.wheel)
     @rule(data=st.data())
@@ -144,7 +133,7 @@ class Life(RuleBasedStateMachine):
         handed = data.draw(st.sampled_from(self.wheel))
         self.wheel.remove(handed)
         self.handed.pop(handed.generation, None)
-        self.step(machine.refuse(self.entry, handed.generation, self.now_ms, RULES))
+        self.step(one_key.refuse(self.entry, handed.generation, self.now_ms, RULES))
 
     @rule()
     def wheel_dies(self) -> None:
@@ -159,7 +148,7 @@ class Life(RuleBasedStateMachine):
         else:
             fired_us = self.now_ms * 1000
         before = self.entry
-        assert machine.acknowledge(before, generation, fired_us, self.now_ms, RULES) == (before, [])
+        assert one_key.acknowledge(before, generation, fired_us, self.now_ms, RULES) == (before, [])
 
     # -- what always holds ----------------------------------------------------------------------
 
@@ -182,7 +171,7 @@ class Life(RuleBasedStateMachine):
                 self.now_ms = max(self.now_ms, handed.deadline_us // 1000 + 1)
                 fired_us = self.now_ms * 1000
                 self.step(
-                    machine.acknowledge(self.entry, handed.generation, fired_us, self.now_ms, RULES)
+                    one_key.acknowledge(self.entry, handed.generation, fired_us, self.now_ms, RULES)
                 )
             self.wheel = []
             ended |= self.sink
@@ -196,7 +185,7 @@ TestLife = Life.TestCase
 
 def scheduled(deadline_ms: int, sequence: int = 1) -> Entry:
     command = Command("schedule", sequence, deadline_ms * 1000, "k", 5, b"data")
-    entry, _ = machine.obey(None, command, START_MS, RULES)
+    entry, _ = one_key.obey(None, command, START_MS, RULES)
     assert entry is not None
     return entry
 
@@ -204,8 +193,8 @@ def scheduled(deadline_ms: int, sequence: int = 1) -> Entry:
 def test_a_far_timer_waits_for_its_horizon() -> None:
     entry = scheduled(START_MS + 1000)
     assert (entry.phase, entry.wake_ms) == (WAITING, START_MS + 900)
-    assert machine.wake(entry, START_MS + 899, RULES) == (entry, [])
-    handed, done = machine.wake(entry, START_MS + 900, RULES)
+    assert one_key.wake(entry, START_MS + 899, RULES) == (entry, [])
+    handed, done = one_key.wake(entry, START_MS + 900, RULES)
     assert done == [HandOut(1, (START_MS + 1000) * 1000)]
     assert handed is not None
     assert (handed.phase, handed.wake_ms) == (HANDED, START_MS + 1050)
@@ -218,35 +207,35 @@ def test_a_near_timer_is_handed_out_at_once() -> None:
 
 def test_a_cancel_of_a_handed_timer_withdraws_it() -> None:
     entry = scheduled(START_MS + 10)
-    ended, done = machine.obey(entry, Command("cancel", 2, 0, "k"), START_MS, RULES)
+    ended, done = one_key.obey(entry, Command("cancel", 2, 0, "k"), START_MS, RULES)
     assert done == [Withdraw(1)]
     assert ended is not None
     assert (ended.phase, ended.generation) == (ENDED, 2)
-    assert machine.acknowledge(ended, 1, (START_MS + 10) * 1000, START_MS + 20, RULES)[1] == []
+    assert one_key.acknowledge(ended, 1, (START_MS + 10) * 1000, START_MS + 20, RULES)[1] == []
 
 
 def test_an_early_cancel_holds_against_its_late_schedule() -> None:
-    ended, done = machine.obey(None, Command("cancel", 2, 0, "k"), START_MS, RULES)
+    ended, done = one_key.obey(None, Command("cancel", 2, 0, "k"), START_MS, RULES)
     assert isinstance(done[0], Rejected)
     late = Command("schedule", 1, START_MS * 1000, "k")
-    assert machine.obey(ended, late, START_MS, RULES)[0] == ended
+    assert one_key.obey(ended, late, START_MS, RULES)[0] == ended
 
 
 def test_a_repeated_command_is_ignored_and_an_older_one_rejected() -> None:
     entry = scheduled(START_MS + 1000, sequence=5)
     again = Command("schedule", 5, (START_MS + 1000) * 1000, "k")
-    assert machine.obey(entry, again, START_MS, RULES) == (entry, [])
-    _, done = machine.obey(entry, again._replace(sequence=4), START_MS, RULES)
+    assert one_key.obey(entry, again, START_MS, RULES) == (entry, [])
+    _, done = one_key.obey(entry, again._replace(sequence=4), START_MS, RULES)
     assert isinstance(done[0], Rejected)
     assert "overtaken by 5" in done[0].reason
 
 
 def test_a_refused_timer_is_handed_out_soon_again() -> None:
     entry = scheduled(START_MS + 39)
-    refused, _ = machine.refuse(entry, 1, START_MS, RULES)
+    refused, _ = one_key.refuse(entry, 1, START_MS, RULES)
     assert refused is not None
     assert refused.wake_ms == START_MS + RULES.retry_ms
-    again, done = machine.wake(refused, START_MS + RULES.retry_ms, RULES)
+    again, done = one_key.wake(refused, START_MS + RULES.retry_ms, RULES)
     assert done == [HandOut(1, entry.deadline_us)]
     assert again is not None
 
@@ -269,4 +258,4 @@ def test_it_loads_no_spark(module: str) -> None:
 
 def test_a_refusal_of_an_older_generation_is_not_heard() -> None:
     entry = scheduled(START_MS + 50, sequence=2)
-    assert machine.refuse(entry, 1, START_MS, RULES) == (entry, [])
+    assert one_key.refuse(entry, 1, START_MS, RULES) == (entry, [])

@@ -1,4 +1,4 @@
-"""Many commands of many keys at once, in closed form: what `machine.obey` makes of each.
+"""Many commands of many keys at once, in closed form: what becomes of each.
 
 The commands are sorted by key and sequence. The commands of one key with one sequence are a run, of
 which at most one takes effect: if something is pending the first, else the first that is no

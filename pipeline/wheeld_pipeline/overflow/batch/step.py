@@ -1,4 +1,4 @@
-"""One batch of one shard: the state machine of `machine.py` for all keys at once, in columns.
+"""One batch of one shard: the state machine of a key, for all keys at once, in columns.
 
 In this order: the wheel's reports, the commands of each key by their sequence, wake-ups that are
 due. Nothing is written here: `Step` holds the new contents of the rows.
