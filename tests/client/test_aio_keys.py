@@ -27,6 +27,13 @@ async def test_timers_by_key(timers: LocalAsyncTimers, wheel: LocalWheel) -> Non
     timers.schedule(1.0, key=("again", 1))
     wheel.advance(SECOND)
     assert timers.key_of(await anext(timers)) == ("again", 1)
-    for call in (timers.cancel, timers.reschedule):
+    assert timers.schedule_at(9.0, key="k") == timers.schedule_at(5.0, key="k", on_conflict="keep")
+    assert timers.pause(key="k")
+    wheel.advance(20 * SECOND)
+    assert timers.remaining("k") == 8.0  # at 1 s 8 were left
+    assert timers.resume(key="k")
+    wheel.advance(8 * SECOND)
+    assert timers.key_of(await anext(timers)) == "k"
+    for call in (timers.cancel, timers.reschedule, timers.pause, timers.resume):
         with pytest.raises(TypeError):
             call()

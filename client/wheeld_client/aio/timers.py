@@ -325,6 +325,20 @@ class AsyncTimers(Waits):
         """As `Timers.reschedule`, by id or `key=`, but it does not wait for the clock."""
         return self.timers.reschedule(*id_and_delay, block=block, **by)
 
+    def schedule_at(
+        self, when: When, cookie: int = 0, *, block: bool = False, **options: Any
+    ) -> int:
+        """As `Timers.schedule_at`, but it does not wait for the clock."""
+        return self.timers.schedule_at(when, cookie, block=block, **options)
+
+    def pause(self, *id: int, **by: Any) -> bool:
+        """As `Timers.pause`, by id or `key=`, which never waits."""
+        return self.timers.pause(*id, **by)
+
+    def resume(self, *id: int, block: bool = False, **by: Any) -> bool:
+        """As `Timers.resume`, by id or `key=`, but it does not wait for the clock."""
+        return self.timers.resume(*id, block=block, **by)
+
     def find(self, key: Key) -> TimerRecord | None:
         """As `Timers.find`, which never waits."""
         return self.timers.find(key)
