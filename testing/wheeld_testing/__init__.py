@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wheeld_testing.fixtures import wheel_fixture
-    from wheeld_testing.loop import VirtualLoop
-    from wheeld_testing.wheel import LeftBehind, Moment, Wheel, running
+    from wheeld_testing.wheel import Wheel, running
 
-__all__ = ["LeftBehind", "Moment", "VirtualLoop", "Wheel", "running", "wheel_fixture"]
+__all__ = ["Wheel", "running", "wheel_fixture"]
 
-_HOMES = {"wheel_fixture": "fixtures", "VirtualLoop": "loop"}
+_HOMES = {"wheel_fixture": "fixtures"}
 
 
 def __getattr__(name: str) -> Any:

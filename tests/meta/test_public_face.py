@@ -17,7 +17,11 @@ ROOT = Path(__file__).parents[2]
 MISTAKES = """
 import wheeld
 from datetime import timedelta
-from wheeld_client import AsyncTimers, connect
+from wheeld_client import AsyncTimers, RateLimit, connect
+
+
+def mail(to: str, copies: int) -> None: ...
+
 
 connect("x", on_death="nope")  # wrong
 connect("x", after_fork="again")  # wrong
@@ -31,6 +35,22 @@ with connect("x") as timers:
     timers.schedule(1.0, on_conflict="nope")  # wrong
     handle = timers.call_later(1.0, print, "a", sep="")
     timers.cancel(handle)
+    timers.call_later(1.0, mail, "ann", 3, key="ann")
+    timers.call_later(1.0, mail, "ann", copies=3)
+    timers.call_later(1.0, mail, to="ann", copies=3, block=False)
+    timers.call_later(1.0, mail, 3, "ann")  # wrong
+    timers.call_later(1.0, mail, 3, copies=3)  # wrong
+    timers.call_later(1.0, mail, "ann", copies=3, on_conflict="nope")  # wrong
+    RateLimit(timers, "x", 3, 60, window="nope")  # wrong
+
+
+async def on_a_loop(wheel: AsyncTimers) -> None:
+    wheel.call_later(1.0, mail, "ann", 3)
+    wheel.call_later(1.0, mail, 3, "ann")  # wrong
+    wheel.call_at(wheel.timers.now_ns() / 1e9, mail, "ann", 3)
+    wheel.call_at(5.0, mail, "ann")  # wrong
+
+
 wheeld.embedded(capicity=3)  # wrong
 wheeld.embedded(capacity=3, keep_for=timedelta(minutes=5), misfire="skip", fresh=True)
 wheeld.embedded(misfire="nope")  # wrong

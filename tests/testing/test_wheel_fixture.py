@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from wheeld_client import AsyncTimers, DaemonNotRunning, connect
-from wheeld_testing import LeftBehind, Wheel, running, wheel_fixture
+from wheeld_testing import Wheel, running, wheel_fixture
+from wheeld_testing.wheel import LeftBehind
 
 SECOND = 1_000_000_000
 

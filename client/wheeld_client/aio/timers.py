@@ -9,7 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
-from typing import Any, TypeVar
+from typing import Any, Concatenate, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from wheeld_client.connection.options import (
 from wheeld_client.connection.reconnect import LATE_PAUSE
 from wheeld_client.connection.reconnection import Announce, Reconnection
 from wheeld_client.connection.renewal import REASON
-from wheeld_client.timers.callbacks import key_given, with_keywords
+from wheeld_client.timers.callbacks import First, Ts, key_given, with_keywords
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
 from wheeld_core.arguments import Seconds, When, shown
@@ -367,7 +367,44 @@ class AsyncTimers(Waits):
         """As `Timers.find_many`, which never waits."""
         return self.timers.find_many(keys)
 
+    @overload  # as those of Timers.call_later
     def call_later(
+        self,
+        delay: Seconds,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: Context | None = None,
+        block: bool = False,
+        key: Key | None = None,
+        on_conflict: Conflict = "raise",
+    ) -> AsyncTimerHandle: ...
+    @overload
+    def call_later(
+        self,
+        delay: Seconds,
+        callback: Callable[..., object],
+        *,
+        context: Context | None = None,
+        block: bool = False,
+        key: Key | None = None,
+        on_conflict: Conflict = "raise",
+        **kwargs: Any,
+    ) -> AsyncTimerHandle: ...
+    @overload
+    def call_later(
+        self,
+        delay: Seconds,
+        callback: Callable[Concatenate[First, ...], object],
+        first: First,
+        /,
+        *args: Any,
+        context: Context | None = None,
+        block: bool = False,
+        key: Key | None = None,
+        on_conflict: Conflict = "raise",
+        **kwargs: Any,
+    ) -> AsyncTimerHandle: ...
+    def call_later(  # type: ignore[misc] # mypy: `Any` would not take `*Ts`
         self,
         delay: Seconds,
         callback: Callable[..., object],
@@ -415,8 +452,8 @@ class AsyncTimers(Waits):
     def call_at(
         self,
         when: When,
-        callback: Callable[..., object],
-        *args: Any,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
         context: Context | None = None,
         block: bool = False,
         key: Key | None = None,

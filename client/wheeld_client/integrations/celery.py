@@ -35,7 +35,7 @@ from wheeld_client.integrations.process import ProcessTimers, RunsJobs, connect_
 from wheeld_client.timers.timers import Timers, payload_of
 from wheeld_core.errors import DaemonNotRunning, KeyInUse, RingFull, WheelError, WheelFull
 
-__all__ = ["WheelTask", "install", "run_jobs"]
+__all__ = ["install", "run_jobs"]
 
 log = logging.getLogger("wheeld")
 

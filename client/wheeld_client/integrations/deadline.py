@@ -11,7 +11,7 @@ from wheeld_client.integrations.process import another_name
 from wheeld_core.arguments import When
 from wheeld_core.errors import InvalidDelay, NameInUse, WheelError
 
-__all__ = ["Deadline"]
+__all__: list[str] = []
 
 
 class Deadline(Timeout):

@@ -67,7 +67,7 @@ def lifespan(
     return connected
 
 
-def timers_of(connection: HTTPConnection) -> AsyncTimers:
+def _timers_of(connection: HTTPConnection) -> AsyncTimers:
     """The application's timers; RuntimeError if it was not made with `lifespan`."""
     found = getattr(connection.state, "timers", None)
     if not isinstance(found, AsyncTimers):
@@ -75,7 +75,7 @@ def timers_of(connection: HTTPConnection) -> AsyncTimers:
     return found
 
 
-WheelTimers = Annotated[AsyncTimers, Depends(timers_of)]
+WheelTimers = Annotated[AsyncTimers, Depends(_timers_of)]
 """A parameter of this type is the application's timers."""
 
 

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, TypeVar, TypeVarTuple, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ KEYED_LOOK: Final = 64
 """Callbacks under keys before the first look for those that others have ended."""
 
 T = TypeVar("T")
+First = TypeVar("First")
+Ts = TypeVarTuple("Ts")
 Receiver = Callable[[np.void, Any], object]
 Claims = dict[int, Receiver]
 """Cookie -> the receiver of events for a group with that cookie, which are in hand until then."""
@@ -343,7 +345,43 @@ class CallingWorker(PointWorker):
         """Called by poll(): what is in hand waits for `dispatch`."""
         return self._callbacks.set_aside(events)
 
+    # Type checkers compare arguments with parameters. With keyword arguments they can only compare
+    # the first one: no type has options between `*args` and `**kwargs` of the callback.
+    @overload
     def call_later(
+        self,
+        delay: Seconds,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        block: bool = True,
+        key: Key | None = None,
+        on_conflict: Conflict = "raise",
+    ) -> TimerHandle: ...
+    @overload
+    def call_later(
+        self,
+        delay: Seconds,
+        callback: Callable[..., object],
+        *,
+        block: bool = True,
+        key: Key | None = None,
+        on_conflict: Conflict = "raise",
+        **kwargs: Any,
+    ) -> TimerHandle: ...
+    @overload
+    def call_later(
+        self,
+        delay: Seconds,
+        callback: Callable[Concatenate[First, ...], object],
+        first: First,
+        /,
+        *args: Any,
+        block: bool = True,
+        key: Key | None = None,
+        on_conflict: Conflict = "raise",
+        **kwargs: Any,
+    ) -> TimerHandle: ...
+    def call_later(  # type: ignore[misc] # mypy: `Any` would not take `*Ts`
         self,
         delay: Seconds,
         callback: Callable[..., object],
