@@ -145,10 +145,11 @@ def test_acquire_waits_on_the_wheel(wheel: LocalWheel, timers: LocalTimers, wind
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_what_an_interrupted_caller_took_is_given_back(
-    timers: LocalTimers, window: Any, monkeypatch: pytest.MonkeyPatch
+    wheel: LocalWheel, timers: LocalTimers, window: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limit = RateLimit(timers, "mails", 1, per=1, window=window)
-    assert limit.acquire()
+    limit = RateLimit(timers, "mails", 2, per=1, window=window)
+    assert limit.acquire(n=2)
+    wheel.advance(100 * MS)
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -156,11 +157,15 @@ def test_what_an_interrupted_caller_took_is_given_back(
     monkeypatch.setattr("wheeld_client.limits.rate_limit.turn", interrupted)
     before = limit.reset_after()
     with pytest.raises(KeyboardInterrupt):
-        limit.acquire()
+        limit.acquire(n=2)
     assert timers.pending == 0
-    taken, wait, *_ = limit._take(1, None, 10 * SECOND)
+    assert (limit.remaining(), limit.test(), limit.reset_after()) == (0, False, before)
+    taken, wait, ticket, _ = limit._take(2, None, 10 * SECOND)
     assert taken
     assert wait / 1e9 == before
+    limit._give(2, None, ticket)
+    wheel.advance(SECOND)
+    assert (limit.remaining(), limit.test(2), limit.reset_after()) == (2, True, 0.0)
 
 
 def fails(call: Callable[..., object], *args: Any, **options: Any) -> str:

@@ -364,6 +364,15 @@ typedef struct wh_log_state {
     int64_t oldest, newest; /* when the first and the last of them leave the window */
 } wh_log_state;
 
+/* When the place `i` before the head leaves the window. One that was written for the head's next
+ * round, and was not taken or was given back, counts until then for the round before. */
+static inline int64_t wh_log_leaves(const wh_keys *k, const wh_log *log, const wh_log_head *head,
+                                    uint32_t i)
+{
+    wh_log_place place = wh_log_at(log, head, -(int64_t)i);
+    return wh_log_free_at(log, wh_words_peek(k, &place.key), place.lap + 1);
+}
+
 /* The state of a log: its places are free from the head on, so halves of them are looked at. */
 static inline wh_log_state wh_log_read(wh_keys *k, const wh_log *log)
 {
@@ -372,18 +381,14 @@ static inline wh_log_state wh_log_read(wh_keys *k, const wh_log *log)
     uint32_t least = 0, most = wh_limit_over(head.word, log->now) ? 0 : log->most;
     while (least < most) { /* so many before the head count */
         uint32_t middle = least + (most - least + 1) / 2;
-        wh_log_place place = wh_log_at(log, &head, -(int64_t)middle);
-        uint64_t word = wh_words_peek(k, &place.key);
-        bool counts = wh_log_counts(word, place.lap, log->now);
-        if (counts)
-            state.oldest = wh_limit_ends(word), least = middle;
+        int64_t leaves = wh_log_leaves(k, log, &head, middle);
+        if (leaves > log->now)
+            state.oldest = leaves, least = middle;
         else
             most = middle - 1;
     }
-    if ((state.count = least)) {
-        wh_log_place last = wh_log_at(log, &head, -1);
-        state.newest = wh_limit_ends(wh_words_peek(k, &last.key));
-    }
+    if ((state.count = least))
+        state.newest = wh_log_leaves(k, log, &head, 1);
     return state;
 }
 

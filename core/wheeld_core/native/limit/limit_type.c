@@ -258,8 +258,10 @@ static LimitState limit_read(LimitObject *l, const LimitCall *call)
         return (LimitState){(uint64_t)((used + l->unit - 1) / l->unit), used % l->unit, used};
     }
     wh_window window = wh_window_read(k, &call->word, call->now);
-    int64_t rest = window.ends ? window.ends - call->now : 0;
-    return (LimitState){rest > l->per ? l->most : window.count, rest, rest};
+    int64_t rest = window.ends ? window.ends - call->now : 0, ahead = rest - l->per;
+    if (window.count == 0) /* all was given back: nothing runs but what is full until this begins */
+        rest = ahead > 0 ? ahead : 0;
+    return (LimitState){ahead > 0 ? l->most : window.count, rest, rest};
 }
 
 /* test(n=1, *, key=None) */
