@@ -1,14 +1,40 @@
-"""Options of data sources, as `wheeld` and `wheeld.kafka` both parse them from Spark's strings."""
+"""Shared by the data sources `wheeld` and `wheeld.kafka`: options from Spark's strings, shares of a
+batch, and what a task is part of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Final, TypeVar
 
 from wheeld_pipeline.errors import PipelineError
 
-SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "path"})
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "path"})
 """Options that Spark passes on and that a source ignores, in lower case."""
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+Parser = Callable[[str, str], Any]
+K = TypeVar("K", bound=Hashable)
+
+
+def parsed(
+    source: str, given: Mapping[str, str], known: Mapping[str, tuple[str, Parser]]
+) -> dict[str, Any]:
+    """The values of options by their field; `known`: from an option to its field and parser.
+
+    Raises
+    ------
+    PipelineError
+        An option is unknown, or its value is not allowed.
+    """
+    parsers = {option.lower(): own for option, own in known.items()}
+    values = {}
+    for option, value in given.items():
+        if own := parsers.get(option.lower()):
+            values[own[0]] = own[1](option, value)
+        elif option.lower() not in _SPARKS_OWN:
+            names = ", ".join(known)
+            raise PipelineError(f"option {option!r}: {source} has no such option; {names}")
+    return values
 
 
 def wrong(option: str, value: str, expected: str) -> PipelineError:
@@ -27,7 +53,7 @@ def flag(option: str, value: str) -> bool:
     return value.lower() == "true"
 
 
-def count(most: int) -> Callable[[str, str], int]:
+def count(most: int) -> Parser:
     """A parser of whole numbers from 1 to `most`."""
 
     def parse(option: str, value: str) -> int:
@@ -36,3 +62,41 @@ def count(most: int) -> Callable[[str, str], int]:
         return int(value)
 
     return parse
+
+
+def seconds(option: str, value: str) -> float:
+    try:
+        found = float(value)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 1e6:
+        raise wrong(option, value, "seconds, 0 or more")
+    return found
+
+
+def at_most(begin: Mapping[K, int], ends: Mapping[K, int], rows: int) -> dict[K, int]:
+    """Positions at most `rows` in all behind `begin`; a full one takes nothing from the others."""
+    waiting = {key: max(end - begin.get(key, 0), 0) for key, end in ends.items()}
+    found = {}
+    for rank, (key, left) in enumerate(sorted(waiting.items(), key=lambda item: item[1])):
+        step = min(left, rows // (len(waiting) - rank))
+        found[key] = begin.get(key, 0) + step
+        rows -= step
+    return found
+
+
+def of_task() -> tuple[str, int]:
+    """The query and the number of the batch that this task of a stream is part of."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "a task of Spark"
+    query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    if query is None or batch is None:
+        raise PipelineError("this Spark does not pass query id and batch id to its tasks")
+    return query, int(batch)
+
+
+def refuse_overwrite(overwrite: bool, what: str) -> None:
+    if overwrite:
+        raise PipelineError(f'mode("overwrite"): {what} can only be added; use mode("append")')

@@ -16,14 +16,13 @@ from pyspark.sql.types import StructType
 
 from wheeld_pipeline import PipelineError, kafka
 from wheeld_pipeline.kafka.options import KafkaOptions
-from wheeld_pipeline.kafka.reader import BatchReader, StreamReader, _at_most
+from wheeld_pipeline.kafka.reader import BatchReader, StreamReader
 from wheeld_pipeline.kafka.source import KafkaDataSource
 from wheeld_pipeline.kafka.writer import StreamWriter
+from wheeld_pipeline.source_options import at_most
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from wheeld_pipeline.kafka.options import Offsets
 
 PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
 PARTITIONS = 4
@@ -116,13 +115,12 @@ def test_from_the_end_and_from_given_offsets(servers: str, topic: str) -> None:
 
 @pytest.mark.parametrize("most", [1, 3, 7, 1000])
 def test_a_batch_has_at_most_so_many_and_all_come_in_the_end(most: int) -> None:
-    end: Offsets = {"a": {0: 100, 1: 3}, "b": {0: 0, 1: 50}}
-    at: Offsets = {"a": {0: 10, 1: 0}, "b": {0: 0, 1: 50}}
+    end = {"a0": 100, "a1": 3, "b0": 0, "b1": 50}
+    at = {"a0": 10, "a1": 0, "b0": 0, "b1": 50}
     batches = 0
     while at != end:
-        after = {topic: at[topic] | parts for topic, parts in _at_most(at, end, most).items()}
-        grown = sum(after[t][p] - at[t][p] for t in at for p in at[t])
-        assert 0 < grown <= most
+        after = at_most(at, end, most)
+        assert 0 < sum(after[key] - at[key] for key in at) <= most
         at, batches = after, batches + 1
     assert batches == -(-93 // most)
 
@@ -191,7 +189,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         batch = 0
 
         def getLocalProperty(self, name: str) -> str | None:
-            return {"streaming.sql.batchId": str(self.batch)}[name]
+            return {"streaming.sql.batchId": str(self.batch), "sql.streaming.queryId": "id"}[name]
 
     own = Task()
     monkeypatch.setattr("pyspark.TaskContext.get", lambda: own)

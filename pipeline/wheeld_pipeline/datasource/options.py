@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.source_options import SPARKS_OWN, count, flag, text, wrong
+from wheeld_pipeline.source_options import Parser, count, flag, parsed, seconds, text, wrong
 
 _MOST_LANES: Final = 1000
 
@@ -40,15 +39,7 @@ class Options:
         PipelineError
             An option is unknown, or its value is not allowed.
         """
-        values: dict[str, Any] = {}
-        for key, value in given.items():
-            option = key.lower()
-            if option in SPARKS_OWN:
-                continue
-            if option not in _PARSERS:
-                known = ", ".join(field.name for field in fields(cls))
-                raise PipelineError(f"option {key!r}: wheeld has no such option; {known}")
-            values[option] = _PARSERS[option](option, value)
+        values = parsed("wheeld", given, {name: (name, own) for name, own in _PARSERS.items()})
         values.setdefault("journal", _default_journal(values.get("name", "default")))
         return cls(**values)
 
@@ -76,33 +67,23 @@ def _directory(option: str, value: str) -> str:
     return value
 
 
-def _seconds(option: str, value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 1e6:
-        raise wrong(option, value, "seconds, 0 or more")
-    return seconds
-
-
 def _keep(option: str, value: str) -> str:
     if value not in ("fail", "allow"):
         raise wrong(option, value, "fail or allow")
     return value
 
 
-_PARSERS: Final[dict[str, Callable[[str, str], Any]]] = {
+_PARSERS: Final[dict[str, Parser]] = {
     "name": text,
     "runtime_dir": text,
     "journal": _directory,
     "worker": _prefix,
     "lanes": count(_MOST_LANES),
-    "lane_timeout": _seconds,
+    "lane_timeout": seconds,
     "job": _plain,
     "beyond_keep": _keep,
     "max_rows_per_trigger": count(2**62),
     "partition_rows": count(2**31),
-    "visit_interval": _seconds,
+    "visit_interval": seconds,
     "fail_on_data_loss": flag,
 }

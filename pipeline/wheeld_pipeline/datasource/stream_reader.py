@@ -32,6 +32,7 @@ from wheeld_pipeline.datasource.spool import Spool
 from wheeld_pipeline.datasource.visits import Visit, Visits, empty_lanes, visit
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import write_json
+from wheeld_pipeline.source_options import at_most
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,7 +102,7 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             next_visit = self._visits.after(last, journal)
             ends = _ends(journal)
         if isinstance(limit, ReadMaxRows):
-            ends = _at_most(begin, ends, limit.max_rows)
+            ends = at_most(begin, ends, limit.max_rows)
         for lane, end in ends.items():
             begin[lane] = max(end, begin.get(lane, 0))
         return _offset(journal, begin, next_visit)
@@ -242,14 +243,3 @@ def _ends(journal: Journal) -> Positions:
         for host in journal.hosts()
         for number in journal.lane_numbers(host)
     }
-
-
-def _at_most(begin: Positions, ends: Positions, rows: int) -> Positions:
-    """Positions at most `rows` in all behind `begin`; a full lane takes nothing from the others."""
-    waiting = {lane: max(end - begin.get(lane, 0), 0) for lane, end in ends.items()}
-    found = {}
-    for rank, (lane, count) in enumerate(sorted(waiting.items(), key=lambda item: item[1])):
-        step = min(count, rows // (len(waiting) - rank))
-        found[lane] = begin.get(lane, 0) + step
-        rows -= step
-    return found

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pyspark import TaskContext
@@ -30,13 +30,12 @@ from wheeld_pipeline.datasource.options import Options
 from wheeld_pipeline.datasource.rows import PARKED_NS, StagedRows, Staging, check_columns
 from wheeld_pipeline.datasource.stage import ABORTED, Seal, StagedPartition, stage_of
 from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.source_options import of_task, refuse_overwrite
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-_QUERY_ID: Final = "sql.streaming.queryId"
-_BATCH_ID: Final = "streaming.sql.batchId"
 log = logging.getLogger("wheeld")
 
 
@@ -227,14 +226,14 @@ class BatchWriter(DataSourceArrowWriter):
     """For `DataFrame.write`: one batch, of the option `job` or of a name that never comes again."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
-        _refuse_overwrite(overwrite)
+        refuse_overwrite(overwrite, "timers")
         self._options = options
         self._clock = check_columns(schema)
         self._query = f"job-{options.job}" if options.job else f"write-{secrets.token_hex(8)}"
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         writer = PartitionWriter(self._options, self._clock, self._query, 0)
-        return writer.write(_context().partitionId(), iterator)
+        return writer.write(_partition(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         journal = Journal(self._options.journal)
@@ -250,7 +249,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """For `DataFrame.writeStream`: batches of a query, by their numbers."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
-        _refuse_overwrite(overwrite)
+        refuse_overwrite(overwrite, "timers")
         if options.job is not None:
             raise PipelineError("option job: a stream's batches have names already; leave it out")
         self._options = options
@@ -258,12 +257,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Schedule one partition of a batch."""
-        context = _context()
-        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
-        if query is None or batch is None:
-            raise PipelineError("this Spark does not pass query id and batch id to its tasks")
-        writer = PartitionWriter(self._options, self._clock, query, int(batch))
-        return writer.write(context.partitionId(), iterator)
+        writer = PartitionWriter(self._options, self._clock, *of_task())
+        return writer.write(_partition(), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         journal = Journal(self._options.journal)
@@ -303,12 +298,7 @@ def take_back(journal: Journal, query: str, batch: int, options: Options) -> Non
         journal.commit(query, batch)  # a task that runs still finds that it is over
 
 
-def _refuse_overwrite(overwrite: bool) -> None:
-    if overwrite:
-        raise PipelineError('mode("overwrite"): timers can only be added; use mode("append")')
-
-
-def _context() -> TaskContext:
+def _partition() -> int:
     context = TaskContext.get()
     assert context is not None
-    return context
+    return context.partitionId()

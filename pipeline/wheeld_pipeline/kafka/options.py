@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.source_options import SPARKS_OWN, count, flag, text, wrong
+from wheeld_pipeline.source_options import count, flag, parsed, seconds, text, wrong
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -51,24 +51,14 @@ class KafkaOptions:
         PipelineError
             An option is unknown, or its value is not allowed.
         """
-        values: dict[str, Any] = {"client": {}}
-        for key, value in given.items():
-            option = key.lower()
-            if option.startswith("kafka."):
-                values["client"][_client_setting(option)] = value
-            elif option == "queryname":
-                values["query_name"] = value
-            elif option in _PARSERS:
-                name, parse = _PARSERS[option]
-                values[name] = parse(key, value)
-            elif option not in SPARKS_OWN:
-                known = ", ".join(["kafka.*", *_NAMES])
-                raise PipelineError(f"option {key!r}: wheeld.kafka has no such option; {known}")
-        if _SERVERS not in values["client"]:
+        settings = {key: value for key, value in given.items() if key.lower()[:6] == "kafka."}
+        client = {_client_setting(key.lower()): value for key, value in settings.items()}
+        if _SERVERS not in client:
             raise PipelineError(
                 "option kafka.bootstrap.servers is missing: expected host:port of a broker"
             )
-        return cls(**values)
+        others = {key: value for key, value in given.items() if key not in settings}
+        return cls(client, **parsed("wheeld.kafka", others, _NAMES))
 
     def for_reading(self) -> KafkaOptions:
         """Return self, or raise if it does not say what to read."""
@@ -136,17 +126,7 @@ def write_offsets(offsets: Offsets, ids: Ids) -> dict[str, dict[str, Any]]:
     }
 
 
-def _seconds(option: str, value: str) -> float:
-    try:
-        found = float(value)
-    except ValueError:
-        found = 0.0
-    if not 0 < found <= 3600:
-        raise wrong(option, value, "seconds, above 0 and up to 3600")
-    return found
-
-
-_NAMES: Final = {
+_NAMES: Final[dict[str, tuple[str, Any]]] = {
     "subscribe": ("subscribe", _topics),
     "assign": ("assign", _assigned),
     "startingOffsets": ("starting", _offsets),
@@ -154,6 +134,7 @@ _NAMES: Final = {
     "maxOffsetsPerTrigger": ("most", count(2**63 - 1)),
     "failOnDataLoss": ("fail_on_data_loss", flag),
     "topic": ("topic", text),
-    "timeout": ("timeout", _seconds),
+    "timeout": ("timeout", seconds),
+    "queryName": ("query_name", text),
 }
-_PARSERS: Final[dict[str, tuple[str, Any]]] = {name.lower(): own for name, own in _NAMES.items()}
+"""The settings `kafka.*` of the client come beside these."""

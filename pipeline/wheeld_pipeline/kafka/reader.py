@@ -29,6 +29,7 @@ from wheeld_pipeline.kafka.options import (
     write_offsets,
 )
 from wheeld_pipeline.kafka.rows import SCHEMA, batch_of
+from wheeld_pipeline.source_options import at_most
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,7 +135,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         end, ids = self._bounds()[1:] if self._target is None else self._target
         begin = self._still(start, end, ids)
         if isinstance(limit, ReadMaxRows):
-            end = _at_most(begin, end, limit.max_rows)
+            flat = at_most(_flat(begin), _flat(end), limit.max_rows)
+            end = {topic: {part: flat[topic, part] for part in own} for topic, own in end.items()}
         return write_offsets(begin | end, read_ids(start) | ids)
 
     def _still(self, offset: dict[str, Any], after: Offsets, ids: Ids) -> Offsets:
@@ -179,21 +181,5 @@ def _recreated(topic: str, when: str) -> PipelineError:
     )
 
 
-def _at_most(begin: Offsets, end: Offsets, rows: int) -> Offsets:
-    """End offsets for at most `rows` records, shared out in proportion to what each partition
-    has."""
-    waiting = {
-        (topic, part): max(last - begin.get(topic, {}).get(part, 0), 0)
-        for topic, parts in end.items()
-        for part, last in parts.items()
-    }
-    total = sum(waiting.values())
-    if total <= rows:
-        return end
-    found: Offsets = {}
-    left = rows
-    for (topic, part), count in sorted(waiting.items(), key=lambda each: -each[1]):
-        share = min(-(-count * rows // total), count, left)
-        left -= share
-        found.setdefault(topic, {})[part] = begin.get(topic, {}).get(part, 0) + share
-    return found
+def _flat(offsets: Offsets) -> dict[tuple[str, int], int]:
+    return {(topic, part): at for topic, own in offsets.items() for part, at in own.items()}

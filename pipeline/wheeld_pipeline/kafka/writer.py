@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaException, Producer, TopicPartition
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -19,6 +18,7 @@ from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.kafka import client
 from wheeld_pipeline.kafka.client import log
 from wheeld_pipeline.kafka.rows import check_written
+from wheeld_pipeline.source_options import of_task, refuse_overwrite
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from wheeld_pipeline.kafka.options import KafkaOptions, Offsets
 
 HEADER: Final = "wheeld-generation"
-_QUERY_ID: Final = "sql.streaming.queryId"
-_BATCH_ID: Final = "streaming.sql.batchId"
 _UNKNOWN: Final = -1001
 """The broker's offset for a partition in which a group has committed nothing."""
 Known = set[tuple[str, bytes, bytes]]
@@ -177,7 +175,7 @@ class BatchWriter(DataSourceArrowWriter):
     """For `DataFrame.write`: produced at least once."""
 
     def __init__(self, options: KafkaOptions, schema: StructType, overwrite: bool) -> None:
-        _refuse_overwrite(overwrite)
+        refuse_overwrite(overwrite, "records")
         check_written(schema, options.topic)
         self._options = options
 
@@ -195,7 +193,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """
 
     def __init__(self, options: KafkaOptions, schema: StructType, overwrite: bool) -> None:
-        _refuse_overwrite(overwrite)
+        refuse_overwrite(overwrite, "records")
         check_written(schema, options.topic)
         self._options, self._once = options, "generation" in schema.names
 
@@ -203,10 +201,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if not self._once:
             topics, count = _produce(self._options, iterator, None)
             return Produced("", sorted(topics), count)
-        context = TaskContext.get()
-        assert context is not None, "a task of Spark"
-        query = self._options.query_name or context.getLocalProperty(_QUERY_ID)
-        batch = int(context.getLocalProperty(_BATCH_ID) or 0)
+        query, batch = of_task()
+        query = self._options.query_name or query
         topics, count = _produce(self._options, iterator, _group(query, batch - 1))
         return Produced(_group(query, batch), sorted(topics), count)
 
@@ -221,11 +217,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Produced records stay; the repeated batch leaves them out."""
 
 
-def _group(query: str | None, batch: int) -> str:
+def _group(query: str, batch: int) -> str:
     """The group whose offsets are the ends of the topics after a batch."""
     return f"wheeld-sink-{query}-{'odd' if batch % 2 else 'even'}"
-
-
-def _refuse_overwrite(overwrite: bool) -> None:
-    if overwrite:
-        raise PipelineError('mode("overwrite"): records can only be added; use mode("append")')
