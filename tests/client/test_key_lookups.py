@@ -41,6 +41,33 @@ def test_a_record_says_all_that_was_scheduled(
     )
 
 
+def test_a_record_names_the_rows_worker_of_now(
+    wheel: LocalWheel, workers: list[LocalTimers]
+) -> None:
+    a, _, c = workers
+    for name in ("b", "later"):
+        b = wheel.worker(1, name) if name != "b" else workers[1]
+        for worker, by in ((b, name), (c, "c"), (b, name)):
+            worker.schedule(1.0, key="k", on_conflict="replace")
+            found = a.find("k")
+            assert found is not None
+            assert found.worker == by
+        wheel.depart(1)
+        wheel.advance(MS)
+        assert a.find("k") is None
+
+
+def test_a_key_of_a_subclass_comes_back_plain(workers: list[LocalTimers]) -> None:
+    class Text(str):
+        pass
+
+    workers[0].schedule(1.0, key="k")
+    found = workers[1].find(Text("k"))
+    assert found is not None
+    assert type(found.key) is str
+    assert [type(one.key) for one in workers[1].find_many([Text("k"), "k"]) if one] == [str, str]
+
+
 def test_a_record_follows_moves_and_ends(wheel: LocalWheel, workers: list[LocalTimers]) -> None:
     a, b, _ = workers
     a.schedule(1.0, key="k")

@@ -124,7 +124,7 @@ class Deadlines:
         Any worker; costs no system call and no wake-up. False: it has passed, was cancelled, or was
         never started.
         """
-        return self._timers._extend(under(self._name, key), _checked(timeout), self._block)
+        return self._timers._extend(under(self._name, key), timeout, self._block)
 
     def cancel(self, key: Any) -> bool:
         """End any worker's deadline without `on_expire`. False: it has passed or was none."""

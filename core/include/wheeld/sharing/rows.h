@@ -24,11 +24,18 @@ static inline bool wh_row_taken(wh_row *row)
 /* pairs: row - acquire: what is looked at next was loaded after it */
 static inline uint64_t wh_row_word(void *word) { return wh_load_acquire((wh_au64 *)word); }
 
+/* The incarnation of a row's tenant, which names it; 0: there is none. */
+static inline uint64_t wh_row_incarnation(wh_row *row)
+{
+    uint64_t incarnation = wh_row_word(&row->incarnation);
+    return wh_row_taken(row) ? incarnation : 0;
+}
+
 /* Copy the name of a row's tenant. Returns its incarnation; 0: there is none, or it changes. */
 static inline uint64_t wh_row_tenant(wh_row *row, char name[WH_ROW_NAME])
 {
-    uint64_t incarnation = wh_row_word(&row->incarnation);
-    if (!wh_row_taken(row))
+    uint64_t incarnation = wh_row_incarnation(row);
+    if (incarnation == 0)
         return 0;
     for (size_t at = 0; at < WH_ROW_NAME; at += 8) {
         uint64_t word = wh_row_word(row->name + at);

@@ -292,20 +292,27 @@ static PyObject *worker_arm_key(WorkerObject *w, PyObject *object, EncodedKey *e
     return call == WH_CALL_OVER ? NULL : PyLong_FromUnsignedLongLong(id);
 }
 
-/* A key for a call that has begun, with memory for its places. */
+/* A key for a call that has begun. */
 static bool worker_take_key(WorkerObject *w, PyObject *object, EncodedKey *e, bool wait)
 {
     if (!key_encode(object, e) || !worker_may_begin(w, wait))
         return false;
     key_hash_for(w, e);
-    return wh_words_there(&w->keys, &e->key.word) || keys_refuse(w, object);
+    return true;
+}
+
+/* The same, with memory for its places, which the calls of keys.h see to by themselves. */
+static bool worker_take_places(WorkerObject *w, PyObject *object, EncodedKey *e)
+{
+    return worker_take_key(w, object, e, false) &&
+           (wh_words_there(&w->keys, &e->key.word) || keys_refuse(w, object));
 }
 
 /* _find(key) -> the id of the timer that has it; 0: there is none */
 static PyObject *worker_find(WorkerObject *w, PyObject *object)
 {
     EncodedKey e;
-    if (!worker_take_key(w, object, &e, false))
+    if (!worker_take_places(w, object, &e))
         return NULL;
     return PyLong_FromUnsignedLongLong(wh_key_holder(&w->keys, &e.key));
 }
@@ -334,7 +341,7 @@ static PyObject *worker_reschedule_key(WorkerObject *w, PyObject *object, int64_
         wh_call_reschedule_key(&w->client, &w->keys, &e.key, delay, interval, wait, &id));
 }
 
-/* _extend(key, delay, block): let its timer be due no earlier than `delay` from now. False: the key
+/* _extend(key, timeout, block): let its timer be due no earlier than that from now. False: the key
  * is free. */
 static PyObject *worker_extend(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
 {
@@ -344,7 +351,7 @@ static PyObject *worker_extend(WorkerObject *w, PyObject *const *args, Py_ssize_
     bool wait;
     if (n != 3)
         return PyErr_Format(PyExc_TypeError, "_extend() takes a key, a delay and block");
-    if (!parse_delay(args[1], &delay, "delay") || !parse_block(args[2], &wait) ||
+    if (!parse_interval_as("timeout", args[1], &delay) || !parse_block(args[2], &wait) ||
         !worker_take_key(w, args[0], &e, wait))
         return NULL;
     return worker_by_key(w, args[0],
@@ -355,7 +362,7 @@ static PyObject *worker_extend(WorkerObject *w, PyObject *const *args, Py_ssize_
 static PyObject *worker_is_unread(WorkerObject *w, PyObject *object)
 {
     EncodedKey e;
-    if (!worker_take_key(w, object, &e, false))
+    if (!worker_take_places(w, object, &e))
         return NULL;
     return PyBool_FromLong(wh_key_unread(&w->keys, &e.key));
 }

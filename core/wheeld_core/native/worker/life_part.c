@@ -32,6 +32,11 @@ typedef struct {
     Mapping keys_map;
     wh_keys keys;
     PyObject *keys_read[2]; /* id -> encoded key of events received: the latest, and those before */
+    struct {
+        PyObject *name;
+        uint64_t incarnation;
+        uint32_t row;
+    } known; /* the worker whose timer was read last */
     wh_row *rows; /* the worker table */
     wh_group *groups;
     uint32_t row_count;

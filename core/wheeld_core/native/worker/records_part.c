@@ -8,12 +8,37 @@ static PyObject *name_or_none(bool there, const char *name, size_t most)
                  : Py_NewRef(Py_None);
 }
 
-static PyObject *record_worker(const WorkerObject *w, const wh_timer_record *r)
+/* Name that tenant, which most timers that are read belong to. NULL: an error is set. */
+static PyObject *record_tenant(WorkerObject *w, uint32_t row, uint64_t incarnation)
 {
     char name[WH_ROW_NAME];
-    uint64_t tenant = r->row < w->row_count ? wh_row_tenant(&w->rows[r->row], name) : 0;
+    if (wh_likely(w->known.name && w->known.row == row && w->known.incarnation == incarnation))
+        return Py_NewRef(w->known.name);
+    PyObject *text =
+        name_or_none(wh_row_tenant(&w->rows[row], name) == incarnation, name, sizeof name);
+    if (text == NULL || text == Py_None)
+        return text;
+    Py_XSETREF(w->known.name, Py_NewRef(text));
+    w->known.row = row;
+    w->known.incarnation = incarnation;
+    return text;
+}
+
+static PyObject *record_worker(WorkerObject *w, const wh_timer_record *r)
+{
+    uint64_t tenant = r->row < w->row_count ? wh_row_incarnation(&w->rows[r->row]) : 0;
     bool same = tenant && (r->owner == WH_SPLIT || wh_owner_word(r->row, tenant) == r->owner);
-    return name_or_none(same, name, sizeof name);
+    return same ? record_tenant(w, r->row, tenant) : Py_NewRef(Py_None);
+}
+
+/* The key; `given`: as it was looked up by, or NULL. */
+static PyObject *record_key(const wh_timer_record *r, PyObject *given)
+{
+    if (r->key_size == 0)
+        Py_RETURN_NONE;
+    bool plain = given && (PyUnicode_CheckExact(given) || PyBytes_CheckExact(given) ||
+                           PyLong_CheckExact(given) || key_is_plain_tuple(given));
+    return plain ? Py_NewRef(given) : key_decode(r->key, r->key_size);
 }
 
 static PyObject *record_to(const WorkerObject *w, const wh_timer_record *r)
@@ -63,7 +88,7 @@ static bool record_read(WorkerObject *w, uint64_t id, wh_timer_record *r, PyObje
 
 /* A TimerRecord. NULL: the timer has ended, or an error is set. All is read before the first object
  * is made that the garbage collector knows: that may run code of the user. */
-static PyObject *record_of(WorkerObject *w, uint64_t id)
+static PyObject *record_of(WorkerObject *w, uint64_t id, PyObject *given)
 {
     wh_timer_record r;
     PyObject *payload;
@@ -73,7 +98,7 @@ static PyObject *record_of(WorkerObject *w, uint64_t id)
     int64_t due = record_due(w, &r, &remaining);
     PyObject *worker = record_worker(w, &r), *to = record_to(w, &r);
     PyObject *fields[] = {PyLong_FromUnsignedLongLong(r.id),
-                          r.key_size ? key_decode(r.key, r.key_size) : Py_NewRef(Py_None),
+                          record_key(&r, given),
                           PyLong_FromLongLong(due),
                           PyFloat_FromDouble(remaining),
                           worker,
@@ -97,32 +122,37 @@ static PyObject *record_of(WorkerObject *w, uint64_t id)
 }
 
 /* The TimerRecord of the timer that has a key; None: there is none. NULL: an error is set. */
-static PyObject *record_of_key(WorkerObject *w, const wh_key *key)
+static PyObject *record_of_key(WorkerObject *w, const wh_key *key, PyObject *given)
 {
     uint64_t id;
     while ((id = wh_key_holder(&w->keys, key)) != 0) {
-        PyObject *record = record_of(w, id);
+        PyObject *record = record_of(w, id, given);
         if (record || PyErr_Occurred())
             return record;
     }
     Py_RETURN_NONE;
 }
 
-/* The one argument of a call, `key`. False: an error is set. */
-static bool take_key(const char *function, WorkerObject *w, PyObject *const *args, Py_ssize_t n,
-                     PyObject *kwnames, EncodedKey *e)
+/* The one argument of a call, `key`. NULL: an error is set. */
+static PyObject *take_key(const char *function, WorkerObject *w, PyObject *const *args,
+                          Py_ssize_t n, PyObject *kwnames, EncodedKey *e)
 {
     static const char *const names[] = {"key", NULL};
     PyObject *key = NULL;
-    return parse_keywords(function, names, 1, args, n, kwnames, &key) &&
-           parse_needed(function, names, 1, &key) && worker_take_key(w, key, e, false);
+    if (n == 1 && kwnames == NULL)
+        key = args[0];
+    else if (!parse_keywords(function, names, 1, args, n, kwnames, &key) ||
+             !parse_needed(function, names, 1, &key))
+        return NULL;
+    return worker_take_places(w, key, e) ? key : NULL;
 }
 
 static PyObject *worker_find_record(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                                     PyObject *kwnames)
 {
     EncodedKey e;
-    return take_key("find", w, args, n, kwnames, &e) ? record_of_key(w, &e.key) : NULL;
+    PyObject *key = take_key("find", w, args, n, kwnames, &e);
+    return key ? record_of_key(w, &e.key, key) : NULL;
 }
 
 static PyObject *worker_remaining(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
@@ -227,7 +257,7 @@ static PyObject *worker_find_records(WorkerObject *w, PyObject *tuple)
         PyObject *record = NULL;
         if (worker_still_usable(w) &&
             (wh_words_there(&w->keys, &key->word) || keys_refuse(w, key_rows_object(&keys, i))))
-            record = record_of_key(w, key);
+            record = record_of_key(w, key, key_rows_object(&keys, i));
         if (record)
             PyList_SET_ITEM(found, (Py_ssize_t)i, record);
         else

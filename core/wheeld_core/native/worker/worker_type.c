@@ -92,6 +92,7 @@ static PyObject *worker_unbind(WorkerObject *w, enum life then)
     wh_keys_free(&w->keys);
     Py_CLEAR(w->keys_read[0]);
     Py_CLEAR(w->keys_read[1]);
+    Py_CLEAR(w->known.name);
     mapping_drop(&w->keys_map);
     Py_CLEAR(w->dtype);
     Py_CLEAR(w->numpy_empty);
