@@ -22,9 +22,7 @@ FOUND = ROOT / "docs" / "benchmark.json"
 FIGURE = ROOT / "docs" / "images" / "benchmark-operations.svg"
 PLAIN = {
     ("fire", "clock and worker together"): "Fire one of a million timers",
-    ("one-call", "schedule, scattered slots"): "Schedule a timer, 100,000 pending",
     ("one-call", "reschedule, scattered slots"): "Move a timer, 100,000 pending",
-    ("one-call", "cancel, scattered slots"): "Cancel a timer, 100,000 pending",
     ("sparse", "CPU"): "10,000 timers a second, for ten seconds",
 }
 """Lines that the README shows, in words of people who do not know the rows."""
