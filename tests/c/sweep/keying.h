@@ -140,6 +140,16 @@ static void keys_check(void)
 
 /* -- calls ------------------------------------------------------------------------------------- */
 
+/* In a crew with a keeper all timers with keys are detached, and for the group. */
+static plan key_owned(plan p)
+{
+    if (crew_keeps) {
+        p.to = TO_GROUP;
+        p.flags = WH_LASTING;
+    }
+    return p;
+}
+
 /* Timers of the key are moved by it: which of them, and when, only the wheel knows. */
 static void keys_flow(uint32_t number)
 {
@@ -152,6 +162,7 @@ static void keys_flow(uint32_t number)
 static enum wh_call key_schedule(worker *w, uint32_t number, enum wh_conflict how, plan p)
 {
     char payload[64];
+    p = key_owned(p);
     wh_request r = worker_request(w, p, payload);
     entry *e = &S->book.entries[r.cookie];
     wh_key key = key_of(number);
@@ -245,7 +256,8 @@ static void key_find(worker *w, uint32_t number)
 static void half_claim(worker *w, uint32_t number, enum half_kind kind)
 {
     char payload[64];
-    wh_request r = worker_request(w, (plan){.delay = 5 * MS, .to = w->row}, payload);
+    plan p = key_owned((plan){.delay = 5 * MS, .to = w->row});
+    wh_request r = worker_request(w, p, payload);
     wh_key key = key_of(number);
     struct half *h = &BOOK->half;
     *h = (struct half){.w = w, .kind = kind, .cookie = r.cookie};
@@ -297,7 +309,7 @@ static void half_claim_ends(struct half *h)
         wh_client_push(c, h->id);
     wh_client_publish_lazily(c);
     e->moved = e->fluid = BOOK->fluid[e->key - 1];
-    worker_armed(e, h->w->row, named ? h->id : 0);
+    worker_armed(e, e->to, named ? h->id : 0);
 }
 
 /* Whoever stands in a call goes on. */
@@ -400,6 +412,8 @@ static void keys_account(void)
 static void keys_begin(uint32_t taken)
 {
     S->own = arena_take(sizeof(keybook));
+    if (crew_keeps)
+        crew_joins(&S->workers[1]); /* what falls due has a receiver */
     BOOK->first = dice(2) << 63; /* its low bit is always set */
     BOOK->second = ~BOOK->first & 1ull << 63;
     for (uint32_t number = 0; number < ALL_KEYS; number++)

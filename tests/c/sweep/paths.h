@@ -8,6 +8,8 @@
 static inline void round_world(uint64_t seed)
 {
     crew_heap_chunks = strncmp(where.path, "heavy", 5) == 0 ? 5 : 0;
+    if (crew_keyed)
+        crew_keeps = strncmp(where.path, "detached", 8) == 0;
     crew_make(seed);
     if (!crew_keeps)
         crew_history(dice(3) * 25);

@@ -45,6 +45,22 @@ static void before_key_kept(void)
     if (dice(2))
         clock_work();
 }
+/* Its owner has gone: it is the keeper's. */
+static void before_key_keepers(void)
+{
+    keys_begin(FILLERS);
+    plan p = dice(2) ? (plan){.delay = 60 * MS} : far_own(C);
+    if (dice(2))
+        p.interval = 4 * MS;
+    take(C, MINE, p);
+    if (dice(2))
+        clock_work();
+    worker_dies(C);
+    worker_leaves(C, WH_LEAVE_DROP);
+    crew_joins(B);
+    worker_left(C);
+    keys_note();
+}
 /* Whatever others do, somebody has the key. */
 static void before_key_never_free(void)
 {
@@ -172,6 +188,16 @@ static const path key_paths[] = {
     {"pause-replaced", before_key_never_free, pause_it, 1},
     {"resume-replaced", before_key_never_free, resume_it, 1},
     {"retire-closed", before_key_reopened, retire_it, 1},
+    {"detached-claim", before_key_ended, claim_it, 2},
+    {"detached-replace", before_key_armed, replace_it, 1},
+    {"detached-replace-periodic", before_key_armed, claim_periodic, 2},
+    {"detached-later", before_key_armed, later_it, 1},
+    {"detached-cancel", before_key_armed, cancel_it, 1},
+    {"detached-move", before_key_armed, move_it, 1},
+    {"detached-kept-claim", before_key_keepers, claim_it, 2},
+    {"detached-kept-replace", before_key_keepers, replace_it, 1},
+    {"detached-kept-cancel", before_key_keepers, cancel_it, 1},
+    {"detached-kept-move", before_key_keepers, move_it, 1},
 };
 #define KEY_PATHS (sizeof key_paths / sizeof *key_paths)
 
@@ -220,6 +246,10 @@ static const path key_clock_paths[] = {
     {"reap-drop", before_keys_drop, clock_goes_on, 16},
     {"reap-keep", before_keys_keep, clock_goes_on, 16},
     {"reap-reroute", before_keys_reroute, clock_goes_on, 16},
+    {"detached-fire", before_keys_due, clock_goes_on, 4},
+    {"detached-reap-drop", before_keys_drop, clock_goes_on, 16},
+    {"detached-reap-keep", before_keys_keep, clock_goes_on, 16},
+    {"detached-reap-reroute", before_keys_reroute, clock_goes_on, 16},
 };
 #define KEY_CLOCK_PATHS (sizeof key_clock_paths / sizeof *key_clock_paths)
 
@@ -232,6 +262,8 @@ static inline bool key_clock_stands(const path *p)
 static inline void keys_finish(void)
 {
     bool drops = S->policy[A->row] == WH_LEAVE_DROP;
+    if (crew_keeps)
+        crew_joins(B);
     for (int turn = 0; S->leaving[0] && turn < 40; turn++)
         clock_work();
     half_ends(); /* who stands still reads nothing that it has on loan */
