@@ -372,7 +372,14 @@ class Worker:
     ) -> None: ...
     def _cancel_batch(self, ids: Buffer, won: Buffer, block: bool = True, /) -> None: ...
     def _reschedule_batch(
-        self, ids: Buffer, times: Buffer, moved: Buffer, block: bool = True, at: bool = False, /
+        self,
+        ids: Buffer,
+        times: Buffer,
+        moved: Buffer,
+        block: bool = True,
+        at: bool = False,
+        interval: Seconds | None = None,
+        /,
     ) -> None: ...
     def _schedule_at_batch(
         self,

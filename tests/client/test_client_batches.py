@@ -50,6 +50,19 @@ def test_reschedule_many(wheel: LocalWheel, timers: LocalTimers) -> None:
     assert timers.stats()["rescheduled"] == 3
 
 
+def test_reschedule_many_with_a_period(wheel: LocalWheel, timers: LocalTimers) -> None:
+    ids = [timers.schedule(0.001), timers.schedule(0.001, interval=0.001)]
+    assert timers.reschedule_many(ids, [0.01, 0.02], interval=0.01).tolist() == [True, True]
+    wheel.advance(30 * MS)
+    events = timers.poll()
+    assert [(events["timer_id"] == id).sum() for id in ids] == [3, 2]
+    assert timers.reschedule_many(ids, [0.01, 0.01]).all(), "each keeps its period"
+    wheel.advance(20 * MS)
+    assert len(timers.poll()) == 4
+    with pytest.raises(ValueError, match="interval"):
+        timers.reschedule_many(ids, [0.01, 0.01], interval=-1.0)
+
+
 def test_calls_take_numpy_integers(wheel: LocalWheel, timers: LocalTimers) -> None:
     ids = timers.schedule_many([1.0, 2.0, 3.0])
     assert timers.reschedule(ids[0], 4.0) is True

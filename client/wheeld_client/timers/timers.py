@@ -423,9 +423,24 @@ class Timers(CallingWorker):
         return won
 
     def reschedule_many(
-        self, ids: npt.ArrayLike, delays: npt.ArrayLike, *, block: bool = True
+        self,
+        ids: npt.ArrayLike,
+        delays: npt.ArrayLike,
+        *,
+        interval: Seconds | None = None,
+        block: bool = True,
     ) -> npt.NDArray[np.bool_]:
         """Move timers, of any worker; returns for each what `reschedule` would, shape (n,).
+
+        Parameters
+        ----------
+        ids : array_like of uint64, shape (n,)
+        delays : array_like, shape (n,)
+            As in `schedule_many`.
+        interval : float or timedelta, optional
+            The new period of all of them; default: each keeps its own.
+        block : bool
+            As in `schedule`.
 
         Raises
         ------
@@ -443,7 +458,7 @@ class Timers(CallingWorker):
         if len(waits) != len(checked):
             raise ValueError(f"delays: got shape {waits.shape}, expected {checked.shape} like ids")
         moved = np.empty(len(checked), np.bool_)
-        self._reschedule_batch(checked, waits, moved, block)
+        self._reschedule_batch(checked, waits, moved, block, False, interval)
         return moved
 
     # -- callbacks ------------------------------------------------------------------------------

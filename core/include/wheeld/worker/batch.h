@@ -31,6 +31,7 @@ typedef struct wh_batch {
     uint64_t *ids; /* out; holds the claimed slots meanwhile. For a move: in, never written */
     const double *delays; /* s from now; or NULL: */
     const int64_t *deadlines; /* ns, on the clock of the request, or of the timer that is moved */
+    int64_t interval; /* of a move by delays: the new period of all; 0: each as it is */
     const uint64_t *cookies; /* or NULL */
     const char *payloads; /* all in a row, or NULL */
     uint64_t width; /* of each payload; or: */

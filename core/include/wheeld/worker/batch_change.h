@@ -40,13 +40,13 @@ wh_hot enum wh_call wh_batch_move(wh_client *c, const wh_batch *b, uint64_t i, b
         return WH_CALL_OVER;
     if (wh_unlikely(!wh_client_fits(c, 1))) {
         *times = (wh_times){0}; /* it may wait */
-        return b->delays ? wh_client_move_by(c, id, delay, 0, wait, earliest)
+        return b->delays ? wh_client_move_by(c, id, delay, b->interval, wait, earliest)
                          : wh_client_move_at(c, id, b->deadlines[i], wait, earliest);
     }
     uint32_t kind = wh_client_kind(c, id);
     int64_t now = wh_times_of(times, c, kind);
     int64_t deadline = b->delays ? wh_time_add(now, delay) : b->deadlines[i];
-    return wh_client_move_to(c, id, kind, deadline, 0,
+    return wh_client_move_to(c, id, kind, deadline, b->interval,
                              b->delays ? delay : wh_time_sub(deadline, now), earliest);
 }
 

@@ -200,16 +200,20 @@ static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
  * written. `at`: n int64 in place of delays, ns on the clock of each timer. */
 static PyObject *worker_reschedule_batch(WorkerObject *w, PyObject *args)
 {
-    PyObject *objects[3];
+    PyObject *objects[3], *interval = NULL;
     Array ids = {0}, times = {0}, moved = {0};
+    wh_batch batch = {0};
     int wait = 1, at = 0;
-    if (!PyArg_ParseTuple(args, "OOO|pp", &objects[0], &objects[1], &objects[2], &wait, &at))
+    if (!PyArg_ParseTuple(args, "OOO|ppO", &objects[0], &objects[1], &objects[2], &wait, &at,
+                          &interval) ||
+        !parse_interval(interval, &batch.interval))
         return NULL;
     Py_ssize_t n = PyObject_Length(objects[0]);
     bool ok = n >= 0 && array_get(&ids, objects[0], 8, n, false) &&
               array_get(&times, objects[1], 8, n, false) &&
               array_get(&moved, objects[2], 1, n, true) && worker_may_begin(w, wait);
-    wh_batch batch = {.n = (uint64_t)n, .ids = ids.view.buf};
+    batch.n = (uint64_t)n;
+    batch.ids = ids.view.buf;
     if (at)
         batch.deadlines = times.view.buf;
     else
