@@ -16,6 +16,7 @@ from hypothesis.stateful import (
 )
 
 from local_wheel import DROP, KEEP, MS, LocalTimers, LocalWheel
+from wheeld_client import payload_of
 from wheeld_core.errors import KeyInUse
 
 WORKERS = 3
@@ -23,6 +24,10 @@ KEYS: list[Any] = ["a", b"a", 1, ("a", 1), "x" * 100]
 rows = st.integers(0, WORKERS - 1)
 keys = st.sampled_from(KEYS)
 delays = st.integers(1, 60)
+which = st.integers(0, 50)
+ROOM = 16
+SIZES = [0, ROOM, 100, 3000, 60_000]
+PAUSED = 10**9
 CONFLICTS: list[Any] = ["raise", "keep", "replace", "later", "earlier"]
 
 
@@ -35,30 +40,55 @@ class Held:
     row: int
     due: int
     period: int
+    left: int | None = None
+    """What it had left when it was paused; None: it is not."""
+
+
+def payload(cookie: int, size: int) -> bytes:
+    return bytes([cookie % 256]) * size
+
+
+def named(timer: Held, key: Any, by_id: bool) -> dict[str, Any]:
+    return {"id": timer.id} if by_id else {"key": key}
 
 
 class KeyMachine(RuleBasedStateMachine):
     """Promise: a key names the timer that a dictionary has for it; each event is of one that the
-    dictionary held until it was due, and comes once."""
+    dictionary held until it was due, and comes once, with its payload. Any worker moves, pauses and
+    ends any timer, by its key or its id. The heap has the payloads of pending timers only."""
 
     @initialize()
     def begin(self) -> None:
-        self.wheel = LocalWheel(1024, WORKERS, payload_bytes=16)
+        self.wheel = LocalWheel(1024, WORKERS, payload_bytes=ROOM, heap_chunks=64)
         self.workers: list[LocalTimers] = [self.wheel.worker(row) for row in range(WORKERS)]
         self.held: dict[Any, Held] = {}
         self.due: list[set[tuple[int, int]]] = [set() for _ in range(WORKERS)]
+        self.sizes: dict[int, int] = {}
         self.now, self.serial = 0, 0
 
-    @rule(row=rows, key=keys, delay=delays, how=st.sampled_from(CONFLICTS), periodic=st.booleans())
-    def schedule(self, row: int, key: Any, delay: int, how: Any, periodic: bool) -> None:
+    @rule(
+        row=rows,
+        key=keys,
+        delay=delays,
+        how=st.sampled_from(CONFLICTS),
+        periodic=st.booleans(),
+        size=st.sampled_from(SIZES),
+    )
+    def schedule(self, row: int, key: Any, delay: int, how: Any, periodic: bool, size: int) -> None:
         self.serial += 1
+        self.sizes[self.serial] = size
         old, due = self.held.get(key), self.now + delay
         period = delay if periodic else 0
         options: dict[str, Any] = {"interval": period / 1000} if periodic else {}
 
         def call() -> int:
             return self.workers[row].schedule(
-                delay / 1000, self.serial, key=key, on_conflict=how, **options
+                delay / 1000,
+                self.serial,
+                key=key,
+                on_conflict=how,
+                payload=payload(self.serial, size),
+                **options,
             )
 
         if old is not None and how == "raise":
@@ -72,17 +102,50 @@ class KeyMachine(RuleBasedStateMachine):
             return
         assert id == old.id
         if how != "keep":
-            old.due = max(old.due, due) if how == "later" else min(old.due, due)
+            before = PAUSED if old.left is not None else old.due
+            later = max(before, due) if how == "later" else min(before, due)
+            if later != before:
+                old.due, old.left = later, None
 
     @rule(row=rows, key=keys)
     def cancel(self, row: int, key: Any) -> None:
         assert self.workers[row].cancel(key=key) == (self.held.pop(key, None) is not None)
 
-    @rule(row=rows, key=keys, delay=delays)
-    def reschedule(self, row: int, key: Any, delay: int) -> None:
-        assert self.workers[row].reschedule(delay=delay / 1000, key=key) == (key in self.held)
-        if key in self.held:
-            self.held[key].due = self.now + delay
+    def pick(self, n: int) -> Any:
+        """A key; mostly one that has a timer."""
+        taken = [key for key in KEYS if key in self.held]
+        return taken[n % len(taken)] if n % 4 and taken else KEYS[n % len(KEYS)]
+
+    @rule(row=rows, n=which, delay=delays, by_id=st.booleans())
+    def reschedule(self, row: int, n: int, delay: int, by_id: bool) -> None:
+        key = self.pick(n)
+        timer, move = self.held.get(key), self.workers[row].reschedule
+        if timer is not None and by_id:
+            assert move(timer.id, delay / 1000)
+        else:
+            assert move(delay=delay / 1000, key=key) == (timer is not None)
+        if timer is not None:
+            timer.due, timer.left = self.now + delay, None
+
+    @rule(row=rows, n=which, by_id=st.booleans())
+    def pause(self, row: int, n: int, by_id: bool) -> None:
+        """Of those that fire once."""
+        key = self.pick(n)
+        timer = self.held.get(key)
+        if timer is None:
+            assert not self.workers[row].pause(key=key)
+        elif not timer.period:
+            assert self.workers[row].pause(**named(timer, key, by_id))
+            timer.left = timer.due - self.now if timer.left is None else timer.left
+
+    @rule(row=rows, n=which, by_id=st.booleans())
+    def resume(self, row: int, n: int, by_id: bool) -> None:
+        key = self.pick(n)
+        timer = self.held.get(key)
+        if timer is not None:
+            assert self.workers[row].resume(**named(timer, key, by_id))
+            if timer.left is not None:
+                timer.due, timer.left = self.now + timer.left, None
 
     @rule(by=delays)
     def advance(self, by: int) -> None:
@@ -91,7 +154,7 @@ class KeyMachine(RuleBasedStateMachine):
             self.now += 1
             self.wheel.advance(MS)
             for key, timer in list(self.held.items()):
-                if timer.due == self.now:
+                if timer.due == self.now and timer.left is None:
                     self.due[timer.row].add((timer.cookie, timer.due))
                     timer.due += timer.period
                     if not timer.period:
@@ -102,6 +165,9 @@ class KeyMachine(RuleBasedStateMachine):
         for row, timers in enumerate(self.workers):
             events = timers.poll(0.0)
             came = [(int(e["cookie"]), self.now) for e in events]
+            for event in events:
+                cookie = int(event["cookie"])
+                assert payload_of(event) == payload(cookie, self.sizes[cookie])
             assert len(set(came)) == len(came)
             assert set(came) == self.due[row]
             self.due[row].clear()
@@ -123,6 +189,8 @@ class KeyMachine(RuleBasedStateMachine):
 
     @invariant()
     def keys_are_named(self) -> None:
+        sizes = [self.sizes[timer.cookie] for timer in self.held.values()]
+        assert self.workers[0]._heap_bytes() == sum(size for size in sizes if size > ROOM)
         for key in KEYS:
             timer = self.held.get(key)
             id = self.workers[0]._find(key)
