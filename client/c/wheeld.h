@@ -78,7 +78,7 @@ WHEELD_API int wheeld_schedule_timer(wheeld *client, const wheeld_timer *timer, 
  * will be, once, or was cancelled before. */
 WHEELD_API int wheeld_cancel(wheeld *client, uint64_t id);
 
-/* Move a timer of this worker to `delay_ns` from now; it keeps its id. */
+/* Move a timer, of whichever worker, to `delay_ns` from now; it keeps its id. */
 WHEELD_API int wheeld_reschedule(wheeld *client, uint64_t id, int64_t delay_ns);
 
 /* Receive up to `most` events into `events`; *got says how many. Waits for the first one for up to

@@ -243,8 +243,9 @@ def test_bad_options(virtual: str, options: dict[str, Any], words: str) -> None:
 
 @pytest.mark.parametrize("ends", [killed, closed])
 def test_a_worker_with_an_address_ends(serving: Daemon, ends: Callable[[Remote], None]) -> None:
-    with Remote(serving, worker="a") as a:
-        a.ask("timers.schedule(1000.0, to='a', detached=True)")
+    """Its groups are others by then than at its hello."""
+    with Remote(serving, worker="a") as a, connect(str(serving.directory)) as timers:
+        timers.schedule(1000.0, to="a", detached=True)
         ends(a)
         until(lambda: "a" not in serving.workers(), "it is free of its row, as any other")
     with connect(str(serving.directory), worker="a") as again:

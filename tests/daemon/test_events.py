@@ -109,16 +109,6 @@ def test_clocks_evictions_and_refusals(daemon: Daemon) -> None:
     assert one(daemon, Kind.DEATH)["worker"] == "w"
 
 
-def test_a_worker_that_joined_its_own_group_departs(daemon: Daemon) -> None:
-    """The first detached timer to it changed its entry while it was connected."""
-    with Remote(daemon, worker="w") as worker, connect(str(daemon.directory)) as timers:
-        timers.schedule(1000.0, to="w", detached=True)
-        worker.kill()
-        until(lambda: "w" not in daemon.workers(), "its end")
-        with connect(str(daemon.directory), worker="w"):
-            pass
-
-
 def test_which_events(daemon: Daemon) -> None:
     name = ("--name", str(daemon.directory))
     for number in range(3):

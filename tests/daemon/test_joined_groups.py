@@ -71,18 +71,6 @@ def test_timers_without_a_group_go_to_none_of_them(serving: Daemon) -> None:
         assert sorted(receive(two, 500)["cookie"].tolist()) == list(range(500))
 
 
-@pytest.mark.parametrize("dies", [True, False])
-def test_a_worker_that_was_addressed_is_reaped(serving: Daemon, dies: bool) -> None:
-    """Its groups are others by then than at its hello."""
-    with Remote(serving, worker="bridge") as bridge, connect(str(serving.directory)) as timers:
-        timers.schedule(1000.0, to="bridge", detached=True)
-        if dies:
-            bridge.kill()
-        else:
-            bridge.ask("timers.close()")
-        until(lambda: "bridge" not in serving.workers(), "it has gone")
-
-
 def test_more_names_than_there_are_groups(shared: str) -> None:
     with connect(shared) as timers:
         for number in range(70):
