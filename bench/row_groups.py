@@ -2,7 +2,7 @@
 
 Prints for row groups of several sizes what it takes to convert records and to put the file on disk,
 and how many records of the ring are then in use while a million of them come per second. See
-docs/decisions/0034-a-spool-before-parquet.md.
+docs/decisions/0035-a-spool-before-parquet.md.
 """
 
 from __future__ import annotations
