@@ -46,6 +46,8 @@ PROGRAMS = {
     "pause_words": "pauses",
     "kill_leases": "kills",
     "pause_leases": "pauses",
+    "kill_limits": "kills",
+    "pause_limits": "pauses",
     "kill_keys": "kills",
     "pause_keys": "pauses",
     "kill_kept": "kills",

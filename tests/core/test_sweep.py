@@ -34,6 +34,8 @@ STRIDES = {
     "pause_words": 12,
     "kill_leases": 40,
     "pause_leases": 40,
+    "kill_limits": 12,
+    "pause_limits": 12,
     "kill_keys": 60,
     "pause_keys": 60,
     "kill_kept": 40,

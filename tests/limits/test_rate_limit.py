@@ -168,6 +168,24 @@ def test_what_an_interrupted_caller_took_is_given_back(
     assert (limit.remaining(), limit.test(2), limit.reset_after()) == (2, True, 0.0)
 
 
+def test_what_was_to_be_there_by_now_is_not_given_back(
+    wheel: LocalWheel, timers: LocalTimers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller is interrupted after its wait: all of it came again meanwhile, and was taken."""
+    limit = RateLimit(timers, "mails", 4, per=4)
+    assert limit.try_acquire(4)
+
+    def interrupted(*_: object) -> None:
+        wheel.advance(6 * SECOND)
+        assert limit.try_acquire(4)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("wheeld_client.limits.rate_limit.turn", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        limit.acquire()
+    assert not limit.try_acquire()
+
+
 def fails(call: Callable[..., object], *args: Any, **options: Any) -> str:
     """Why there was no room for it."""
     try:

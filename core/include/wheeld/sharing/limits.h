@@ -25,7 +25,9 @@
  *  2. The head of a log is over after its places: one that begins anew finds none that counts.
  *  3. One word at a time is touched. A word that was read before is compared as it is changed.
  *  4. Lock-free, as the directory.
- *  5. `now` is the base clock at the call. A caller that was stopped takes as of then.
+ *  5. `now` is the base clock at the call. A caller that was stopped takes as of then. One that was
+ *     stopped in the call for as long as the whole limit takes to come again finds its words
+ *     forgotten, and may take beside them: as late as one that is stopped behind the call.
  */
 #ifndef WHEELD_LIMITS_H
 #define WHEELD_LIMITS_H
@@ -87,10 +89,14 @@ static inline enum wh_limited wh_rate_take(wh_keys *k, const wh_word_key *key, i
     }
 }
 
-/* Give back what was taken, and not used. */
-static inline void wh_rate_give(wh_keys *k, const wh_word_key *key, int64_t now, int64_t cost)
+/* Give back what was taken as of `at`, and not used. Behind `at` nothing is given back: what comes
+ * again has begun to replace it. */
+static inline void wh_rate_give(wh_keys *k, const wh_word_key *key, int64_t now, int64_t cost,
+                                int64_t at)
 {
     k->now = now;
+    if (now >= at)
+        return;
     uint32_t place = wh_words_find(k, key);
     if (place == WH_NIL)
         return;

@@ -154,9 +154,12 @@ static inline enum wh_limited limit_take_as_of(LimitObject *l, const LimitCall *
 {
     wh_keys *k = &l->worker->keys;
     *taken = (LimitTaken){0};
-    if (wh_likely(l->kind == LIMIT_RATE))
-        return wh_rate_take(k, &call->word, call->now, (int64_t)n * l->unit,
-                            (int64_t)l->most * l->unit, patience, &taken->wait);
+    if (wh_likely(l->kind == LIMIT_RATE)) {
+        enum wh_limited rated = wh_rate_take(k, &call->word, call->now, (int64_t)n * l->unit,
+                                             (int64_t)l->most * l->unit, patience, &taken->wait);
+        taken->ticket = (uint64_t)wh_time_add(call->now, taken->wait);
+        return rated;
+    }
     if (l->kind == LIMIT_LOG) {
         wh_log log = limit_log(l, call);
         return wh_log_take(k, &log, (uint32_t)n, patience, &taken->wait, &taken->ticket);
@@ -231,7 +234,7 @@ static PyObject *limit_give(LimitObject *l, PyObject *const *args, Py_ssize_t co
     wh_keys *k = &l->worker->keys;
     wh_log log = limit_log(l, &call);
     if (l->kind == LIMIT_RATE)
-        wh_rate_give(k, &call.word, call.now, (int64_t)n * l->unit);
+        wh_rate_give(k, &call.word, call.now, (int64_t)n * l->unit, (int64_t)ticket);
     else if (l->kind == LIMIT_LOG)
         wh_log_give(k, &log, ticket, (uint32_t)n);
     else
@@ -314,7 +317,7 @@ static PyObject *limit_clear(LimitObject *l, PyObject *key)
         return NULL;
     wh_keys *k = &l->worker->keys;
     if (l->kind == LIMIT_RATE)
-        wh_rate_give(k, &call.word, call.now, WH_LIMIT_LATEST);
+        wh_rate_give(k, &call.word, call.now, WH_LIMIT_LATEST, INT64_MAX);
     else if (l->kind == LIMIT_LOG)
         wh_log_clear(k, &call.word, call.now);
     else
