@@ -9,6 +9,8 @@ drive     a daemon and its crew, kept going while faults are injected
 faults    the table of faults and how each is injected
 history   all ledgers of a round as one array, and what can be read off it
 account   the verdict; says which outcomes are right
+sharing   a worker that runs jobs, and has leases and limits
+sharing_account  the account of what the sharers did
 common_book, common_account   the same for the timers of `common`
 rounds    a round: load, faults, quiet, account; then the search for leaks
 results   tables, histories, JSON

@@ -88,10 +88,12 @@ COUNTERS: Final = (
 CALLS: Final = (
     *(Kind.ARMED, Kind.CANCELLED, Kind.MOVED, Kind.POLLED),
     *(Kind.CLAIMED, Kind.PAUSED, Kind.RESUMED, Kind.ACKED, Kind.NACKED),
+    *(Kind.LEASED, Kind.GIVEN, Kind.RENEWED, Kind.DRAWN, Kind.ASKED),
 )
 """The answers of calls."""
 FIGURES: Final = (
     *("timers", "received", "cancelled", "dropped", "to_the_dead", "undecided", "common"),
+    *("holds", "draws", "runs"),
 )
 EMPTIED: Final = 8
 """Ticks of cancelled timers make a poll return less, too; not so many at once."""
@@ -121,6 +123,12 @@ class Verdict:
     undecided: int = 0
     common: int = 0
     """Of these timers: those that are everybody's."""
+    holds: int = 0
+    """Of leases and semaphores."""
+    draws: int = 0
+    """How much was taken of limits."""
+    runs: int = 0
+    """Of jobs."""
     offences: list[Offence] = field(default_factory=list)
     lateness: LatenessHistogram = field(default_factory=LatenessHistogram)
     """For one-shot timers, until a worker had received them."""

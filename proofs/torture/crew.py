@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from proofs.torture.ledger import PROBE, SEATING, SEATS, Command, Memory
+from proofs.torture.sharing import Sharer
 from proofs.torture.worker import Worker, probe
 
 STALL_SECONDS: Final = 30.0
@@ -59,7 +60,7 @@ class Crew:
         self.crashed: list[str] = []
         self.hung: list[str] = []
         self.next_life = first_life
-        self._daemon, self._seed, self._log = daemon, seed, log
+        self.daemon, self._seed, self._log = daemon, seed, log
 
     # -- births and deaths ----------------------------------------------------------------------
 
@@ -88,10 +89,11 @@ class Crew:
             faulthandler.register(signal.SIGUSR1, all_threads=True)
             gc.freeze()  # it touches no more of the driver's pages than it must
             if life.seat == PROBE:
-                probe(self.memory, life.number, self._daemon)
+                probe(self.memory, life.number, self.daemon)
             else:
                 seat = SEATING[life.seat]
-                Worker(self.memory, seat, life.number, self._daemon, self._seed).run()
+                kind = Sharer if seat.shares else Worker
+                kind(self.memory, seat, life.number, self.daemon, self._seed).run()
             code = 0
         except BaseException:
             sys.excepthook(*sys.exc_info())

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-SEATS: Final = 8
+SEATS: Final = 11
 """Workers that run at once; one more seat is for the probe that looks for leaks."""
 PROBE: Final = SEATS
 ROOM: Final = 1 << 19
@@ -58,6 +58,15 @@ class Kind(IntEnum):
     ACKED = 28
     NACK = 29
     NACKED = 30
+    LEASED = 40
+    GIVE = 41
+    GIVEN = 42
+    RENEWED = 43
+    DRAWN = 44
+    ASK = 45
+    ASKED = 46
+    RUN = 47
+    RAN = 48
 
 
 class Outcome(IntEnum):
@@ -115,6 +124,17 @@ cookie of `key_cookie`:
                or -1: the payload is damaged, -2: its key is another one
     ACK, NACK        id; a: delay, ns
     ACKED, NACKED    a: 1 it was this worker's, 0 no longer
+
+Of sharers; the cookie is a position in `sharing.LEASES` or `sharing.LIMITS`, or the number of a
+task, 0 for a job with a schedule:
+
+    LEASED     id: token; a: 1 taken, 0 not; c: 1 nobody else wanted it for long
+    GIVE       id: token
+    GIVEN, RENEWED   id: token; a: 1 it was held, 0 no longer
+    DRAWN      a: how many; 0 if it failed
+    ASK        a: delay, ns
+    ASKED      a task is scheduled
+    RUN, RAN   a: position in `sharing.JOBS`; a run of it begins, has ended
 """
 
 BATCH: Final = 1 << 8
@@ -171,6 +191,8 @@ class Command(IntEnum):
     CANCEL = 3
     QUIET = 4
     LEAVE = 5
+    IDLE = 6
+    """Sharers run no jobs any more."""
 
 
 BOARD: Final = np.dtype(
@@ -277,6 +299,8 @@ class Seat:
     policy: str = "drop"
     group: int | None = None
     named: bool = True
+    shares: bool = False
+    """It has jobs, leases and limits, and no timers of its own."""
 
     @property
     def name(self) -> str:
@@ -293,6 +317,7 @@ SEATING: Final = (
     Seat(5, "reroute", BLUE),
     Seat(6, "reroute", BLUE),
     Seat(7, "reroute", BLUE),
+    *(Seat(number, shares=True) for number in range(8, SEATS)),
 )
 """Successors reroute themselves: otherwise what they inherit would be dropped or kept with them."""
 

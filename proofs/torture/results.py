@@ -89,6 +89,8 @@ def figures(rows: Sequence[Row]) -> str:
             f"{verdict.to_the_dead:,} delivered to the dead, {verdict.undecided:,} cancelled by "
             f"the dead or not; {row.recovered:,} "
             "completions found unpublished by new clocks; "
+            f"{verdict.holds:,} leases held, {verdict.draws:,} taken of limits, {verdict.runs:,} "
+            "runs of jobs; "
             f"late ({lateness or '-'} ms)"
         )
     return "\n".join(lines)

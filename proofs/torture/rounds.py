@@ -15,13 +15,14 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from proofs.torture import account, common_account, history
+from proofs.torture import account, common_account, history, sharing_account
 from proofs.torture.account import Verdict
 from proofs.torture.daemon import CAPACITY, KEEP_SECONDS
 from proofs.torture.drive import Drive
 from proofs.torture.faults import Fault
 from proofs.torture.history import NEVER, Birth, Death, History
 from proofs.torture.ledger import COMMON, ORDERS, PROBE, SEATS, Command, Kind
+from proofs.torture.sharing import Desk
 
 SHORT_NS: Final = 900_000_000
 """Seconds after which nothing falls due for the first time; see common.SHORT_SECONDS."""
@@ -35,6 +36,8 @@ MOST_STORIES: Final = 3
 
 def run(drive: Drive, fault: Fault, count: int, tell: Callable[[int], None]) -> int:
     """One round with `count` faults or a few more; returns how many it were."""
+    with Desk(drive.crew.daemon) as desk:
+        due = desk.begin()
     drive.command(Command.RUN)
     epoch, allowed = drive.daemon.header("epoch"), drive.epochs
     drive.pause(0.3)
@@ -42,7 +45,7 @@ def run(drive: Drive, fault: Fault, count: int, tell: Callable[[int], None]) -> 
     while done < count:
         done += fault.inject(drive)
         tell(done)
-    rest(drive)
+    rest(drive, due)
     more = drive.daemon.header("epoch") - epoch - (drive.epochs - allowed)
     if more > 0:
         drive.verdict.add(
@@ -61,13 +64,14 @@ def count_ends(drive: Drive) -> None:
     drive.crew.hung.clear()
 
 
-def rest(drive: Drive) -> None:
+def rest(drive: Drive, due: npt.NDArray[np.int64]) -> None:
     drive.wait(drive.all_resumed)
     drive.command(Command.DRAIN)
     since = time.monotonic_ns()
     drive.pause(SHORT_NS / 1e9)
     verdict = Verdict()
     left, unsure = _await_the_due(drive, since, verdict)
+    next_due = _end_jobs(drive)
     if not drive.wait(lambda: not len(drive.daemon.overdue()), REST_SECONDS):
         reason = "overdue by its own slot when all is quiet"
         verdict.add("lost", reason, drive.daemon.overdue())
@@ -94,6 +98,7 @@ def rest(drive: Drive) -> None:
         verdict.add("leaked", f"when nothing is pending: {drive.daemon.kept()}")
     verdict.merge(account.judge(found, drive.daemon.outages))
     verdict.merge(common_account.judge(found))
+    verdict.merge(sharing_account.judge(found, due, next_due))
     _tell_stories(drive, found, verdict)
     drive.verdict.merge(verdict)
     drive.memory.clear()
@@ -193,6 +198,16 @@ def _await_the_due(
     may &= periodic | (timers["earliest"] > time.monotonic_ns()) | (timers["latest"] == NEVER)
     left = np.concatenate([_orders(found, must & ~due), common])
     return left, np.concatenate([_orders(found, may), perhaps])
+
+
+def _end_jobs(drive: Drive) -> npt.NDArray[np.int64]:
+    """Wait until the jobs have run all that was due, and end them. Returns when each would have
+    been due next."""
+    with Desk(drive.crew.daemon) as desk:
+        drive.wait(desk.stop, REST_SECONDS)
+        drive.wait(lambda: not sharing_account.open_tasks(_history(drive)), REST_SECONDS)
+        drive.command(Command.IDLE)
+        return desk.end()
 
 
 def _orders(found: History, which: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:

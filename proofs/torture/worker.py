@@ -135,7 +135,7 @@ class Calls:
         if chance < 0.7:
             return TO_SELF, None
         if chance < 0.85:
-            seat = self._random.choice([seat for seat in SEATING if seat.named])
+            seat = self._random.choice([seat for seat in SEATING if seat.named and not seat.shares])
             return TO_SEAT + seat.number, seat.name
         group = self._random.randrange(len(GROUPS))
         return TO_GROUP + group, f"group:{GROUPS[group]}"

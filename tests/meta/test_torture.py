@@ -62,6 +62,7 @@ def test_short_form(rng_seed: int, tmp_path: Path) -> None:
         assert row["count"] >= 1
         assert row["timers"] > 100
         assert row["received"] > 100
+        assert min(row["holds"], row["draws"], row["runs"]) > 10
         assert row["common"] > 100
         assert [row[counter] for counter in account.COUNTERS] == [0] * len(account.COUNTERS)
 
