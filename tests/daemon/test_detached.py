@@ -19,7 +19,7 @@ from children import receive
 from common_fixtures import daemon_process, embedded
 from daemons import LONG, Daemon, until
 from remotes import Remote
-from wheeld_client import DetachedFull, connect, payload_of, pending_timers
+from wheeld_client import DetachedFull, KeyInUse, connect, payload_of, pending_timers
 
 FAR = 1000.0
 serving = daemon_process(max_workers=8, capacity=4096)
@@ -221,6 +221,25 @@ def test_no_crash_loop_fills_the_wheel(small: str) -> None:
         maker.schedule(1.0, to="group:web", detached=True)
         with pytest.raises(DetachedFull):
             maker.schedule_many([1.0], to="group:web", detached=True)
+
+
+def test_a_call_that_arms_nothing_needs_no_room(small: str) -> None:
+    where: Any = {"to": "group:web", "detached": True}
+    with connect(small) as maker:
+        ids = maker.schedule_many([FAR] * 3, keys=["a", "b", "c"], **where)
+        for conflict in ("keep", "later", "earlier"):
+            assert maker.schedule(FAR, key="a", on_conflict=conflict, **where) == ids[0]
+            again = maker.schedule_many([FAR] * 2, keys=["b", "c"], on_conflict=conflict, **where)
+            assert again.tolist() == ids[1:].tolist()
+        with pytest.raises(KeyInUse):
+            maker.schedule(FAR, key="a", **where)
+        for conflict in ("raise", "keep", "replace"):
+            with pytest.raises(DetachedFull):
+                maker.schedule(FAR, key="d", on_conflict=conflict, **where)
+        with pytest.raises(DetachedFull):
+            maker.schedule_many([FAR] * 2, keys=["a", "d"], on_conflict="keep", **where)
+        assert maker.find("d") is None
+        assert maker.cancel_many(ids).all()
 
 
 @pytest.mark.parametrize(

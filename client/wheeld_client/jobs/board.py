@@ -50,7 +50,7 @@ class JobState:
         Who ran it.
     runs, failures, missed : int
         Runs that ended, those that raised, and occurrences that were left out: they would have come
-        too late, or the job was paused.
+        too late, or the job was paused. Several in a row without a worker count as one.
     failing : int
         How many runs have failed since one succeeded.
     paused, running : bool

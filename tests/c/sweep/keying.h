@@ -179,7 +179,8 @@ static enum wh_call key_schedule(worker *w, uint32_t number, enum wh_conflict ho
         wh_call_schedule_key(&w->client, &w->keys, &key, &r, p.delay, how, w->waits, &id);
     step_end();
     CHECK(call == WH_CALL_OK || call == WH_CALL_TAKEN || call == WH_CALL_KEYS_FULL ||
-              call == WH_CALL_WHEEL_FULL || call == WH_CALL_RING_FULL,
+              call == WH_CALL_WHEEL_FULL || call == WH_CALL_RING_FULL ||
+              call == WH_CALL_DETACHED_FULL,
           "a claim ended with %d", (int)call);
     CHECK(call != WH_CALL_TAKEN || entry_of(id)->key == number + 1, "a claim of %u found key %d",
           number, entry_of(id)->key - 1);

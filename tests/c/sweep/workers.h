@@ -508,7 +508,8 @@ static void crew_make(uint64_t seed)
                             .heap_chunks = crew_heap_chunks,
                             .max_payload = crew_heap_chunks ? CHAIN_BYTES : 0,
                             .virtual_clock = 1,
-                            .detached_most = MOST_DETACHED,
+                            /* with keys all may be detached */
+                            .detached_most = crew_keyed ? UINT32_MAX : MOST_DETACHED,
                             .origin_ns = (int64_t)dice(1000) * MS + (int64_t)dice(MS),
                             .token = 1};
     S->geometry = wh_geometry_of(&S->config);

@@ -134,8 +134,12 @@ static inline enum wh_call wh_call_schedule_keys(wh_client *c, wh_keys *k, wh_ba
     wh_keys_hash(c, rows);
     if ((done = wh_keys_look(k, rows, &b->stopped, id, &free_keys)) != WH_CALL_OK)
         return done;
+    uint64_t fresh = each == 2 ? b->n : free_keys;
+    if (wh_unlikely(r->flags & WH_DETACHED) &&
+        (done = wh_client_detached_room(c, fresh, wait)) != WH_CALL_OK)
+        return done;
     c->slabs.busy++;
-    done = wh_keys_take_slots(c, b->ids, each == 2 ? b->n : free_keys, wait);
+    done = wh_keys_take_slots(c, b->ids, fresh, wait);
     if (done == WH_CALL_OK)
         done = wh_keys_arm(c, k, b, rows, WH_ROW_KEY_FREE, *r, wait, &earliest);
     if (done == WH_CALL_OK)

@@ -273,6 +273,10 @@ static inline enum wh_call wh_key_schedule(wh_client *c, wh_keys *k, const wh_ke
                                earliest);
             continue;
         }
+        /* only now: a call that arms nothing needs no room */
+        if (wh_unlikely(r->flags & WH_DETACHED) &&
+            (call = wh_client_detached_room(c, 1, wait)) != WH_CALL_OK)
+            return call;
         /* a cancel, of this one or of the one that it replaces, and its own submission */
         if ((call = wh_client_have_slot(c, 2, wait, &slot)) != WH_CALL_OK)
             return call;

@@ -342,7 +342,7 @@ static PyObject *worker_schedule_keys(WorkerObject *w, PyObject *const *args, Py
         PyErr_SetString(PyExc_ValueError, "keys and times differ in length");
         done = false;
     }
-    done = done && order_begin(&o, w, b.n, o.wait);
+    done = done && order_begin(&o, w, 0, o.wait);
     if (done) {
         enum wh_call call =
             wh_call_schedule_keys(&w->client, &w->keys, &b, &keys.rows, &o.request, o.wait, &id);

@@ -44,7 +44,7 @@ static bool order_find_address(Order *o, WorkerObject *w, PyObject *to, bool wai
 }
 
 /* Begin a call that arms `n` timers: the client is usable, and all that the order needs is
- * there. */
+ * there. 0: by keys; how many it arms is seen then. */
 static bool order_begin(Order *o, WorkerObject *w, uint64_t n, bool wait)
 {
     if (wh_likely(!(o->request.flags & (WH_DETACHED | WH_HELD))))
@@ -55,7 +55,7 @@ static bool order_begin(Order *o, WorkerObject *w, uint64_t n, bool wait)
     if (!found)
         return false;
     bool detached = o->request.flags & WH_DETACHED;
-    enum wh_call room = detached ? wh_client_detached_room(&w->client, n, wait) : WH_CALL_OK;
+    enum wh_call room = detached && n ? wh_client_detached_room(&w->client, n, wait) : WH_CALL_OK;
     if (room != WH_CALL_OK) {
         worker_raise(w, room);
         return false;
@@ -145,7 +145,7 @@ static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_s
     if (values[0] == NULL)
         return PyErr_Format(PyExc_TypeError, "schedule() needs a delay, in seconds");
     if (parse_delay(values[0], &delay, "delay") && order_parse_timer(&o, values + 1) &&
-        order_parse_key(&k, values + 1) && order_begin(&o, w, 1, o.wait)) {
+        order_parse_key(&k, values + 1) && order_begin(&o, w, k.object == NULL, o.wait)) {
         int64_t now = wh_client_now(&w->client);
         wh_request_made(&o.request, now);
         o.request.deadline = wh_time_add(now, delay);
@@ -168,7 +168,7 @@ static PyObject *worker_schedule_point(WorkerObject *w, PyObject *const *args, P
     long long deadline = PyLong_AsLongLong(values[0]);
     if (!(deadline == -1 && PyErr_Occurred()) && order_parse_clock(&o, values[1]) &&
         order_parse_timer(&o, values + 2) && order_parse_key(&k, values + 2) &&
-        order_begin(&o, w, 1, o.wait)) {
+        order_begin(&o, w, k.object == NULL, o.wait)) {
         int64_t now = wh_client_now(&w->client);
         int64_t own = wh_client_now_of(&w->client, wh_flags_clock(o.request.flags));
         int64_t rest = wh_time_sub(deadline, own);
