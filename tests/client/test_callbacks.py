@@ -195,12 +195,14 @@ def test_error_in_a_callback_harms_no_other(
 
 
 def test_exception_handler_is_told(wheel: LocalWheel, timers: LocalTimers) -> None:
-    seen: list[tuple[TimerHandle, BaseException]] = []
-    timers.exception_handler = lambda handle, error: seen.append((handle, error))
+    seen: list[tuple[TimerHandle, BaseException, BaseException | None]] = []
+    timers.exception_handler = lambda handle, error: seen.append((handle, error, sys.exception()))
     handle = timers.call_later(0, {}.__getitem__, "missing")
     wheel.settle()
     timers.dispatch()
-    assert [(h, type(e)) for h, e in seen] == [(handle, KeyError)]
+    assert [(h, type(e)) for h, e, _ in seen] == [(handle, KeyError)]
+    assert seen[0][2] is seen[0][1]  # as in an `except`
+    assert sys.exception() is None
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])

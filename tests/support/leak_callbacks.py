@@ -34,6 +34,12 @@ def called(b: Any) -> None:
     assert len(b.timers.dispatch()) == 1
 
 
+def raised(b: Any) -> None:
+    due, said = deque([TimerHandle(b.timers._callbacks, int, ("x",), True)]), []
+    _native.call_due(due, lambda *what: said.append(what))
+    assert type(said[0][3]) is ValueError
+
+
 def under_a_key(b: Any) -> None:
     for conflict in ("raise", "keep", "replace", "later"):
         b.timers.call_later(1.0, print, key="callback", on_conflict=conflict)
@@ -48,6 +54,7 @@ GOOD: dict[str, Callable[[Any], Any]] = {
     "_schedule_into_key": under_a_key,
     "Handle": into,
     "take_handles": called,
+    "call_due": raised,
 }
 BAD: dict[str, Callable[[Any], Any]] = {
     "into what": lambda b: b.timers._schedule_into([], print, 1.0),
@@ -58,6 +65,14 @@ BAD: dict[str, Callable[[Any], Any]] = {
     "later what": lambda b: b.timers._call_later({}, int, None, 1.0, print, (), True),
     "later whom": lambda b: b.timers.call_later(1.0, "print"),
     "taken from": lambda b: _native.take_handles([], b"", deque()),
+    "due where": lambda b: _native.call_due((1,), print),
+    "due what": lambda b: _native.call_due(deque([1]), print),
+    "due raised": lambda b: _native.call_due(
+        deque([TimerHandle(b.timers._callbacks, int, ("x",), True)]), len
+    ),
+    "due no arguments": lambda b: _native.call_due(
+        deque([TimerHandle(b.timers._callbacks, int, "x", True)]), len
+    ),
     "taken what": lambda b: _native.take_handles({}, "events", deque()),
     "taken where": lambda b: _native.take_handles({}, b"", ()),
 }

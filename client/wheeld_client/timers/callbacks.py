@@ -76,7 +76,7 @@ class TimerHandle(_native.Handle):
             return False
         if self._waits() and self._callbacks.timers.cancel(self.id, block=self._block):
             return True
-        if self._take() is None:
+        if not self._take():
             return False
         self._cancelled = True  # it is due: its expiration finds nothing to call
         return True
@@ -182,7 +182,7 @@ class Callbacks:
     def _forget(self, id: int) -> None:
         if id in self.timers._handles and self.timers._is_gone(id):
             gone = self.timers._handles.pop(id, None)
-            if gone is not None and gone._take() is not None:
+            if gone is not None and gone._take():
                 gone._cancelled = True
 
     def hold(
@@ -241,20 +241,8 @@ class Callbacks:
         return others[0] if len(others) == 1 else np.concatenate(others)
 
     def call(self) -> None:
-        due = self._due
-        while due:
-            try:
-                handle = due.popleft()
-            except IndexError:  # a signal handler or another thread has emptied it
-                return
-            taken = handle._take()
-            if taken is None:  # cancelled since it became due
-                continue
-            callback, args = taken
-            try:
-                callback(*args)
-            except Exception as error:
-                self._report(handle, callback, args, error)
+        if self._due:
+            _native.call_due(self._due, self._report)
 
     def take_others(self) -> list[Batch]:
         return list(_emptying(self._others))

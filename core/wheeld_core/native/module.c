@@ -123,6 +123,8 @@ static PyMethodDef functions[] = {
     {"trace_release", native_trace_release, METH_VARARGS, NULL},
     /* take_handles(handles, events, due): see handle_part.c */
     {"take_handles", (PyCFunction)(void (*)(void))native_take_handles, METH_FASTCALL, NULL},
+    /* call_due(due, report): see handle_part.c */
+    {"call_due", (PyCFunction)(void (*)(void))native_call_due, METH_FASTCALL, NULL},
     /* gather(array, itemsize, index, out): copy the items that `index` (int64) names, whole
      * words, each loaded with acquire: what is gathered later was loaded later */
     {"gather", native_gather, METH_VARARGS, NULL},

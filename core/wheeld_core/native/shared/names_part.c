@@ -3,7 +3,7 @@
 
 static PyObject *name_try_complete, *name_on_complete, *name_on_expiration, *name_report,
     *name_settle, *name_cancelled, *name_wake, *name_extend, *name_monkey, *name_greenlet,
-    *name_getcurrent;
+    *name_getcurrent, *name_popleft;
 
 static int intern_names(void)
 {
@@ -20,7 +20,8 @@ static int intern_names(void)
                  {"extend", &name_extend},
                  {"gevent.monkey", &name_monkey},
                  {"greenlet", &name_greenlet},
-                 {"getcurrent", &name_getcurrent}};
+                 {"getcurrent", &name_getcurrent},
+                 {"popleft", &name_popleft}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if ((*names[i].where = PyUnicode_InternFromString(names[i].text)) == NULL)
             return -1;

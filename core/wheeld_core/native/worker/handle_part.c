@@ -65,24 +65,17 @@ static void handle_empty(HandleObject *h, PyObject **callback, PyObject **args)
 #endif
 }
 
-/* _take(): its callback and arguments, for one caller, which calls it or has cancelled it.
- * None: they have been taken. */
+/* _take(): True for one caller, who has cancelled it: nobody calls its callback any more. False: it
+ * was taken before. */
 static PyObject *handle_take(HandleObject *h, PyObject *unused)
 {
-    PyObject *taken = PyTuple_New(2), *callback, *args; /* first: this may run other code */
+    PyObject *callback, *args;
     (void)unused;
-    if (taken == NULL)
-        return NULL;
     handle_empty(h, &callback, &args);
-    if (callback == NULL || args == NULL) {
-        Py_XDECREF(callback);
-        Py_XDECREF(args);
-        Py_DECREF(taken);
-        Py_RETURN_NONE;
-    }
-    PyTuple_SET_ITEM(taken, 0, callback);
-    PyTuple_SET_ITEM(taken, 1, args);
-    return taken;
+    bool taken = callback && args;
+    Py_XDECREF(callback);
+    Py_XDECREF(args);
+    return PyBool_FromLong(taken);
 }
 
 static PyMethodDef handle_methods[] = {{"_take", (PyCFunction)handle_take, METH_NOARGS, NULL},
@@ -216,4 +209,56 @@ static PyObject *native_take_handles(PyObject *module, PyObject *const *args, Py
         others = Py_NewRef(Py_None);
     Py_XDECREF(done);
     return others;
+}
+
+static PyObject *error_take(void); /* in errors_part.c */
+
+/* Call a due handle's callback, unless it was cancelled. An Exception that it raises goes to
+ * report(handle, callback, args, error). False: an error is set. */
+static bool handle_call(PyObject *handle, PyObject *report)
+{
+    PyObject *callback, *args, *done = NULL;
+    handle_empty((HandleObject *)handle, &callback, &args);
+    bool ok = callback == NULL || args == NULL;
+    if (!ok) {
+        done = PyObject_CallObject(callback, args);
+        if (done == NULL && PyErr_ExceptionMatches(PyExc_Exception)) {
+            PyObject *error = error_take(), *before = PyErr_GetHandledException();
+            PyErr_SetHandledException(error); /* as in an `except`: sys.exception() is the error */
+            done = PyObject_CallFunctionObjArgs(report, handle, callback, args, error, NULL);
+            PyErr_SetHandledException(before);
+            Py_XDECREF(before);
+            Py_DECREF(error);
+        }
+        ok = done != NULL;
+    }
+    Py_XDECREF(done);
+    Py_XDECREF(callback);
+    Py_XDECREF(args);
+    return ok;
+}
+
+/* call_due(due, report): call the callbacks of all handles in a deque. An exception out of here
+ * (from `report`, KeyboardInterrupt) leaves the rest there. A signal's handler, a callback or
+ * another thread may empty it meanwhile. */
+static PyObject *native_call_due(PyObject *module, PyObject *const *args, Py_ssize_t n)
+{
+    (void)module;
+    if (n != 2)
+        return PyErr_Format(PyExc_TypeError, "call_due() takes a deque and a function");
+    for (Py_ssize_t left; (left = PyObject_Size(args[0])) != 0;) {
+        PyObject *handle = left > 0 ? PyObject_CallMethodNoArgs(args[0], name_popleft) : NULL;
+        if (handle == NULL && left > 0 && PyErr_ExceptionMatches(PyExc_IndexError)) {
+            PyErr_Clear();
+            break;
+        }
+        bool ok = handle && PyObject_TypeCheck(handle, handle_type);
+        if (handle && !ok)
+            PyErr_Format(PyExc_TypeError, "call_due() takes a deque of handles");
+        ok = ok && handle_call(handle, args[1]) && PyErr_CheckSignals() == 0;
+        Py_XDECREF(handle);
+        if (!ok)
+            return NULL;
+    }
+    Py_RETURN_NONE;
 }

@@ -106,7 +106,6 @@ static PyObject *worker_arm_order(WorkerObject *w, const Order *o, KeyOrder *k, 
     return worker_arm(w, &o->request, wh_time_add(now, rest), o->wait);
 }
 
-static PyObject *error_take(void); /* in errors_part.c */
 static void error_raise(PyObject *error);
 
 /* After an error: options of schedule() that are the client's own make it a call of _schedule_as().
