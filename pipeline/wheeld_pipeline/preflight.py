@@ -29,12 +29,14 @@ def check(spark: SparkSession, tasks: int) -> None:
         # A nested function is pickled by its code: an executor without wheeld can run it.
         import socket
         import sys
+        from importlib import import_module
 
         import pyarrow as pa
 
         said = ""
         try:
-            import wheeld_pipeline.report.counts.scan  # noqa: F401
+            for name in ("wheeld_pipeline", "pandas"):  # the first loads the compiled module
+                import_module(name)
         except ImportError as error:
             said = f"{sys.executable} on {socket.gethostname()} has no {error.name}"
         for batch in batches:

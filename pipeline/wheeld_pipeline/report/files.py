@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +30,15 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 PAGE, JSON, TABLES = "report.html", "report.json", "tables"
 _TIMES: Final = ("time", "scheduled_from", "scheduled_to")
+
+
+class ShownReport(Report):
+    """A report that a notebook shows as its page."""
+
+    def _repr_html_(self) -> str:
+        """A frame of its own: the page's styles end there."""
+        frame = 'style="width: 100%; height: 50em; border: 0"'
+        return f'<iframe {frame} srcdoc="{escape(page.render(self))}"></iframe>'
 
 
 @dataclass(frozen=True)
@@ -94,7 +104,7 @@ def of_trace(
     since: datetime | None = None,
     until: datetime | None = None,
     state: str | Path | None = None,
-) -> Report:
+) -> ShownReport:
     """As `write`, without files."""
     if state is not None and (spark is not None or since is not None or until is not None):
         raise PipelineError(
@@ -110,7 +120,7 @@ def of_trace(
     with traces.reading(trace), make(trace, since, until) as engine:
         report = analysed(engine, say)
     report.facts["trace"] = str(trace)
-    return report
+    return ShownReport(**vars(report))
 
 
 def _on_spark(
@@ -212,7 +222,7 @@ def as_json(report: Report) -> str:
     return json.dumps(content, allow_nan=False) + "\n"
 
 
-def load(folder: str | Path) -> Report:
+def load(folder: str | Path) -> ShownReport:
     """Read back a report that `write` wrote.
 
     Raises
@@ -238,4 +248,4 @@ def load(folder: str | Path) -> Report:
         for column in (column for column in _TIMES if column in table):
             table[column] = pd.to_datetime(table[column], utc=True, format="ISO8601")
         tables[name] = table
-    return Report(content["facts"], tables, content["notes"])
+    return ShownReport(content["facts"], tables, content["notes"])

@@ -40,15 +40,6 @@ class Report:
     notes: list[str] = field(default_factory=list)
     """Notes for the reader: what is missing, what is estimated."""
 
-    def _repr_html_(self) -> str:
-        """The page, for a notebook, in a frame of its own: its styles end there."""
-        from html import escape
-
-        from wheeld_pipeline.report.page import page
-
-        frame = 'style="width: 100%; height: 50em; border: 0"'
-        return f'<iframe {frame} srcdoc="{escape(page.render(self))}"></iframe>'
-
 
 class Engine(Protocol):
     """Reads the trace: Spark, or this process. Both call the same functions on its rows."""
