@@ -435,7 +435,7 @@ static inline uint32_t wh_words_room(const wh_keys *k, const wh_word_key *key, u
     return room;
 }
 
-#define WH_WORD_SPARE (WH_WORD_PLACES / 4)
+#define WH_WORD_SPARE (WH_WORD_PLACES / 2) /* fewer would leave more places empty at the end */
 
 /* An EMPTY place of the key's: of its first set, where it is looked for first, while that has room
  * to spare; else of the emptier one, so that both fill equally. WH_NIL: there is none. */
