@@ -21,7 +21,9 @@ from wheeld_core import _native
 
 FOR_GOOD = "more_than_there_is"
 """Workers have more of a strict pool than there is: that ends when they give it back."""
-OURS = {name: case for name, case in CASES.items() if case[0] in ("watch", "words", "pools")}
+OURS = {
+    name: case for name, case in CASES.items() if case[0] in ("watch", "words", "leases", "pools")
+}
 BITS = 64
 
 
@@ -78,12 +80,14 @@ def test_what_the_next_supervisor_clears_is_no_damage(wheel: FullWheel, state: R
 def test_kept_rows_have_nothing(wheel: FullWheel) -> None:
     wheel.row(1)["state"] = RowState.KEPT
     found = damaged(check(wheel))
-    assert set(found) == {"watch", "pools"}
+    assert set(found) == {"watch", "pools", "leases"}
+    assert found["leases"] == ["b (row 1): waits for a lease, but no worker is there"]
     assert any("b (row 1): watches 2 buckets (3, 9000), but no worker" in t for t in found["watch"])
     assert any("b (row 1) has 200 bytes, but no worker is there" in t for t in found["pools"])
     assert any("b (row 1) waits for memory, but no worker is" in t for t in found["pools"])
     _native.seat_watcher(wheel.shared("watch"), 1, 0)
     _native.seat_borrower(wheel.shared("pools"), 1, 0)
+    _native.seat_keys(wheel.keys_memory, wheel.max_workers, wheel.view.capacity, 1, False)
     assert damaged(check(wheel)) == {}
     _native.seat_watcher(wheel.shared("watch"), 1, 2)
     _native.seat_borrower(wheel.shared("pools"), 1, 2)

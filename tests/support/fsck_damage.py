@@ -354,6 +354,55 @@ def timer_whose_key_is_nowhere(w: FullWheel) -> None:
     has_key(w, "far", 2**32 - 2)
 
 
+# -- leases ----------------------------------------------------------------------------------------
+
+
+def wait_for_lease(w: FullWheel, row: int, ticket: int = 1) -> None:
+    w.words.keys.lease_places[row, 3] = (packing.TICKET_NUMBER.put(ticket), 77)
+
+
+def seat_of(w: FullWheel, row: int, tenant: int) -> None:
+    """A lease whose seat, in the first set, is of this worker."""
+    word = packing.LEASE_ROW.put(row + 1) | packing.LEASE_TENANT.put(tenant) | 1 << 40
+    for field, value in (("tags", 8 | _native.WORD_LEASE), ("checks", 1), ("values", word)):
+        w.words.keys.sets[field][0, 2] = value
+
+
+@case("leases", "row 3: waits for a lease, but no worker is there")
+def nobody_waits_for_a_lease(w: FullWheel) -> None:
+    wait_for_lease(w, 3)
+
+
+@case("leases", "row 3: waits for a lease, but no worker is there")
+def nobody_says_that_it_waits_for_a_lease(w: FullWheel) -> None:
+    w.words.keys.leases["waiting"][0] |= np.uint64(1 << 3)
+
+
+@case("leases", "row 100: waits for a lease, but does not exist")
+def row_beyond_the_table_waits_for_a_lease(w: FullWheel) -> None:
+    w.words.keys.leases["waiting"][1] |= np.uint64(1 << 36)
+
+
+@case("leases", "b (row 1): waits for a lease, and its bit says that it does not: ticket 1")
+def waiter_for_a_lease_that_nobody_finds(w: FullWheel) -> None:
+    w.words.keys.leases["waiting"][0] = 0
+
+
+@case("leases", "b (row 1): waits for a lease with a ticket that was not issued, of 1")
+def ticket_for_a_lease_from_nowhere(w: FullWheel) -> None:
+    wait_for_lease(w, 1, 2)
+
+
+@case("leases", "word places 2 (1): each is a seat of a worker that does not exist")
+def seat_of_a_row_beyond_the_table(w: FullWheel) -> None:
+    seat_of(w, 100, 0)
+
+
+@case("leases", "word places 2 (1): each is a seat of a worker that has not come yet")
+def seat_of_a_worker_to_come(w: FullWheel) -> None:
+    seat_of(w, 1, (int(w.words.keys.rows["tenancy"][1]) >> 1) + 1)
+
+
 # -- pools -----------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from wheeld.fsck import run as fsck
 from wheeld.fsck.run import Findings
 from wheeld.resources.remains import Memories, head_faults, own_pid_namespace
 from wheeld_core import _native, segments
+from wheeld_core.packing import TICKET_NUMBER
 from wheeld_core.views import RegistryView, dtype_of, record, records
 
 POOLS = (("requests", 65536, 1024, False), ("small", 1000, 1000, True))
@@ -95,7 +96,7 @@ class FullWheel(LocalWheel):
 
     def _share(self) -> None:
         """Both workers watch keys and have memory of both pools; a has the last word in the first,
-        and has not noted it yet, b has it in the second, and waits there."""
+        and has not noted it yet, b has it in the second, and waits there, and for a lease."""
         for row, buckets in enumerate(((3, 70, 65_535), (3, 9000))):
             for bucket in buckets:
                 self.words.watch_bucket(row, bucket)
@@ -104,6 +105,10 @@ class FullWheel(LocalWheel):
         self.words.change(0, -50, upto="named")
         self.words.pools.pools["tickets"][1] = 5
         self.words.wait_in_queue(1, 5, 1)
+        keys = self.words.keys
+        keys.leases["tickets"] = 1
+        keys.leases["waiting"][0] |= np.uint64(1 << 1)  # b waits for a lease
+        keys.lease_places[1, 5] = (TICKET_NUMBER.put(1), 99)
 
     def keep(self, name: str, id: int) -> int:
         self.slot[name] = id & 0xFFFFFFFF

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from wheeld.fsck import shared as fsck_shared
+from wheeld.fsck import leases as fsck_leases, shared as fsck_shared
 from wheeld.resources import takeover, trace_segment as segment
 from wheeld.resources.remains import KINDS, DaemonMemory, supervisor_of
 from wheeld.tables.registry import RowState
@@ -50,6 +50,7 @@ def repair(daemon: DaemonMemory) -> None:
             for row, name in daemon.worker_names().items():
                 _attach(clock, daemon, stack, row, rows[row], name)
             clock.recover()
+            fsck_leases.mend(daemon.prefix + "keys", maps["keys"], rows, alone)
             fsck_shared.repair(maps, daemon.prefix + "keys", rows, alone)
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from wheeld.fsck import (
+    leases as fsck_leases,
     lists as fsck_lists,
     payloads as fsck_payloads,
     repair as fsck_repair,
@@ -47,6 +48,7 @@ CHECKS: dict[str, Check] = {
     "payloads": fsck_payloads.payloads,
     "watch": fsck_shared.watch,
     "words": fsck_shared.words,
+    "leases": fsck_leases.leases,
     "pools": fsck_shared.pools,
 }
 """In the order of the report: a later check does not report a slot again."""
@@ -260,6 +262,7 @@ def _looked_at(name: str, s: WheelImage | None) -> int:
         "payloads": fsck_payloads.used(s),
         "watch": int(s.watch.watched().sum()),
         "words": s.keys.sets["tags"].size,
+        "leases": fsck_leases.used(s),
         "pools": int((s.pools.ledgers["change"] != 0).sum()),
     }[name]
 

@@ -67,6 +67,17 @@ class DirectoryView:
         self.long_rooms = np.frombuffer(
             memory, "u1", capacity * _native.LONG_KEY, int(self.header["long_off"])
         ).reshape(capacity, _native.LONG_KEY)
+        self.leases = record(memory, "leases", int(self.header["leases_off"]))
+        self.lease_places = records(
+            memory,
+            "lease_place",
+            int(self.header["lease_places_off"]),
+            rows * _native.LEASE_PLACES,
+        ).reshape(rows, _native.LEASE_PLACES)
+
+    def waiting(self) -> npt.NDArray[np.bool_]:
+        """Who says that it waits for a lease, shape (4096,)."""
+        return np.unpackbits(self.leases["waiting"].view(np.uint8), bitorder="little").astype(bool)
 
     def states(self) -> npt.NDArray[np.int64]:
         """How many places there are in each state, shape (8,)."""
