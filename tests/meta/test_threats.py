@@ -15,7 +15,10 @@ from wheeld_client import connect
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "threat-model.md"
-THINGS = ["files", "segments", "bells", "socket", "names", "state"]
+THINGS = [
+    *("files", "segments", "bells", "socket", "names", "state"),
+    "words of keys, leases, limits",
+]
 ATTACKERS = ["an outsider", "a member", "the same user", "a false daemon"]
 
 
@@ -165,6 +168,62 @@ def test_a_member_that_overwrites_what_it_may(daemon: Daemon, rng_seed: int) -> 
     assert daemon.status()["clock_restarts"] == 0
     daemon.stop()
     assert daemon.nothing_left()
+
+
+USE_WORDS = """
+def use_words(seconds):
+    from wheeld_client import Lease, RateLimit, Semaphore
+    lease, seats = Lease(timers, "a", 0.05), Semaphore(timers, "b", 3)
+    limits = [RateLimit(timers, window, 5, per=0.1, window=window)
+              for window in ("gcra", "fixed", "moving")]
+    number, end = 0, time.monotonic() + seconds
+    calls = [
+        lambda: lease.acquire(0.01), lambda: lease.renew(), lambda: lease.release(),
+        lambda: lease.held, lambda: seats.acquire(0.01), lambda: seats.release(),
+        *(lambda limit=limit: limit.try_acquire(key=number % 9) for limit in limits),
+        *(lambda limit=limit: (limit.remaining(), limit.test(2)) for limit in limits),
+        lambda: timers.schedule(0.01, key=("k", number % 50), on_conflict="replace"),
+        lambda: timers.reschedule(key=("k", number % 50), delay=0.02),
+        lambda: timers.cancel(key=("k", number % 50)),
+        lambda: timers.find(("k", number % 50)), lambda: timers.poll(0),
+    ]
+    while time.monotonic() < end:
+        for call in calls:
+            try:
+                call()
+            except (WheelError, ValueError, MemoryError):
+                pass
+        number += 1
+    return number
+"""
+
+
+@as_root
+def test_a_member_that_overwrites_words(daemon: Daemon, rng_seed: int) -> None:
+    """Of keys, leases and limits, and the places of those who wait, while workers use them: each
+    call returns or raises, and whoever comes later is served."""
+    daemon.start(group=GROUP)
+    with Remote(daemon, worker="a") as first, Remote(daemon, member(OTHER), worker="b") as second:
+        for worker in (first, second):
+            worker.ask(USE_WORDS)
+        command = [*member(OTHER), sys.executable, "-c", SCRIBBLE, str(daemon.segment_path("keys"))]
+        with subprocess.Popen([*command, str(rng_seed)], stdout=subprocess.PIPE) as hostile:
+            try:
+                assert hostile.stdout is not None
+                assert hostile.stdout.readline() == b"1\n"
+                for worker in (first, second):
+                    worker.tell("use_words(1.5)")
+                for worker in (first, second):
+                    assert worker.answer() > 0
+            finally:
+                hostile.kill()
+        assert daemon.status()["pid"] == daemon.pid
+    until(lambda: daemon.workers() == {}, "reaped", 120)
+    with connect(str(daemon.directory)) as timers:
+        timers.schedule(0.0, 1)
+        assert receive(timers, 1)["cookie"].tolist() == [1]
+    assert "Traceback" not in daemon.said()
+    assert daemon.status()["clock_restarts"] == 0
 
 
 @as_root
