@@ -71,7 +71,7 @@ class KeyMachine(RuleBasedStateMachine):
         key=keys,
         delay=delays,
         how=st.sampled_from(CONFLICTS),
-        periodic=st.booleans(),
+        periodic=st.sampled_from([False, False, True]),
         size=st.sampled_from(SIZES),
     )
     def schedule(self, row: int, key: Any, delay: int, how: Any, periodic: bool, size: int) -> None:
@@ -127,9 +127,9 @@ class KeyMachine(RuleBasedStateMachine):
         if timer is not None:
             timer.due, timer.left = self.now + delay, None
 
-    @rule(row=rows, n=which, by_id=st.booleans())
-    def pause(self, row: int, n: int, by_id: bool) -> None:
-        """Of those that fire once."""
+    @rule(row=rows, n=which, by_id=st.booleans(), by=delays)
+    def pause(self, row: int, n: int, by_id: bool, by: int) -> None:
+        """Of those that fire once. Time goes on, in which it would have been due."""
         key = self.pick(n)
         timer = self.held.get(key)
         if timer is None:
@@ -137,6 +137,7 @@ class KeyMachine(RuleBasedStateMachine):
         elif not timer.period:
             assert self.workers[row].pause(**named(timer, key, by_id))
             timer.left = timer.due - self.now if timer.left is None else timer.left
+        self.advance(by)
 
     @rule(row=rows, n=which, by_id=st.booleans())
     def resume(self, row: int, n: int, by_id: bool) -> None:
