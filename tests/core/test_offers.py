@@ -333,3 +333,24 @@ def test_fsck_finds_a_taken_slot_that_is_not_offered(group: Group) -> None:
     slots.states[0] = (int(slots.states[0]) & ~0xFF) | 4
     (text,) = damaged(check(group.wheel))["slots"]
     assert "taken, but not offered" in text
+
+
+@pytest.mark.parametrize("policy", [DROP, KEEP, REROUTE])
+@pytest.mark.parametrize("met", [True, False])
+def test_what_is_given_back_outlives_its_owner_without_its_key(policy: int, met: bool) -> None:
+    """Another timer has its key by then, so no key names it; that is no claim which broke off."""
+    with LocalWheel(1024, 4) as wheel:
+        maker, member, other = (wheel.worker(row, group="hgh"[row]) for row in range(3))
+        wheel.set_member(1, "g", joins=True)  # makes the keeper
+        member.poll()
+        maker.schedule(0.001, 1, key="k", to="group:g", detached=True, keep=True)
+        wheel.advance(2 * MS)
+        (event,) = member.poll(hold=True)
+        other.schedule(1000.0, 2, key="k")
+        assert member.nack(event, 0.005)
+        if met:
+            wheel.settle()
+        wheel.depart(0, policy)
+        wheel.settle()
+        wheel.advance(10 * MS)
+        assert member.poll(hold=True)["cookie"].tolist() == [1]

@@ -72,16 +72,24 @@ static wh_seldom bool wh_is_named(wh_clock *c, uint32_t slot, uint32_t gen)
     return c->keys.memory == NULL || wh_keys_name(&c->keys, wh_id(gen, slot));
 }
 
-/* Has it fired before and been given back, while another timer took its key? Then it is one without
- * a key. */
+/* Has the armed timer fired before and been given back? Then its key may be another timer's by now.
+ * Until the clock has linked it again, it is offered by its record. */
+static wh_seldom bool wh_was_given_back(const wh_clock *c, uint32_t slot, uint32_t gen)
+{
+    const wh_link *link = &c->wheel.links[slot];
+    const wh_slot *s = &c->slots[slot];
+    return link->gen == gen && wh_interval_ns(wh_load_relaxed(&s->interval)) == 0 &&
+           (wh_stage_offers(wh_stage_of(link)) ||
+            wh_attempts_before(wh_load_relaxed(&s->flags), gen) != 0);
+}
+
+/* It is due, and no key names it: has it lost that? Then it is one without a key. */
 static wh_seldom bool wh_lost_its_key(wh_clock *c, uint32_t slot)
 {
     wh_slot *s = &c->slots[slot];
-    uint32_t flags = wh_load_relaxed(&s->flags);
-    if (wh_interval_ns(wh_load_relaxed(&s->interval)) != 0 ||
-        wh_attempts_before(flags, c->wheel.links[slot].gen) == 0)
+    if (!wh_was_given_back(c, slot, c->wheel.links[slot].gen))
         return false;
-    wh_store_relaxed(&s->flags, (uint16_t)(flags & ~WH_KEYED));
+    wh_store_relaxed(&s->flags, (uint16_t)(wh_load_relaxed(&s->flags) & ~WH_KEYED));
     return true;
 }
 

@@ -139,15 +139,16 @@ static inline void wh_sweep_taken(wh_clock *c, const wh_peer *peer, uint32_t sla
 }
 
 /* Is it a detached timer that goes to the keeper, as its worker goes? One with a key that does not
- * name it is no timer any more, or not yet (wh_end_private). */
+ * name it is no timer any more, or not yet (wh_end_private), but if it was given back. */
 static inline bool wh_goes_to_keeper(wh_clock *c, const wh_peer *peer, uint32_t slot)
 {
     if (wh_likely(!wh_is_detached(c, slot)) || peer == c->keeper)
         return false;
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
+    uint32_t gen = wh_state_gen(state);
     return wh_state_phase(state) == WH_ARMED &&
-           (!(wh_load_relaxed(&c->slots[slot].flags) & WH_KEYED) ||
-            wh_is_named(c, slot, wh_state_gen(state)));
+           (!(wh_load_relaxed(&c->slots[slot].flags) & WH_KEYED) || wh_is_named(c, slot, gen) ||
+            wh_was_given_back(c, slot, gen));
 }
 
 /* Reclaim one of the dead worker's slabs. Slots on loan are nobody's from then on, and detached

@@ -83,8 +83,9 @@ static inline void wh_end_private(wh_clock *c, uint32_t slot, wh_peer *from)
     uint32_t gen = wh_state_gen(state), flags = wh_load_relaxed(&c->slots[slot].flags);
     if (flags & WH_DETACHED)
         flags &= ~(uint32_t)WH_PRIVATE; /* there the bit says that its end waits for ever */
-    if (!(flags & WH_PRIVATE) &&
-        !(flags & WH_KEYED && wh_state_phase(state) == WH_ARMED && !wh_is_named(c, slot, gen)))
+    bool unnamed = flags & WH_KEYED && wh_state_phase(state) == WH_ARMED &&
+                   !wh_is_named(c, slot, gen) && !wh_was_given_back(c, slot, gen);
+    if (!(flags & WH_PRIVATE) && !unnamed)
         return;
     bool armed = wh_slot_cancel(&c->states[slot], gen);
     bool fired = !armed && wh_state_phase(state) == WH_FIRED && link->gen == gen;
