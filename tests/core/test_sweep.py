@@ -142,6 +142,21 @@ BROKEN = {
         "        wh_exchange_seq(&w.mine->dirty[i], 0);",
         "        (void)0;",
     ),
+    "what was taken of a limit meanwhile is overwritten": (
+        "pause_limits",
+        "rate-used",
+        "limits.h",
+        "taken = wh_cas_seq(word, &found, wh_limit_word(ends, 0, 0));",
+        "taken = true;\n            wh_store_seq(word, wh_limit_word(ends, 0, 0));",
+    ),
+    "a place of a log is taken before it is written": (
+        "kill_limits",
+        "log-used",
+        "limits.h",
+        "    for (uint32_t i = 0; i < n; i++) {\n        enum wh_limited wrote",
+        "    wh_log_word(0, 0, 0, 0);\n    wh_limit_swap(k, log->key, head.word, head.word + n);\n"
+        "    head = wh_log_head_of(head.word + n);\n{}",
+    ),
     "the row in a pool's journal is not checked": (
         "corrupt_sharing",
         "pools",
