@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -27,12 +26,9 @@ def test_the_page_shows_the_example_that_runs() -> None:
 @pytest.mark.skipif(
     any(shutil.which(name) is None for name in NEEDED), reason=f"one of {NEEDED} is missing"
 )
-def test_the_tutorial_runs(tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "--wheel-dir", str(tmp_path), str(ROOT)], check=True)
-    (wheel,) = tmp_path.glob("*.whl")
+def test_the_tutorial_runs(wheel_file: Path) -> None:
     done = subprocess.run(
-        [ROOT / "examples" / "tutorial" / "run.sh", wheel], capture_output=True, text=True
+        [ROOT / "examples" / "tutorial" / "run.sh", wheel_file], capture_output=True, text=True
     )
     if "No matching distribution" in done.stderr or "Failed to establish" in done.stderr:
         pytest.skip("no package index can be reached")
