@@ -389,6 +389,16 @@ DETAILS = (
         middle=min,
     ),
     _detail(
+        "one-clock",
+        "the clock's CPU for a timer that is armed in a batch, linked and fired",
+        {f"wheeld, {many} workers": partial(daemons.one_clock, many) for many in (1, 2, 4, 8)},
+        *(
+            Line(f"{many} workers", "clock, ns", ours=f"wheeld, {many} workers")
+            for many in (1, 2, 4, 8)
+        ),
+        rounds=3,
+    ),
+    _detail(
         "histograms",
         "the live histograms, for each firing",
         {"wheeld": partial(native.program, "histograms", 4, 256)},

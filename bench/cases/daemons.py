@@ -88,6 +88,51 @@ def adders(quick: bool) -> Iterator[Sample]:
             yield sample
 
 
+# -- what one clock takes for a timer: several processes arm, and receive -----------------------
+
+FLOWING, FLOW_STEPS = 400_000, 10
+
+
+def _flow(name: str, count: int, seed: int, pipe: Connection) -> None:
+    """For each message arm `count` timers in ten steps, and receive all; answer with p99 of how
+    late they were, us."""
+    draw = np.random.default_rng(seed).uniform
+    with wheeld_client.connect(name) as timers:
+        processes.ready(pipe)
+        while True:
+            late: list[Any] = []
+            for _ in range(FLOW_STEPS):
+                timers.schedule_many(draw(0.3, 0.8, count // FLOW_STEPS))
+                late.append(_lateness(timers.poll(0.05)))
+            while sum(map(len, late)) < count // FLOW_STEPS * FLOW_STEPS:
+                late.append(_lateness(timers.poll(1.0)))
+            pipe.send((True, float(np.percentile(np.concatenate(late), 99)) / 1e3))
+            pipe.recv()
+
+
+def _lateness(events: Any) -> Any:
+    return events["fired"] - events["deadline"]
+
+
+def one_clock(workers: int, quick: bool) -> Iterator[Sample]:
+    """CPU time of the clock for a timer that is armed, linked and fired."""
+    count = (8_000 if quick else FLOWING) // workers
+    with ExitStack() as stack:
+        name = stack.enter_context(daemons.embedded(capacity=1 << 20))
+        clock, _ = pids(name)
+        started = [Background(_flow, name, count, seed) for seed in range(workers)]
+        for one in started:
+            stack.callback(one.stop)
+            one.receive()
+        while True:
+            busy = cpu_ns(clock)
+            for one in started:
+                one.go()
+            late = max(one.receive() for one in started)
+            each = (cpu_ns(clock) - busy) / (count * workers)
+            yield {"clock, ns": each, "late p99, us": late}
+
+
 # -- memory of a pool, uncontended; and a semaphore of processes --------------------------------
 
 
