@@ -90,7 +90,9 @@ def cells(rows: list[dict[str, Any]], which: str = "lines") -> list[dict[str, st
             "unit": line["unit"],
             "beside it": "; ".join(f"{who} {as_text(value)}" for who, value in line["all"].items()
                                    if who != line["ours"]) or "-",
-            "ratio": as_text(line["ratio"] and f"{line['ratio']:.2f}"),
+            "ratio": " ".join(
+                [as_text(line["ratio"] and f"{line['ratio']:.2f}"), line.get("standing", "")]
+            ).rstrip(),
             "reach": _reach(line),
             "": "" if line["reach"] is None else "met" if line["met"] else "MISSED",
         }
@@ -140,7 +142,10 @@ def show(rows: list[dict[str, Any]]) -> str:
             for one, line in zip(shown, lines, strict=True):
                 parts += [one["row"], line] if one["row"] else [line]
     parts += ["", *remarks(rows)]
-    parts += ["ratio: wheeld's cost / the best rival's, median of rounds; below 1, it costs less"]
+    parts += [
+        "ratio: wheeld's cost / the best rival's, median of rounds; below 1, it costs less; behind "
+        "or ahead where the quartiles are on one side of 1, else equal"
+    ]
     return "\n".join([*parts, reached(rows)])
 
 

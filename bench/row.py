@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from bench.processes import Sample
@@ -98,12 +98,14 @@ def medians(samples: Samples, middle: Callable[[Any], float] = median) -> dict[s
 
 def judge(row: Row, line: Line, samples: Samples) -> dict[str, Any]:
     """A measured line, for the table, the page and the JSON file."""
-    middle = medians(samples, row.middle)
+    middle, ratios = medians(samples, row.middle), list[float]()
     having = {who: values[line.metric] for who, values in middle.items() if line.metric in values}
     rivals = {who: value for who, value in having.items()
               if not who.startswith(OURS) and who not in row.floors}  # fmt: skip
     value = line.shown(having[line.ours])
     best = min(rivals, key=lambda who: rivals[who]) if rivals else None
+    if best is not None:
+        ratios = ratios_of(samples[line.ours], samples[best], line.metric)
     limit, said = line.reach, ""
     if isinstance(limit, Below):
         said = f"as {limit.contender}" + (f" + {limit.more:g} {line.unit}" if limit.more else "")
@@ -115,7 +117,8 @@ def judge(row: Row, line: Line, samples: Samples) -> dict[str, Any]:
         "unit": line.unit,
         "ours": line.ours,
         "wheeld": value,
-        "ratio": None if best is None else ratio(samples[line.ours], samples[best], line.metric),
+        "ratio": median(ratios) if ratios else None,
+        "standing": standing(ratios) if ratios else "",
         "reach": limit,
         "reach is": said,
         "met": met,
@@ -124,7 +127,13 @@ def judge(row: Row, line: Line, samples: Samples) -> dict[str, Any]:
     }
 
 
-def ratio(ours: list[Sample], theirs: list[Sample], metric: str) -> float:
-    """Median of the ratios of the same round; less than 1: `ours` costs less."""
+def ratios_of(ours: list[Sample], theirs: list[Sample], metric: str) -> list[float]:
+    """The ratio of each round; less than 1: `ours` costs less."""
     pairs = zip(ours, theirs, strict=True)
-    return median(here[metric] / (there[metric] or 1) for here, there in pairs)
+    return [here[metric] / (there[metric] or 1) for here, there in pairs]
+
+
+def standing(ratios: list[float]) -> str:
+    """Ahead or behind, if the quartiles of the rounds' ratios are on one side of 1."""
+    low, _, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+    return "ahead" if high < 1 else "behind" if low > 1 else "equal"

@@ -16,7 +16,7 @@ from bench import page, result, runner, sharing
 from bench.cases import purgatory
 from bench.cases.designs import LazyOperation, LazyPurgatory, OldOperation, OldPurgatory
 from bench.registry import ROWS, TABLE
-from bench.row import Below, Line, Row, judge
+from bench.row import Below, Line, Row, judge, standing
 from programs import of_checkout
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +125,20 @@ def test_rounds_alternate_and_a_missing_rival_is_named(monkeypatch: pytest.Monke
     assert said == ["a", "b", "m", "a", "b", "a", "b", *["closed"] * 3]
     assert samples == {who: [{"n": 2}, {"n": 3}] for who in "ab"}
     assert missing == {"m": "no such program"}
+
+
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ([0.8, 0.9, 0.95, 0.9], "ahead"),
+        ([1.1, 1.2, 1.3, 0.9, 1.2], "behind"),
+        ([0.8, 0.9, 1.1, 1.2], "equal"),
+        ([0.5, 1.0, 1.0, 1.0], "equal"),
+        ([1.5], "behind"),
+    ],
+)
+def test_a_row_is_behind_where_most_rounds_say_so(ratios: list[float], said: str) -> None:
+    assert standing(ratios) == said
 
 
 def test_tables_align_and_targets_are_judged() -> None:
