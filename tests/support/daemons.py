@@ -70,7 +70,7 @@ def is_running(pid: int) -> bool:
 
 
 def map_segment(name: str, kind: int) -> Any:
-    return segments.attach(name, kind, writable=True)
+    return memoryview(segments.attach(name, kind, writable=True))
 
 
 class Daemon:
