@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.cases import jobs, keys, leases, limits
+from bench.cases.sharing import jobs, keys, leases, limits
 from bench.row import Below, Line, Row
 
 KEYS = (

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from programs import ROOT
-from proofs.torture.overflow_spark import Cluster
+from proofs.torture.overflow.spark import Cluster
 
 PAGE = ROOT / "docs" / "on-your-cluster.md"
 PACKAGES = ("wheeld", "wheeld_core", "wheeld_client", "wheeld_pipeline")

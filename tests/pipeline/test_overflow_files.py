@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from programs import of_checkout
-from proofs.torture.overflow_account import rows
+from proofs.torture.overflow.account import rows
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.overflow import Daemon, Plan, Rules, ShardMap
 from wheeld_pipeline.overflow.batch import intake

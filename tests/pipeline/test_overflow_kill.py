@@ -1,6 +1,6 @@
 """Each thing that runs an overflow in Spark is killed once: none lost, none doubled, none early.
 
-`python -m proofs.torture.overflow_spark` does the same for longer, and in a standalone cluster.
+`python -m proofs.torture.overflow.spark` does the same for longer, and in a standalone cluster.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from proofs.torture.overflow_spark import run
+from proofs.torture.overflow.spark import run
 
 pytestmark = pytest.mark.timeout(900)
 

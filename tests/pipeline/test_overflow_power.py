@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.overflow_oracle import entries
 from pipeline.power_cuts import Disk, Left, watched
-from proofs.torture.overflow_account import rows
+from proofs.torture.overflow.account import rows
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.overflow import Daemon, Plan, Rules, ShardMap
 from wheeld_pipeline.overflow.batch import intake

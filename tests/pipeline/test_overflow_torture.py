@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from programs import of_checkout
-from proofs.torture.overflow_account import Command, offences
+from proofs.torture.overflow.account import Command, offences
 
 ROOT = Path(__file__).parents[2]
 

@@ -125,6 +125,14 @@ def in_time(b: Bench) -> None:
     b.wheel.clock.advance(b.wheel.now)
 
 
+def followed(b: Bench) -> None:
+    id, _ = b.timers._arm_ns(10**18, 1, 2, payload=b"x", interval=3.0, to="w1")
+    assert b.timers._period(id) == 3 * 10**9
+    b.timers._follow(id, b.wheel.now, False)
+    b.timers.cancel(id)
+    b.wheel.clock.advance(b.wheel.now)
+
+
 def ticks(b: Bench) -> None:
     id = b.timers.schedule(0.0, interval=3600.0)
     b.wheel.settle()
@@ -296,6 +304,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "Clock": reinitialise_clock,
     "create": make_wheel,
     "_schedule_ns": in_time,
+    "_arm_ns": followed,
     "_schedule_waiter": lambda b: (
         b.timers.cancel(b.timers._schedule_waiter({}, object(), 5.0)),
         b.wheel.clock.advance(b.wheel.now),
@@ -379,6 +388,8 @@ ALONGSIDE = {
     "shm_unlink",
     "_cancel_batch",
     "_count_known",
+    "_follow",
+    "_period",
     "_key_of",
     "resume",
     "_is_gone",

@@ -34,8 +34,8 @@ import pyarrow.parquet
 
 import wheeld
 import wheeld_pipeline.overflow
-from proofs.torture import overflow_account as account
-from proofs.torture.overflow_account import Command
+from proofs.torture.overflow import account
+from proofs.torture.overflow.account import Command
 from wheeld_core.progress import show_progress
 from wheeld_pipeline.overflow import Daemon, Plan, Rules, ShardMap
 from wheeld_pipeline.overflow.batch import intake

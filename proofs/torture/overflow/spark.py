@@ -1,10 +1,10 @@
-"""`python -m proofs.torture.overflow_spark`: kill an overflow in Spark, account for every timer.
+"""`python -m proofs.torture.overflow.spark`: kill an overflow in Spark, account for every timer.
 
     --master 'local[2,8]'               tasks that die are tried again, as in a cluster
     --master 'local-cluster[2,1,1024]'  executors are processes
     --master standalone                 a master and a worker of their own, on loopback
 
-Killed are Python workers, at any moment and in the middle of a step (overflow_points.py),
+Killed are Python workers, at any moment and in the middle of a step (points.py),
 executors, the driver, its JVM and the daemon; the columns are deleted.
 """
 
@@ -30,8 +30,8 @@ from typing import Any, Final
 import pyarrow.parquet as pq
 
 import wheeld
-from proofs.torture import overflow_account as account, overflow_points as points
-from proofs.torture.overflow_account import Command
+from proofs.torture.overflow import account, points
+from proofs.torture.overflow.account import Command
 
 KEYS: Final = 100
 SPREAD_SECONDS: Final = 4.0
@@ -294,7 +294,7 @@ def run(
 def main(arguments: list[str] | None = None) -> int:
     """Print what was killed and what the account says; 1: there were offences."""
     parser = argparse.ArgumentParser(
-        prog="python -m proofs.torture.overflow_spark", description=__doc__
+        prog="python -m proofs.torture.overflow.spark", description=__doc__
     )
     parser.add_argument("--master", default="local[2,8]")
     parser.add_argument("--kills", type=int, default=20)

@@ -24,11 +24,11 @@ from typing import Any, Final
 
 FOLDER: Final = "WHEELD_TORTURE_POINTS"
 POINTS: Final = ("seal", "apply", "redo", "snapshot")
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 SITE: Final = """import os, traceback
 try:
-    from proofs.torture import overflow_points
-    overflow_points.install()
+    from proofs.torture.overflow import points
+    points.install()
 except BaseException:  # Python itself would go on without the points
     traceback.print_exc()
     os._exit(1)

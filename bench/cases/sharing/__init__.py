@@ -1,0 +1,1 @@
+"""Cases of what workers share: timers by key, payloads, limits, leases, jobs."""

@@ -1,0 +1,1 @@
+"""The overflow under kills: at each of its lines, and in Spark."""
