@@ -188,6 +188,7 @@ def reserve(fd: int, name: str, offset: int, size: int, huge: _native.Memory | N
     """
     if size <= 0:
         return
+    room = os.statvfs(SHM_DIRECTORY)  # before huge pages take some
     if huge is not None:
         huge.make_huge(fd, offset, size)
     try:
@@ -195,7 +196,6 @@ def reserve(fd: int, name: str, offset: int, size: int, huge: _native.Memory | N
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
             raise
-        room = os.statvfs(SHM_DIRECTORY)
         raise SegmentError(
             f"{SHM_DIRECTORY} is too small for {name!r}: {size:,} bytes are needed, "
             f"{room.f_bavail * room.f_frsize:,} are free; lower {_option_of(name)} or "
