@@ -25,8 +25,13 @@ PACKAGES = ("wheeld", "wheeld_core", "wheeld_client", "wheeld_pipeline")
 
 @pytest.fixture(scope="module")
 def environment(java: None) -> dict[str, str]:
-    """Of this process, but nothing of the checkout is on the path of others."""
-    found = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    """Of this process, but nothing of the checkout is on the path of others, and no other test's
+    session of Spark is theirs."""
+    found = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "PYTHONPATH" and not name.startswith(("PYSPARK_", "SPARK_"))
+    }
     binaries = os.pathsep.join([str(Path(sys.executable).parent), found["PATH"]])
     return found | {"PATH": binaries, "SPARK_LOCAL_IP": "127.0.0.1"}
 

@@ -127,7 +127,9 @@ class Crew:
         os.close(self._members.pop(pid))
 
     def join(self, pid: int) -> None:
-        assert select.select([self._members[pid]], [], [], LONG)[0], f"{pid} does not end"
+        ended = select.poll()  # which takes descriptors above 1023, too
+        ended.register(self._members[pid])
+        assert ended.poll(LONG * 1000), f"{pid} does not end"
         with open(self._members.pop(pid), "rb") as pipe:
             said = json.loads(pipe.read())
         os.waitpid(pid, 0)

@@ -4,6 +4,7 @@
 calls. What operations do when they complete is in their `Spec`, which both sides run.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -147,16 +148,18 @@ class Model:
             raise ZeroDivisionError
         return operation.spec.ready and self.complete(operation)
 
-    def try_all(self, walk: list[ModelOperation]) -> tuple[int, list[tuple[Any, Exception]]]:
-        completed, errors = 0, []
+    def try_all(
+        self, walk: Iterable[ModelOperation], failed: Callable[[ModelOperation, Exception], None]
+    ) -> int:
+        completed = 0
         for operation in walk:
             if operation.state != "waiting":
                 continue
             try:
                 completed += self.ask(operation)
             except Exception as error:
-                errors.append((operation, error))
-        return completed, errors
+                failed(operation, error)
+        return completed
 
     # -- calls ----------------------------------------------------------------------------------
 
@@ -194,8 +197,10 @@ class Model:
         for number, place in enumerate(self.places):
             if number != worker and key in place.links:
                 place.marked.add(key)
-        completed, errors = self.try_all(self.places[worker].walk(key))
-        raise_all([error for _, error in errors])
+        errors: list[Exception] = []
+        walk = self.places[worker].walk(key)
+        completed = self.try_all(walk, lambda _, error: errors.append(error))
+        raise_all(errors)
         return completed
 
     def cancel(self, worker: int, key: Any) -> list[int]:
@@ -226,8 +231,7 @@ class Model:
             for key in sorted(marked, key=self.buckets.__getitem__)
             for operation in place.links.get(key, ())
         ]
-        for operation, error in self.try_all(list(dict.fromkeys(found)))[1]:
-            self.report(operation, error)
+        self.try_all(dict.fromkeys(found), self.report)  # each error before the next is asked
         for operation in sorted(due, key=lambda op: op.due or 0):
             if operation.state == "waiting":
                 self.complete(operation, expired=True)
