@@ -3,6 +3,7 @@ batch, and what a task is part of."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -64,14 +65,19 @@ def count(most: int) -> Parser:
     return parse
 
 
-def seconds(option: str, value: str) -> float:
-    try:
-        found = float(value)
-    except ValueError:
-        found = -1.0
-    if not 0 <= found < 1e6:
-        raise wrong(option, value, "seconds, 0 or more")
-    return found
+def seconds(expected: str, allowed: Callable[[float], bool]) -> Parser:
+    """A parser of those numbers of seconds that are `allowed`; `expected` says which."""
+
+    def parse(option: str, value: str) -> float:
+        try:
+            found = float(value)
+        except ValueError:
+            found = math.nan
+        if not allowed(found):
+            raise wrong(option, value, f"seconds, {expected}")
+        return found
+
+    return parse
 
 
 def at_most(begin: Mapping[K, int], ends: Mapping[K, int], rows: int) -> dict[K, int]:

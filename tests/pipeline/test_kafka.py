@@ -131,6 +131,10 @@ def test_a_batch_has_at_most_so_many_and_all_come_in_the_end(most: int) -> None:
         ({}, "one of the options subscribe"),
         ({"subscribe": "a", "assign": '{"a": [0]}'}, "one of the options subscribe"),
         ({"subscribe": "a", "startingOffsets": "soon"}, "expected earliest, latest, or JSON"),
+        *(
+            ({"subscribe": "a", "timeout": text}, "seconds, above 0 and up to 3600")
+            for text in ("0", "-1", "3601", "nan", "soon")
+        ),
         ({"subscribe": "a", "assing": "a"}, "'assing': wheeld.kafka has no such option"),
         ({"subscribe": "a", "kafka.group.id": "g"}, "kafka.group.id: wheeld.kafka sets that"),
         ({"subscribe": "a", "maxOffsetsPerTrigger": "0"}, "a whole number from 1 to"),

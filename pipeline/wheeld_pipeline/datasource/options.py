@@ -73,17 +73,18 @@ def _keep(option: str, value: str) -> str:
     return value
 
 
+_SECONDS: Final = seconds("0 or more", lambda found: 0 <= found < 1e6)
 _PARSERS: Final[dict[str, Parser]] = {
     "name": text,
     "runtime_dir": text,
     "journal": _directory,
     "worker": _prefix,
     "lanes": count(_MOST_LANES),
-    "lane_timeout": seconds,
+    "lane_timeout": _SECONDS,
     "job": _plain,
     "beyond_keep": _keep,
     "max_rows_per_trigger": count(2**62),
     "partition_rows": count(2**31),
-    "visit_interval": seconds,
+    "visit_interval": _SECONDS,
     "fail_on_data_loss": flag,
 }

@@ -134,7 +134,10 @@ _NAMES: Final[dict[str, tuple[str, Any]]] = {
     "maxOffsetsPerTrigger": ("most", count(2**63 - 1)),
     "failOnDataLoss": ("fail_on_data_loss", flag),
     "topic": ("topic", text),
-    "timeout": ("timeout", seconds),
+    "timeout": (
+        "timeout",
+        seconds("above 0 and up to 3600", lambda found: 0 < found <= 3600),
+    ),
     "queryName": ("query_name", text),
 }
 """The settings `kafka.*` of the client come beside these."""
