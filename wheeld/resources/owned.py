@@ -489,7 +489,7 @@ class Resources:
             if size != len(memory):
                 return f"{path} has {size} bytes, expected {len(memory)}: it was truncated"
         for kind, fixed in self._private.items():
-            if memoryview(self.memories[kind])[:PRIVATE_HEAD] != fixed:
+            if bytes(memoryview(self.memories[kind])[:PRIVATE_HEAD]) != fixed:
                 return self._overwritten(kind, "its head")
         if not self.is_table_intact():
             return self._overwritten("registry", "the worker table")
@@ -504,7 +504,7 @@ class Resources:
         no process could attach."""
         for kind, offset, fixed in self._fixed:
             memory, end = memoryview(self.memories[kind]), offset + len(fixed)
-            if memory[offset:end] != fixed:
+            if bytes(memory[offset:end]) != fixed:
                 log.warning(
                     "the header of %s was overwritten by a worker: repaired", self.names[kind]
                 )

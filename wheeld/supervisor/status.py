@@ -27,11 +27,6 @@ from wheeld_core.views import dtype_of, record, records
 from wheeld_core.views.wheel import Census
 
 
-def _huge_bytes(clock: int | None, prefix: str) -> int:
-    """Bytes of the segments that the clock has mapped by huge pages."""
-    return maps.huge_kib(maps.mapped_memory(Path("/proc", str(clock)), prefix)) * KIB
-
-
 def collect(
     resources: Resources,
     workers: Workers,
@@ -72,7 +67,7 @@ def collect(
         "virtual_now_ns": int(wheel.header["virtual_now"]) if config.virtual_clock else None,
         "shared_bytes": shared_bytes,
         "shared_bytes_at_most": most_bytes,
-        "huge_bytes": _huge_bytes(clock.pid, resources.segment_prefix),
+        "huge_bytes": maps.shared_huge_kib(Path("/proc", str(clock.pid))) * KIB,
         "slots_with_memory": int(wheel.header["backed"]) * _native.SLAB_SLOTS,
         "segments": dict(resources.names),
         "counters": wheel.counters(),

@@ -185,7 +185,7 @@ class Registry:
                 rows[row][name] = value
 
     def is_intact(self) -> bool:
-        return memoryview(self._memory) == memoryview(self._copy)
+        return bytes(self._memory) == bytes(self._copy)  # views compare item by item
 
     def note_segment(self, tenant: Tenant, inode: int) -> None:
         self._put(tenant.row, segment_ino=inode)
