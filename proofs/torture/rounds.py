@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, Final
 
 import numpy as np
@@ -36,7 +37,7 @@ MOST_STORIES: Final = 3
 
 def run(drive: Drive, fault: Fault, count: int, tell: Callable[[int], None]) -> int:
     """One round with `count` faults or a few more; returns how many it were."""
-    with Desk(drive.crew.daemon) as desk:
+    with closing(Desk(drive.crew.daemon)) as desk:
         due = desk.begin()
     drive.command(Command.RUN)
     epoch, allowed = drive.daemon.header("epoch"), drive.epochs
@@ -203,7 +204,7 @@ def _await_the_due(
 def _end_jobs(drive: Drive) -> npt.NDArray[np.int64]:
     """Wait until the jobs have run all that was due, and end them. Returns when each would have
     been due next."""
-    with Desk(drive.crew.daemon) as desk:
+    with closing(Desk(drive.crew.daemon)) as desk:
         drive.wait(desk.stop, REST_SECONDS)
         drive.wait(lambda: not sharing_account.open_tasks(_history(drive)), REST_SECONDS)
         drive.command(Command.IDLE)

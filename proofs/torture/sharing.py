@@ -13,8 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -208,8 +207,7 @@ def _crash(args: threading.ExceptHookArgs) -> None:
 
 
 class Desk:
-    """The driver's end: a worker that begins the jobs before a round, and ends them. A context
-    manager."""
+    """The driver's end: a worker that begins the jobs before a round, and ends them."""
 
     def __init__(self, daemon: str) -> None:
         self._timers: Timers = connect(daemon, worker="desk")
@@ -217,15 +215,7 @@ class Desk:
         self._jobs = jobs_of(daemon, lambda job, number: None)
         self._due = np.zeros(TASK, np.int64)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         self._timers.close()
 
     def begin(self) -> npt.NDArray[np.int64]:

@@ -137,24 +137,21 @@ def go_on(seconds):
 """
 
 
-@as_root
-def test_a_member_that_overwrites_what_it_may(daemon: Daemon, rng_seed: int) -> None:
-    """All of its kind, for a while, as fast as it can: workers and the daemon go on, and whoever
-    comes when it has gone is served."""
-    daemon.start(group=GROUP, capacity=65_536)
+def go_on_beside(
+    daemon: Daemon, seed: int, prefix: str, files: int, program: str, call: str
+) -> None:
+    """Two workers run `call` of a program while a member overwrites the files of a prefix; so many
+    there are. Then the daemon serves whoever comes."""
     with Remote(daemon, worker="a") as first, Remote(daemon, member(OTHER), worker="b") as second:
         for worker in (first, second):
-            worker.ask(GO_ON)
-        prefix = f"/dev/shm/{daemon.facts()['segment_prefix']}"
-        command = [*member(OTHER), sys.executable, "-c", SCRIBBLE, prefix, str(rng_seed)]
+            worker.ask(program)
+        command = [*member(OTHER), sys.executable, "-c", SCRIBBLE, prefix, str(seed)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as hostile:
             try:
                 assert hostile.stdout is not None
-                assert (
-                    hostile.stdout.readline() == b"6\n"
-                )  # slots, watch, keys, pools, two workers'
+                assert hostile.stdout.readline() == b"%d\n" % files
                 for worker in (first, second):
-                    worker.tell("go_on(1.5)")
+                    worker.tell(call)
                 for worker in (first, second):
                     assert worker.answer() > 0
             finally:
@@ -166,6 +163,16 @@ def test_a_member_that_overwrites_what_it_may(daemon: Daemon, rng_seed: int) -> 
         assert receive(timers, 1)["cookie"].tolist() == [1]
     assert "Traceback" not in daemon.said()
     assert daemon.status()["clock_restarts"] == 0
+
+
+@as_root
+def test_a_member_that_overwrites_what_it_may(daemon: Daemon, rng_seed: int) -> None:
+    """All of its kind, for a while, as fast as it can: workers and the daemon go on, and whoever
+    comes when it has gone is served."""
+    daemon.start(group=GROUP, capacity=65_536)
+    prefix = f"/dev/shm/{daemon.facts()['segment_prefix']}"
+    # slots, watch, keys, pools, two workers'
+    go_on_beside(daemon, rng_seed, prefix, 6, GO_ON, "go_on(1.5)")
     daemon.stop()
     assert daemon.nothing_left()
 
@@ -203,27 +210,8 @@ def test_a_member_that_overwrites_words(daemon: Daemon, rng_seed: int) -> None:
     """Of keys, leases and limits, and the places of those who wait, while workers use them: each
     call returns or raises, and whoever comes later is served."""
     daemon.start(group=GROUP)
-    with Remote(daemon, worker="a") as first, Remote(daemon, member(OTHER), worker="b") as second:
-        for worker in (first, second):
-            worker.ask(USE_WORDS)
-        command = [*member(OTHER), sys.executable, "-c", SCRIBBLE, str(daemon.segment_path("keys"))]
-        with subprocess.Popen([*command, str(rng_seed)], stdout=subprocess.PIPE) as hostile:
-            try:
-                assert hostile.stdout is not None
-                assert hostile.stdout.readline() == b"1\n"
-                for worker in (first, second):
-                    worker.tell("use_words(1.5)")
-                for worker in (first, second):
-                    assert worker.answer() > 0
-            finally:
-                hostile.kill()
-        assert daemon.status()["pid"] == daemon.pid
-    until(lambda: daemon.workers() == {}, "reaped", 120)
-    with connect(str(daemon.directory)) as timers:
-        timers.schedule(0.0, 1)
-        assert receive(timers, 1)["cookie"].tolist() == [1]
-    assert "Traceback" not in daemon.said()
-    assert daemon.status()["clock_restarts"] == 0
+    path = str(daemon.segment_path("keys"))
+    go_on_beside(daemon, rng_seed, path, 1, USE_WORDS, "use_words(1.5)")
 
 
 @as_root
