@@ -46,7 +46,7 @@ def _triggers(count: int) -> Iterator[tuple[int, Any]]:
 
 
 def _of(noted: Noted) -> list[int]:
-    """How late each run was, us. One that is a second late, or more, counts as missed."""
+    """How late each run was, us. A run that is a second late or later counts as missed."""
     return [one % 1_000_000 for one in noted]
 
 

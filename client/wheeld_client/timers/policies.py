@@ -135,7 +135,8 @@ class Policies:
         self._wide: np.dtype[np.void] | None = None
 
     def arm(self, schedule: Callable[[], tuple[int, bool]], policy: Policy) -> int:
-        """Schedule a timer under a policy; its id. One that had the key and stays keeps its own."""
+        """Schedule a timer under a policy, and return its id. A timer that had the key and stays
+        keeps the policy that it had."""
         with self._lock:
             if policy.grace is not None and self._wide is None:
                 self._widen_events()

@@ -25,9 +25,10 @@
  *  2. The head of a log is over after its places: one that begins anew finds none that counts.
  *  3. One word at a time is touched. A word that was read before is compared as it is changed.
  *  4. Lock-free, as the directory.
- *  5. `now` is the base clock at the call. A caller that was stopped takes as of then. One that was
- *     stopped in the call for as long as the whole limit takes to come again finds its words
- *     forgotten, and may take beside them: as late as one that is stopped behind the call.
+ *  5. `now` is the base clock at the call. A caller that was stopped takes as of then. If it was
+ *     stopped inside the call until the whole limit had come again, it finds its words forgotten
+ *     and may take beside them. Its request is then as late as if it had been stopped after the
+ *     call.
  */
 #ifndef WHEELD_LIMITS_H
 #define WHEELD_LIMITS_H
@@ -370,8 +371,8 @@ typedef struct wh_log_state {
     int64_t oldest, newest; /* when the first and the last of them leave the window */
 } wh_log_state;
 
-/* When the place `i` before the head leaves the window. One that was written for the head's next
- * round, and was not taken or was given back, counts until then for the round before. */
+/* When the place `i` before the head leaves the window. If it was written for the head's next round
+ * and not taken, or given back, it counts for the round before. */
 static inline int64_t wh_log_leaves(const wh_keys *k, const wh_log *log, const wh_log_head *head,
                                     uint32_t i)
 {

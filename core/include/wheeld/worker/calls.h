@@ -229,6 +229,21 @@ static inline enum wh_call wh_call_pause(wh_client *c, uint64_t id)
                                                                                   : WH_CALL_OVER;
 }
 
+/* Begin a call that changes an armed timer, and tells the clock: it has room for that. *kind, *now:
+ * the timer's clock, and what it says. */
+static inline enum wh_call wh_client_begin(wh_client *c, uint64_t id, bool wait, uint32_t *kind,
+                                           int64_t *now)
+{
+    enum wh_call room;
+    if (wh_id_given_slot(id) >= c->capacity || !wh_client_is_armed(c, id))
+        return WH_CALL_OVER;
+    if (!wh_client_fits(c, 1) && (room = wh_client_wait_room(c, 1, wait)) != WH_CALL_OK)
+        return room;
+    *kind = wh_client_kind(c, id);
+    *now = wh_client_now_of(c, *kind);
+    return WH_CALL_OK;
+}
+
 /* Tell the clock of a timer's new deadline; `now`: of the timer's clock. */
 static inline void wh_client_tell(wh_client *c, uint64_t id, uint32_t kind, int64_t due,
                                   int64_t now)
@@ -242,14 +257,11 @@ static inline void wh_client_tell(wh_client *c, uint64_t id, uint32_t kind, int6
 static inline enum wh_call wh_call_resume(wh_client *c, uint64_t id, bool wait)
 {
     uint64_t index = wh_id_given_slot(id);
-    int64_t due;
-    enum wh_call room;
-    if (index >= c->capacity || !wh_client_is_armed(c, id))
-        return WH_CALL_OVER;
-    if (!wh_client_fits(c, 1) && (room = wh_client_wait_room(c, 1, wait)) != WH_CALL_OK)
-        return room;
-    uint32_t kind = wh_client_kind(c, id);
-    int64_t now = wh_client_now_of(c, kind);
+    int64_t due, now;
+    uint32_t kind;
+    enum wh_call begun = wh_client_begin(c, id, wait, &kind, &now);
+    if (begun != WH_CALL_OK)
+        return begun;
     if (!wh_slot_resume(&c->states[index], &c->slots[index], wh_id_gen(id), now, &due))
         return WH_CALL_OVER;
     wh_client_tell(c, id, kind, due, now);
@@ -261,14 +273,11 @@ static inline enum wh_call wh_call_resume(wh_client *c, uint64_t id, bool wait)
 static inline enum wh_call wh_call_follow(wh_client *c, uint64_t id, int64_t ticked, bool wait)
 {
     uint64_t index = wh_id_given_slot(id);
-    int64_t due;
-    enum wh_call room;
-    if (index >= c->capacity || !wh_client_is_armed(c, id))
-        return WH_CALL_OVER;
-    if (!wh_client_fits(c, 1) && (room = wh_client_wait_room(c, 1, wait)) != WH_CALL_OK)
-        return room;
-    uint32_t kind = wh_client_kind(c, id);
-    int64_t now = wh_client_now_of(c, kind);
+    int64_t due, now;
+    uint32_t kind;
+    enum wh_call begun = wh_client_begin(c, id, wait, &kind, &now);
+    if (begun != WH_CALL_OK)
+        return begun;
     if (!wh_slot_follow(&c->states[index], &c->slots[index], wh_id_gen(id), ticked, now, &due))
         return WH_CALL_OVER;
     wh_count(&c->seg->rescheduled, 1);
