@@ -19,9 +19,9 @@ _WITHOUT_CLOCK: Final = {*_HELP, "--check"}
 def main() -> None:
     """Run it.
 
-    It and the processes that it starts do no linear algebra: numpy's library for that, which starts
-    a thread per processor when it is loaded, is configured to start none, unless the environment
-    says otherwise. Loaded modules stay, so the garbage collector is told to skip them.
+    This process and its children do no linear algebra. Unless the environment says otherwise,
+    numpy's library for that is told to start no threads; by default it starts one per processor.
+    Loaded modules stay loaded, so the garbage collector skips them.
     """
     inherited.set_right()
     if sys.argv[1:2] in ([spawn.PRIVATE], ["start"]):

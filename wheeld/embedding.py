@@ -31,7 +31,7 @@ STOP_SECONDS = 10.0
 TRACE_STOP_SECONDS = 600.0
 """Seconds for a daemon to stop: with a trace, its last records become Parquet first."""
 ADVANCE_SECONDS = 600.0
-"""Seconds to wait: a long advance takes a while, because the clock goes from bucket to bucket."""
+"""Seconds to wait: a long advance takes a while, because the clock visits bucket after bucket."""
 MOST_SAID = 65_536
 """Bytes of the last messages of a daemon that did not start."""
 
@@ -42,7 +42,7 @@ def advance(
     """Move a daemon's virtual clock, from one due time to the next.
 
     When it returns, everything that fell due on the way can be polled without waiting: `poll(0)`
-    returns it in order until nothing is left, each event with its own time in `fired`.
+    returns the events in order, each with its own time in `fired`.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def embedded(**config: Unpack[DaemonOptions]) -> Iterator[EmbeddedDaemon]:
 
 
 class ChildProcess(Protocol):
-    """The methods of a daemon's process that are used; `subprocess.Popen` has them."""
+    """The methods of a daemon's process that this module uses; `subprocess.Popen` has them."""
 
     @property
     def pid(self) -> int: ...
@@ -161,8 +161,8 @@ def running(
 
 
 def _place(name: str) -> str:
-    """A directory for temporary ones: the usual one, or if its path is too long for the socket of
-    a daemon below it, /tmp."""
+    """The parent of temporary directories: the usual one, or /tmp if its path is too long for a
+    daemon's socket."""
     usual = tempfile.gettempdir()
     longest = runtime.MAX_SOCKET_PATH - len(f"/wheeld-12345678/{name}/{runtime.CONTROL_SOCKET}")
     return usual if len(os.fsencode(usual)) <= longest else "/tmp"
@@ -194,9 +194,9 @@ def _facts(directory: Path) -> dict[str, Any]:
 
 
 def _await_start(process: ChildProcess, directory: Path, output: int) -> None:
-    """Wait until the daemon has written its file, which it does when it is ready.
+    """Wait until the daemon has written its file, which means that it is ready.
 
-    Its output until then is for the error message; afterwards nobody reads it.
+    Its output until then goes into the error message; nobody reads later output.
     """
     os.set_blocking(output, False)
     said = b""

@@ -1,8 +1,8 @@
 """Starts daemons within milliseconds: a process that has loaded all modules forks them.
 
 Most of a daemon's start is loading Python modules, twice: for the supervisor and its clock.
-The fork server loads them once; each daemon is a fork of it, and its clock one of that.
-`wheeld_testing` uses it to give each test a daemon of its own.
+The fork server loads them once; each daemon is a fork of it, and each clock is a fork of its
+daemon. `wheeld_testing` uses it to give each test a daemon of its own.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from wheeld_core import trust
 from wheeld_core.errors import WheelError
 
 MOST = 1 << 17
-"""Bytes of a request: the environment of the caller is most of it."""
+"""Bytes of a request; the environment of the caller takes most of them."""
 START = "start"
 
 
 class ForkServer:
     """Starts daemons, each in a few milliseconds; a context manager that ends the server.
 
-    One thread uses it at a time. When the process that made it dies, so does it, and each embedded
-    daemon.
+    One thread uses it at a time. When the process that made it dies, the server and each embedded
+    daemon die, too.
 
     Raises
     ------
@@ -74,7 +74,7 @@ class ForkServer:
     def start(self, *words: str, output: int = 2) -> DaemonProcess:
         """Run `wheeld start WORDS`, with the environment and the directory of the caller.
 
-        Unlike an embedded daemon, it outlives the caller, which waits only until it serves.
+        Unlike an embedded daemon, it outlives the caller, which waits only until the daemon serves.
 
         Parameters
         ----------
@@ -90,13 +90,15 @@ class ForkServer:
         Raises
         ------
         WheelError
-            The server is gone, or another process's.
+            The server is gone, or belongs to another process.
         """
         return self._fork([START, *words], output)
 
     def _fork(self, words: list[str], output: int) -> DaemonProcess:
         if os.getpid() != self._owner:
-            raise WheelError("this fork server is another process's: make one in this process")
+            raise WheelError(
+                "this fork server belongs to another process: make one in this process"
+            )
         request = {"words": words, "environment": dict(os.environ), "directory": os.getcwd()}
         try:
             socket.send_fds(self._channel, [json.dumps(request).encode()], [output])
@@ -108,8 +110,7 @@ class ForkServer:
         return DaemonProcess(int(answer), *map(trust.above_standard, fds))
 
     def close(self) -> None:
-        """End the server. May be called twice; the daemons are ended by those who had them
-        started."""
+        """End the server. May be called twice. It does not end the daemons; their starters do."""
         self._channel.close()
         if os.getpid() == self._owner:
             self._process.wait()
@@ -122,14 +123,15 @@ class ForkServer:
 
 
 class DaemonProcess:
-    """A daemon's process, which is the fork server's child; as much of `Popen` as it can have.
+    """A daemon's process, which is a child of the fork server; it has the methods of `Popen` that
+    apply.
 
     Attributes
     ----------
     pid : int
         Its process id.
     returncode : int or None
-        As of `subprocess.Popen`; 1 if the server has ended before it.
+        As in `subprocess.Popen`; 1 if the server has ended before it.
     """
 
     def __init__(self, pid: int, pidfd: int, result: int) -> None:
@@ -142,7 +144,7 @@ class DaemonProcess:
             weakref.finalize(self, os.close, fd)
 
     def poll(self) -> int | None:
-        """Its exit code, or None while it runs."""
+        """The exit code, or None while it runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.wait(0.0)
         return None
@@ -187,8 +189,8 @@ class DaemonForker:
         """pidfd -> pid, and the pipe for its exit code"""
 
     def serve(self) -> Callable[[], None] | None:
-        """Serve until the caller is gone; returns None. In each fork, returns what that is to
-        become."""
+        """Serve until the caller is gone; returns None. In each fork, returns the request that it
+        must carry out."""
         while True:  # bounded by its parent's life; one request a round
             waiting = select.poll()
             for fd in (self._channel.fileno(), self._parent, *self._running):

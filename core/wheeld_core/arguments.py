@@ -22,7 +22,7 @@ When: TypeAlias = float | datetime
 
 
 class _Bounded(reprlib.Repr):
-    """`repr` that raises nothing and is short: an error about a value must not fail by it."""
+    """A short `repr` that never raises: an error message about a value must not itself fail."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ _bounded: Final = _Bounded()
 
 
 def shown(value: object) -> str:
-    """`repr(value)` for a message about it: short, and without an error of its own."""
+    """A short `repr(value)` for an error message; never raises."""
     try:
         return _bounded.repr(value)
     except Exception as error:  # of a class that pretends to be another
@@ -124,7 +124,8 @@ def time_of(when: Any) -> float:
 
 
 def step_ns(seconds: Seconds) -> int:
-    """The nanoseconds by which a virtual clock is to be moved; ValueError if it cannot be."""
+    """The nanoseconds to advance a virtual clock by; ValueError if `seconds` is not a valid
+    step."""
     step = float_of(seconds)
     if not 0 <= step < math.inf:
         raise ValueError(f"advance by {shown(seconds)} s: expected a number, 0 or more")

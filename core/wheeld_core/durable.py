@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def rename(fresh: Path, path: Path) -> None:
-    """Rename a file over another: after a crash the name belongs to one or the other.
+    """Rename a file over another one, atomically: after a crash the name leads to one of the two.
 
     The writer must have synced the contents before.
     """
@@ -28,7 +28,7 @@ def sync(path: Path) -> None:
 
 
 def make_folders(path: Path) -> None:
-    """Make a folder, and those above, with their names on disk."""
+    """Make a folder and its missing parents, and put their names on disk."""
     if path.is_dir():
         return
     make_folders(path.parent)

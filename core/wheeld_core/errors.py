@@ -17,7 +17,7 @@ class WheelFull(WheelError):
 
 
 class WordsFull(WheelError):
-    """There is no room for another shared word: forget keys that are over."""
+    """There is no room for another shared word: forget keys that are no longer needed."""
 
 
 class KeysFull(WheelFull):
@@ -81,7 +81,7 @@ class PayloadHeapFull(WheelFull):
 
 
 class DetachedFull(WheelFull):
-    """As many detached timers are pending as may be: `wheeld start --detached-capacity`."""
+    """The limit of pending detached timers is reached: `wheeld start --detached-capacity`."""
 
 
 class InvalidDelay(WheelError, ValueError):

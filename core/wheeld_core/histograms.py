@@ -1,7 +1,7 @@
 """The live histograms in shared memory, as counts, percentiles and JSON.
 
 Buckets and fields: core/include/wheeld/shared/layout_trace.h; counting: histogram.h beside it.
-Reading stops no writer, so it may miss values that are counted at that moment.
+Reading does not stop the writers, so it may miss values that are being counted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Histogram:
 
     @classmethod
     def of(cls, fields: npt.NDArray[Any] | np.void) -> Histogram:
-        """From the struct in shared memory; a worker's is checked, as it may contain anything."""
+        """From the struct in shared memory; a worker's struct is checked, because it may contain
+        anything."""
         return cls(np.array(fields["counts"]), int(fields["total"]), int(fields["most"]))
 
     @property
@@ -64,8 +65,8 @@ class Histogram:
         return bool((self.counts >> np.uint64(48)).any())
 
     def percentile(self, share: float) -> int:
-        """A value that this share of all values does not exceed; at most an eighth too high. 0 if
-        there are none."""
+        """The value that this share of all values does not exceed; at most an eighth too high. 0 if
+        there are no values."""
         reached = np.cumsum(self.counts, dtype=np.float64)
         if reached[-1] == 0:
             return 0
@@ -74,7 +75,7 @@ class Histogram:
         return self.most if bucket >= len(reached) - 1 else min(upper, self.most)
 
     def buckets(self) -> list[tuple[int, int]]:
-        """(largest value, count) of the buckets that have any, in order."""
+        """(largest value, count) of each bucket that is not empty, in order."""
         used = np.flatnonzero(self.counts)
         return [(int(uppers()[i]), int(self.counts[i])) for i in used]
 
@@ -104,7 +105,7 @@ def of_worker(found: npt.NDArray[Any]) -> dict[str, Histogram]:
 
 
 def summaries(found: Mapping[str, Histogram]) -> dict[str, dict[str, Any]]:
-    """The summary of each, as JSON-able values."""
+    """A summary of each histogram, as JSON-able values."""
     return {name: histogram.summary() for name, histogram in found.items()}
 
 
@@ -117,8 +118,8 @@ def of_client(wheel: WheelView, row: int, own: bytes) -> dict[str, dict[str, Any
     """The summaries of the worker in that row, from the wheel and a copy of its own histograms.
 
     `lateness_ns`: from deadline to delivery, of the expirations for it since it arrived.
-    `schedule_to_fire_ns`: of the one-shot timers that it receives. `fire_to_poll_ns`:
-    how long received expirations were in its ring.
+    `schedule_to_fire_ns`: of the one-shot timers that it receives. `fire_to_poll_ns`: how long
+    received expirations waited in its ring.
     """
     mine = np.frombuffer(own, dtype_of("histogram"))
     return summaries({"lateness_ns": lateness_of(wheel.histograms, row), **of_worker(mine)})

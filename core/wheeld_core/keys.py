@@ -1,4 +1,4 @@
-"""Encoded keys of timers, as they stand in the directory: back into objects."""
+"""Decode the keys of timers that the directory holds."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from wheeld_core.timer_options import Key, Piece
 
 
 def decoded(encoded: bytes) -> Key:
-    """The key that the native calls have encoded.
+    """Decode a key that the native calls have encoded.
 
     Raises
     ------
     ValueError
-        It is none: its room has another key by now, or was overwritten.
+        These bytes are not a key: the room was reused or overwritten.
     """
     if encoded[:1] != b"t":
         return _piece(encoded)
@@ -37,14 +37,16 @@ def _piece(encoded: bytes) -> Piece:
 
 
 def under(name: str, key: Key) -> tuple[Piece, ...]:
-    """A key among those of a name. A tuple of one piece is not the key of that piece alone."""
+    """The key `key` within the namespace `name`. A tuple of one piece differs from that piece
+    alone."""
     if not isinstance(key, tuple):
         return name, key
     return (name, *key) if len(key) > 1 else (name.encode(), *key)
 
 
 def begins(key: Key, prefix: Key) -> bool:
-    """Does a key begin with another one of its type? An int only with itself."""
+    """Whether a key begins with `prefix`, which has the same type. An int begins only with
+    itself."""
     if isinstance(key, str) and isinstance(prefix, str):
         return key.startswith(prefix)
     if isinstance(key, bytes) and isinstance(prefix, bytes):

@@ -125,7 +125,7 @@ def timer_id(gens: N, slots: N) -> N:
 
 
 def id_slot(ids: N) -> N:
-    """The slot that an id, with or without a kind, is about."""
+    """The slot of an id, with or without a kind."""
     return _signed(ID_SLOT.of(ids))
 
 
@@ -143,7 +143,7 @@ def interval_ns(words: Array) -> npt.NDArray[np.int64]:
 
 
 def interval_word(ns: Array, gens: Array) -> npt.NDArray[np.int64]:
-    """Words for periods, as wh_interval_word; those that are not above 0 as they are."""
+    """Words for periods, as wh_interval_word; 0 and below stay as they are."""
     count, unit = ns.astype(np.int64), np.zeros(len(ns), np.uint64)
     for _ in range(2):
         large = count > INTERVAL_COUNT.most
@@ -154,7 +154,7 @@ def interval_word(ns: Array, gens: Array) -> npt.NDArray[np.int64]:
 
 
 def is_paused(states: Array, deadlines: Array) -> npt.NDArray[np.bool_]:
-    """Are armed timers with these deadlines paused? As wh_is_paused."""
+    """Whether armed timers with these deadlines are paused. As wh_is_paused."""
     far = deadlines >= _FOREVER - _native.MOST_KEPT
     paused: npt.NDArray[np.bool_] = far & (STATE_PAUSED.of(states) != 0)
     return paused
@@ -191,7 +191,7 @@ def target_word(rows: N, incarnations: N) -> N:
 
 
 def target_row(targets: N) -> N:
-    """The row of a target that is a worker's; -1: it is for its owner."""
+    """The row of the worker that a target names; -1: the timer's owner receives it."""
     return _signed(TARGET_WORKER.of(targets)) - 1
 
 
@@ -207,7 +207,7 @@ def completion(stages: N, rows: N, positions: N) -> N:
 
 
 def position_before(positions: Array, limits: Array | int) -> npt.NDArray[np.bool_]:
-    """Is a 48-bit ring position below a limit? As wh_pos_before, elementwise."""
+    """Whether a 48-bit ring position is below a limit. As wh_pos_before, elementwise."""
     distance = COMPLETION_POSITION.of(np.asarray(limits).astype(np.uint64) - positions)
     half = 1 << (COMPLETION_POSITION.bits - 1)
     below: npt.NDArray[np.bool_] = (distance != 0) & (distance < half)

@@ -1,5 +1,4 @@
-"""The presence of a daemon, as anyone can see it without asking: is its memory waiting for a
-supervisor?"""
+"""Tells, without asking the daemon, whether its memory waits for a supervisor."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def segment_stem(directory: Path, name: str) -> str:
 
 
 def is_left(directory: Path) -> bool:
-    """Is there a wheel of this runtime directory's daemon that was not stopped? Its supervisor was
+    """Whether this runtime directory's daemon left a wheel without stopping it. Its supervisor was
     killed or is being restarted, and workers still use it."""
     stem = segment_stem(directory, directory.name)
     for name in os.listdir(segments.SHM_DIRECTORY):

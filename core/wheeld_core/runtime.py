@@ -27,7 +27,7 @@ CLOCK_LOCK = "clock.lock"
 DAEMON_FILE = "daemon.json"
 MAX_SOCKET_PATH = 107
 ALREADY = "already runs in"
-"""Words of a daemon that refuses to start because another one of its name runs there."""
+"""The words of a daemon that refuses to start because another one of its name runs there."""
 WORKER_NAME_BYTES = 63
 GROUP_NAME_BYTES = 59
 """The longest names of workers and groups, in bytes of UTF-8."""
@@ -80,7 +80,7 @@ def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
     """The runtime directory of a running daemon, by the daemon's name or the path of that
     directory; `runtime_dir` holds it, default: the usual places.
 
-    DaemonNotRunning: there is none; the message names the directories that were looked at.
+    DaemonNotRunning: there is none; the message names the directories that were searched.
     PermissionError: its user is not trusted (`wheeld_core.trust`).
     """
     if not isinstance(name, str):
@@ -103,10 +103,10 @@ def create(
     name: str, runtime_dir: str | os.PathLike[str] | None = None, gid: int | None = None
 ) -> Path:
     """Make (or reuse) the runtime directory of a new daemon, owned by this user, with mode 0700, or
-    0710 for `gid`: its members can use the files in it but not open the directory itself, whose
-    lock they could take then.
+    0710 for `gid`. Members of that group can use the files in it, but cannot open the directory
+    itself and so cannot take its lock.
 
-    WheelError: no usual place is writable, or the directory is not ours alone.
+    WheelError: no usual place is writable, or other users can write to the directory.
     """
     check_name(name)
     bases = [Path(runtime_dir)] if runtime_dir else base_directories()

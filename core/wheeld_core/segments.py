@@ -2,8 +2,8 @@
 
 A segment's memory is reserved with `posix_fallocate` when it is made, except for slots that are not
 needed yet (`wheeld/shared/backing.h`), so that a small /dev/shm is an error and never a SIGBUS. A
-process that attaches it for writing populates it, so that no hot call pays for a page fault; the
-supervisor, which makes it, touches little of it. It is mapped so that it can have huge pages
+process that attaches a segment for writing populates it, so that no hot call pays for a page fault;
+the supervisor, which makes it, touches little of it. It is mapped so that it can have huge pages
 (`wheeld/shared/backing.h`). `multiprocessing.shared_memory` is not used: its resource tracker
 unlinks segments that other processes still need.
 """
@@ -50,7 +50,7 @@ class SegmentError(WheelError):
 
 
 class NameTaken(SegmentError):
-    """There is a segment of that name already, perhaps of another user."""
+    """A segment of that name exists already, perhaps another user's."""
 
 
 def create(
@@ -65,9 +65,9 @@ def create(
     map it read-write.
 
     Its memory is reserved at once, except `holes`, offsets and sizes in order: `reserve` does that
-    later, and nobody may read them before. `huge`: by huge pages, as far as the kernel makes any;
-    they reach into the holes. NameTaken: the name exists. SegmentError: /dev/shm has too little
-    room (both sizes are named).
+    later, and nobody may read them before. `huge`: use huge pages, as far as the kernel provides
+    them; they reach into the holes. NameTaken: the name exists. SegmentError: /dev/shm has too
+    little room (both sizes are named).
     """
     try:
         fd = shm.make(name, mode)
@@ -98,7 +98,7 @@ def create_unguessable(
 ) -> tuple[str, _native.Memory]:
     """As `create`, under `stem` and a random number; returns the name, too.
 
-    All users may make files in /dev/shm: another user who could foresee a name would take it first.
+    All users may make files in /dev/shm: another user who could guess a name could take it first.
     """
     tries = 0
     while True:
@@ -181,8 +181,8 @@ def reserve_but(
 
 
 def reserve(fd: int, name: str, offset: int, size: int, huge: _native.Memory | None = None) -> None:
-    """Reserve memory for a part of a segment, so that writing there cannot raise SIGBUS; by huge
-    pages where the segment is mapped as `huge`, as far as the kernel makes any.
+    """Reserve memory for a part of a segment, so that writing there cannot raise SIGBUS. Uses huge
+    pages where the segment is mapped as `huge`, as far as the kernel provides them.
 
     SegmentError: /dev/shm has too little room (both sizes are named).
     """
@@ -207,7 +207,7 @@ def attach(
     name: str, kind: int, *, writable: bool, owner_uid: int | None = None, private: bool = False
 ) -> _native.Memory:
     """Map an existing segment after checking its owner, size and layout; `kind` is one of
-    `_native.KIND_*`. No descriptor is kept open: client processes may have few of them, or close
+    `_native.KIND_*`. No descriptor stays open: client processes may have few descriptors, or close
     them all. `private`: refuse one that is open to all users.
 
     FileNotFoundError, PermissionError: from the operating system. LayoutMismatch: another version
@@ -245,7 +245,7 @@ def data(name: str, owner_uid: int | None = None) -> _native.Memory:
 
 
 def can_populate() -> bool:
-    """Can this kernel reserve memory of a mapped file (Linux 5.14)?"""
+    """Whether this kernel can reserve memory of a mapped file (Linux 5.14)."""
     try:
         mmap.mmap(-1, mmap.PAGESIZE).madvise(_MADV_POPULATE_WRITE)
     except OSError:

@@ -1,7 +1,7 @@
-"""shm_open and shm_unlink: by posix_ipc, or by the core's own where that cannot be had.
+"""shm_open and shm_unlink: from posix_ipc, or from the core where posix_ipc is not available.
 
-posix_ipc has no wheel for Python 3.14 and later, and one that is built declares no support for
-free-threaded Python, where its import would turn the GIL on again.
+posix_ipc has no wheel for Python 3.14 and later. Built from source, it declares no support for
+free-threaded Python, so importing it there would turn the GIL on again.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def make(name: str, mode: int) -> int:
 
 
 def unlink(name: str) -> None:
-    """Remove a segment's name. FileNotFoundError: there is none of that name. PermissionError: it
-    is another user's."""
+    """Remove a segment's name. FileNotFoundError: there is no segment of that name.
+    PermissionError: it belongs to another user."""
     if PROVIDER == "wheeld_core":
         _native.shm_unlink(f"/{name}")
         return

@@ -12,15 +12,16 @@ class TimerRecord(NamedTuple):
 
     id: int
     key: Key | None
-    """Tuples and strings come back as they were given; integers as `int`."""
+    """Tuples and strings come back as given, integers as `int`."""
     deadline: int
-    """When it is due, ns on its clock, as in an event; of a periodic timer, its next tick."""
+    """When it is due, ns on its clock, as in an event; for a periodic timer, its next tick."""
     remaining: float
-    """Seconds until then; 0.0 when it is due and has not fired yet."""
+    """Seconds until it is due; 0.0 when it is due and has not fired yet."""
     worker: str | None
-    """Whose timer it is; None: it is detached, or between two owners."""
+    """The worker that owns it; None: it is detached, or changing owners."""
     to: str | None
-    """Who receives it, as in `schedule`; None: its worker, also when the receiver is gone."""
+    """Who receives it, as in `schedule`; None: its own worker, which also replaces a receiver that
+    is gone."""
     interval: float | None
     """Seconds; None: it fires once."""
     cookie: int

@@ -1,4 +1,4 @@
-"""The columns of a recorded trace, once for the recorder that writes them and the jobs that read.
+"""The columns of a recorded trace, declared once for the recorder and for its readers.
 
 A trace is a directory:
 
@@ -19,7 +19,7 @@ class Column(NamedTuple):
 
     name: str
     type: str
-    """Spark's name of it; a timestamp has microseconds and is in UTC."""
+    """Spark's name of the type; timestamps have microseconds and are in UTC."""
     nullable: bool
     meaning: str
 
@@ -43,7 +43,7 @@ _ORIGIN: Final = (
 )
 
 EVENT_COLUMNS: Final = (
-    Column("time", "timestamp", False, "when the clock dealt with the event"),
+    Column("time", "timestamp", False, "when the clock processed the event"),
     Column("event", "string", False, "scheduled, rescheduled, cancelled, expired, dropped or lost"),
     *_ORIGIN,
     Column("worker", "string", True, "worker that owned the timer; null: lost"),

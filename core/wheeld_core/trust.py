@@ -43,7 +43,7 @@ class DaemonDirectory(NamedTuple):
     """The user whose daemon runs there."""
 
     def open_bell(self, name: str) -> int:
-        """A descriptor of a FIFO in it that the caller may ring, and closes.
+        """A descriptor of a FIFO in the directory, for the caller to ring and to close.
 
         PermissionError: it is not a FIFO of the directory's owner. FileNotFoundError: it, or its
         reader, has gone.
@@ -63,8 +63,9 @@ class DaemonDirectory(NamedTuple):
             raise FileNotFoundError(error.errno, "nobody reads it", name) from None
 
     def open_own_bell(self, name: str, passed: Sequence[int]) -> int:
-        """A descriptor of the caller's own FIFO: made from the one that the daemon `passed`, which
-        the caller still has to close; without one, as for this user, by name.
+        """A descriptor of the caller's own FIFO, reopened from the one that the daemon `passed`,
+        which the caller still has to close. Without a passed one, it is opened by name, as this
+        user.
 
         PermissionError: as `open_bell`; or this user may not read it.
         """
@@ -93,8 +94,8 @@ class DaemonDirectory(NamedTuple):
 def above_standard(fd: int) -> int:
     """The same file under a number above 2; closes `fd` if its number is not.
 
-    A process may have closed its standard descriptors. A file that got such a number would be
-    written to by each `print`.
+    A process may have closed its standard descriptors. Each `print` would then write to a file that
+    got such a number.
     """
     if fd > 2:
         return fd
@@ -105,7 +106,7 @@ def above_standard(fd: int) -> int:
 
 
 def plain(name: object) -> str:
-    """Return `name` if it names a file in a directory, and nothing elsewhere."""
+    """Return `name` if it is a plain file name, which cannot lead out of its directory."""
     if not isinstance(name, str) or "/" in name or "\0" in name or name in ("", ".", ".."):
         raise PermissionError(f"{name!r} is not a plain file name; refusing to open it")
     return name
@@ -115,8 +116,8 @@ def plain(name: object) -> str:
 def entered(directory: Path) -> Iterator[DaemonDirectory]:
     """Open the runtime directory of a trusted daemon, for the block.
 
-    PermissionError: a user other than this one, root or the daemon's own can have made it; the
-    message says why. FileNotFoundError, NotADirectoryError: it is not there.
+    PermissionError: somebody other than this user, root or the daemon's user could have made it;
+    the message says why. FileNotFoundError, NotADirectoryError: it is not there.
     """
     path = _followed(_followed(directory.absolute().parent) / directory.absolute().name)
     with contextlib.ExitStack() as opened:
@@ -215,7 +216,7 @@ def _owner(path: Path, base: os.stat_result, status: os.stat_result) -> int:
 
 
 def _was_given(path: Path, owner: int) -> bool:
-    """Can only this user, root and `owner` determine where `path` leads?"""
+    """Whether only this user, root and `owner` can determine where `path` leads."""
     for above in path.parents:
         status = os.lstat(above)
         if status.st_uid not in (*_believed(), owner) or status.st_mode & _BY_OTHERS:

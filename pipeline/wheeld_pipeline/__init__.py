@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def command_line() -> typer.Typer:
-    """The commands `wheeld pipeline ...`; loads typer, which the recorder does without."""
+    """The commands `wheeld pipeline ...`; loads typer, which the recorder does not need."""
     from wheeld_pipeline.commands import app
 
     return app

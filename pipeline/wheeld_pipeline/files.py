@@ -1,4 +1,4 @@
-"""Local paths, and small files that appear complete."""
+"""Local paths, and small files that appear atomically."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Starting Spark's Java quietly.
 
-Java and log4j write some six uninteresting lines when they start. They go into a pipe: until Spark
-has started, lines are kept, to be shown if it does not start; from then on each is shown.
+Java and log4j write some six uninteresting lines when they start. They go into a pipe. Lines from
+before Spark has started are shown only if it does not start; later lines are shown at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SHOWN: Final = 20
-"""Lines that are shown of a start that failed."""
+"""Lines shown of a failed start."""
 
 
 class _Quiet:
@@ -39,9 +39,9 @@ class _Quiet:
 
 
 def session(app: str, master: str | None, settings: dict[str, str], verbose: bool) -> SparkSession:
-    """A session of a Spark in or behind this process; one that is active is used as it is.
+    """A session of Spark, embedded or on a cluster; an active session is used unchanged.
 
-    Without a master `spark-submit` has set one; its output is shown if `verbose`.
+    Without `master`, `spark-submit` has set one. With `verbose`, Java's output is shown.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""A look at the executors before work is sent there: does their Python have wheeld?
+"""Checks that the Python of the executors has wheeld, before work is sent there.
 
-Without it, tasks fail one after another, and Spark starts executors anew for minutes; the reason
-stands in their logs.
+Without wheeld, tasks fail one after another, and Spark restarts executors for minutes; only their
+logs have the reason.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def check(spark: SparkSession, tasks: int) -> None:
-    """Run so many tasks that import what the pipeline's tasks import.
+    """Run this many tasks that import the modules of the pipeline's tasks.
 
     Raises
     ------
     PipelineError
-        One cannot; names the host, its Python and the module.
+        One of them fails; names the host, its Python and the module.
     """
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

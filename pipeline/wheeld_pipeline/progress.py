@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def of_job(spark: SparkSession, title: str, tasks: int) -> Iterator[None]:
-    """Show how many tasks of Spark's job are done while the block runs one that has `tasks`.
+    """Show how many tasks are done while the block runs a job of Spark with `tasks` tasks.
 
     Through Spark Connect that is unknown, and nothing is shown.
     """

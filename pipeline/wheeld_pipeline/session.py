@@ -1,4 +1,4 @@
-"""The Spark session that the pipeline's commands run in, and what it needs of this machine."""
+"""The Spark session of the pipeline's commands, and its requirements on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "true",
 }
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""`spark-submit` sets it for the program that it starts, beside a Java that has its settings."""
+"""`spark-submit` sets it for its program, together with a Java process that has the settings."""
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -53,13 +53,13 @@ def java_version() -> int | None:
 
 
 def check() -> None:
-    """Raise unless this machine has what Spark needs.
+    """Raise unless this machine meets the requirements of Spark.
 
     Raises
     ------
     PipelineError
-        PySpark or what it needs is not installed, or there is no Java that is new enough; says how
-        to get it.
+        PySpark or one of its packages is not installed, or Java is missing or too old; says how to
+        get it.
     """
     try:
         import pandas  # noqa: F401
@@ -85,7 +85,7 @@ def needs_pyspark(least: str, what: str) -> None:
     Raises
     ------
     PipelineError
-        Names both versions, and what needs it.
+        Names both versions, and the feature that needs it.
     """
     from pyspark import __version__ as found
 
@@ -102,7 +102,7 @@ def _numbers(version: str) -> list[int]:
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """Where Spark runs and with what: the options of the pipeline's commands.
+    """Where and how Spark runs: the options of the pipeline's commands.
 
     Parameters
     ----------
@@ -111,15 +111,15 @@ class SparkOptions:
     remote : str, optional
         URL of a Spark Connect server, `sc://...`, instead.
     conf : dict
-        Settings of Spark; they win over everything else.
+        Settings of Spark; they override everything else.
     packages : str, optional
         Maven coordinates, by commas: `spark.jars.packages`.
     jars : str, optional
         Paths or URLs, by commas: `spark.jars`.
     properties_file : path, optional
-        More settings: a key and a value a line, as in `conf/spark-defaults.conf`.
+        More settings: a key and a value per line, as in `conf/spark-defaults.conf`.
     verbose : bool
-        Show what Java writes when it starts.
+        Show the output of Java when it starts.
 
     Raises
     ------
@@ -148,7 +148,7 @@ class SparkOptions:
 
     @property
     def is_given(self) -> bool:
-        """Whether anything says that this runs on Spark; `spark-submit` does."""
+        """Whether any option asks for Spark; `spark-submit` does."""
         return _SUBMITTED in os.environ or self != SparkOptions(verbose=self.verbose)
 
     def settings(self) -> dict[str, str]:
@@ -161,7 +161,8 @@ class SparkOptions:
 
 
 def _properties(path: Path) -> dict[str, str]:
-    """A file as `conf/spark-defaults.conf`: key, then blanks, `=` or `:`, then the value."""
+    """Parse a file like `conf/spark-defaults.conf`: key, then blanks, `=` or `:`, then the
+    value."""
     found = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         text = line.strip()
@@ -182,24 +183,24 @@ def connect(
     settings: dict[str, str] | None = None,
     ui: bool = False,
 ) -> SparkSession:
-    """A Spark session; one that is active already is used as it is.
+    """A Spark session; an active one is used unchanged.
 
     Parameters
     ----------
     app : str
         The application's name.
     options : SparkOptions or str, optional
-        A string is a master's URL; default: that of `spark-submit`, else `local[*]`, Spark inside
-        this process.
+        A string is the URL of a master; default: the master of `spark-submit`, else `local[*]`,
+        Spark inside this process.
     settings : dict, optional
-        More settings of Spark; they win over those of the pipeline, and `options` over them.
+        More settings of Spark; they override the pipeline's settings, and `options` overrides them.
     ui : bool
-        Spark's pages in a browser, for what runs long.
+        Serve Spark's pages for browsers, for long jobs.
 
     Raises
     ------
     PipelineError
-        Spark or Java is missing, or what Spark Connect needs; or Spark did not start, or the
+        Spark, Java or the packages of Spark Connect are missing; or Spark did not start, or the
         executors of its cluster lack wheeld.
     """
     if not isinstance(options, SparkOptions):
@@ -259,7 +260,7 @@ def opened(
     settings: dict[str, str] | None = None,
     ui: bool = False,
 ) -> Iterator[SparkSession]:
-    """`connect`, and stop the session at the end if it was not there before: what commands use.
+    """`connect` for commands; stops the session at the end unless it existed before.
 
     Raises
     ------
@@ -276,7 +277,7 @@ def opened(
 
 
 def _active() -> SparkSession | None:
-    """The session of this process, if there is one; without loading Spark to find out."""
+    """The session of this process, if there is one; does not load Spark to find out."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark.sql import SparkSession

@@ -1,5 +1,5 @@
 """Shared by the data sources `wheeld` and `wheeld.kafka`: options from Spark's strings, shares of a
-batch, and what a task is part of."""
+batch, and the batch of a task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from wheeld_pipeline.errors import PipelineError
 
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "path"})
-"""Options that Spark passes on and that a source ignores, in lower case."""
+"""Options that Spark passes and a source ignores, in lower case."""
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
 Parser = Callable[[str, str], Any]
@@ -20,7 +20,7 @@ K = TypeVar("K", bound=Hashable)
 def parsed(
     source: str, given: Mapping[str, str], known: Mapping[str, tuple[str, Parser]]
 ) -> dict[str, Any]:
-    """The values of options by their field; `known`: from an option to its field and parser.
+    """The values of options by field; `known`: option -> its field and parser.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def count(most: int) -> Parser:
 
 
 def seconds(expected: str, allowed: Callable[[float], bool]) -> Parser:
-    """A parser of those numbers of seconds that are `allowed`; `expected` says which."""
+    """A parser of numbers of seconds that are `allowed`; `expected` says which."""
 
     def parse(option: str, value: str) -> float:
         try:
@@ -81,7 +81,8 @@ def seconds(expected: str, allowed: Callable[[float], bool]) -> Parser:
 
 
 def at_most(begin: Mapping[K, int], ends: Mapping[K, int], rows: int) -> dict[K, int]:
-    """Positions at most `rows` in all behind `begin`; a full one takes nothing from the others."""
+    """End positions with at most `rows` rows in total after `begin`, shared fairly: a long one
+    takes nothing from the others."""
     waiting = {key: max(end - begin.get(key, 0), 0) for key, end in ends.items()}
     found = {}
     for rank, (key, left) in enumerate(sorted(waiting.items(), key=lambda item: item[1])):
@@ -92,7 +93,7 @@ def at_most(begin: Mapping[K, int], ends: Mapping[K, int], rows: int) -> dict[K,
 
 
 def of_task() -> tuple[str, int]:
-    """The query and the number of the batch that this task of a stream is part of."""
+    """The query, and the number of the batch, of this task of a stream."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -7,7 +7,7 @@
         wheeld_source.advance(3600)                     # an hour is over
         found = spark.readStream.format("wheeld").options(**wheeld_source.options).load()
 
-`spark` is yours, in `local` mode: a session of wheeld's own would be another one.
+The fixture `spark` is yours, in `local` mode.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WheeldSource:
     """For `format("wheeld").options(**options)`: the daemon's directory, a journal of its own."""
 
     def advance(self, seconds: Seconds) -> None:
-        """Let time pass: exactly the timers that are due by then expire."""
+        """Advance the time: exactly the timers due by then expire."""
         self.daemon.advance(seconds)
 
 

@@ -1,4 +1,5 @@
-"""Reading a recorded trace, with everything checked that can be before Spark starts to read.
+"""Reads a recorded trace, after checking everything that can be checked before Spark starts to
+read.
 
 Errors in a trace become a `PipelineError` that names the file and the column.
 """
@@ -53,7 +54,7 @@ def read_events(spark: SparkSession, path: str | Path) -> DataFrame:
 
 
 def read_counters(spark: SparkSession, path: str | Path) -> DataFrame | None:
-    """The daemon's counters of a trace: `COUNTER_COLUMNS`, `date` and `hour`; None: it has none.
+    """The daemon's counters in a trace: `COUNTER_COLUMNS`, `date` and `hour`; None: it has none.
 
     Raises
     ------
@@ -113,9 +114,9 @@ def _join(path: str | Path, folder: str) -> str:
 
 
 def check_trace(path: str | Path) -> None:
-    """Check a trace's files, without Spark: ends and footers, and that there is an event.
+    """Check a trace's files without Spark: ends and footers, and that there is an event.
 
-    A trace at a URL that is not a file's is not checked.
+    Traces at remote URLs are not checked.
 
     Raises
     ------
@@ -151,8 +152,8 @@ def _files(path: str | Path, folder: str) -> list[Path] | None:
 def runs_cut_short(path: str | Path) -> frozenset[str]:
     """Runs whose beginning retention has removed.
 
-    The recorder names a file after its run and the place of its first record; the first file of a
-    run that is whole has a place at which rings begin. Files with other names say nothing.
+    The recorder names a file after its run and the position of its first record. If a run is
+    complete, its first file has the start position of a ring. Files with other names are ignored.
     """
     names = [_NAMED.fullmatch(file.name) for file in event_files(path) or ()]
     firsts: dict[str, int] = {}
@@ -162,7 +163,7 @@ def runs_cut_short(path: str | Path) -> frozenset[str]:
 
 
 def _parquet_files(folder: Path) -> list[Path]:
-    """Files that Spark will read: not those of which any part of the name is hidden."""
+    """Files that Spark will read, which excludes paths with a hidden part."""
     found = []
     for file in sorted(folder.rglob("*")):
         inside = file.relative_to(folder).parts
@@ -172,7 +173,7 @@ def _parquet_files(folder: Path) -> list[Path]:
 
 
 def _check_files(trace: str | Path, folder: Path, columns: tuple[Column, ...]) -> int:
-    """Raise unless there are files, and all can be read; returns their number of rows."""
+    """Raise unless there are files and all of them are readable; returns their number of rows."""
     root = folder.parent
     if not root.exists():
         raise PipelineError(
@@ -280,7 +281,7 @@ def unreadable(file: object, error: BaseException) -> PipelineError:
 
 
 def _explained(error: Exception, path: str | Path) -> PipelineError | None:
-    """Translate an error of Spark about files for its user; None: it is about something else."""
+    """Translate an error of Spark about files for users; None: it is about something else."""
     text = str(error)
     if own := _OWN.search(text):  # a task of this package that could not read a file
         return PipelineError(own[1].strip())

@@ -1,9 +1,8 @@
 """Reads a trace's files as Arrow batches in Spark's tasks, without Spark's rows in between.
 
-Spark's own reader makes rows, and hands rows to Python at more than a microsecond each; Arrow reads
-the same columns in less than a tenth of that (docs/decisions/0012-arrow-in-tasks.md has the
-figures). So where tasks can open the files by their path, each opens its share of row groups
-itself.
+Spark's own reader makes rows, and passes them to Python at more than a microsecond each; Arrow
+reads the same columns in less than a tenth of that (docs/decisions/0012-arrow-in-tasks.md has the
+figures). So if tasks can open the files by path, each opens its share of row groups itself.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
 
 ROWS_PER_BATCH: Final = 1 << 18
 ROWS_PER_TASK: Final = 1 << 21
-"""A second of work, about: enough to hide what a task costs, little enough to share out evenly."""
+"""About a second of work: enough to hide the cost of a task, and little enough to distribute
+evenly."""
 _STRINGS: Final = {column.name for column in EVENT_COLUMNS if column.type == "string"}
 Mapper = Callable[[Iterator[Any]], Iterator[Any]]
 
@@ -38,12 +38,12 @@ class RowGroups(NamedTuple):
 
 
 class TraceFiles(NamedTuple):
-    """The row groups of a trace's events, shared out among tasks."""
+    """The row groups of a trace's events, distributed among tasks."""
 
     tasks: tuple[tuple[RowGroups, ...], ...]
     since_us: int | None
     until_us: int | None
-    """Only rows from `since_us` on and before `until_us`; None: no bound."""
+    """Only rows from `since_us` to before `until_us`; None: no bound."""
     rows: int = 0
     """In these row groups."""
 
@@ -55,7 +55,7 @@ class TraceFiles(NamedTuple):
         return spark.range(0, count, 1, count).mapInArrow(reader, schema)
 
     def near(self, windows: Sequence[tuple[int, int]]) -> TraceFiles:
-        """Only row groups that may have rows in one of these stretches of time, us."""
+        """Select row groups that may have rows in one of these periods, us."""
         tasks = []
         for task in self.tasks:
             kept = []
@@ -74,7 +74,7 @@ class TraceFiles(NamedTuple):
 def share(
     path: str | Path, since: datetime | None = None, until: datetime | None = None
 ) -> TraceFiles | None:
-    """Share a trace's events out among tasks; None: its files are not opened by their path.
+    """Distribute a trace's events among tasks; None: tasks cannot open its files by path.
 
     `read_events` has checked `path`. Only events at or after `since` and before `until` count: row
     groups of other times are left out. `PipelineError`: a file vanished, or cannot be read.
@@ -114,9 +114,9 @@ def share_files(
 def _groups(
     file: Path, wanted: Sequence[int] | None = None
 ) -> Iterator[tuple[RowGroups, int, int | None, int]]:
-    """Row groups of a file, and of each the number of rows, first and last microsecond.
+    """Row groups of a file, each with its number of rows, and its first and last microsecond.
 
-    None where the file does not say from when to when its rows are.
+    The times are None if the file does not have them.
     """
     import pyarrow.parquet as pq
 

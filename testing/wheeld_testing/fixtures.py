@@ -1,4 +1,4 @@
-"""Fixtures that give a wheel."""
+"""Fixtures that provide a wheel."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Scope = Literal["session", "package", "module", "class", "function"]
 def wheel_fixture(
     scope: Scope = "function", **options: Any
 ) -> Callable[[pytest.FixtureRequest, ForkServer], Iterator[Wheel]]:
-    """Make a fixture that gives a `Wheel`: `small = wheel_fixture(capacity=64)`.
+    """Make a fixture that provides a `Wheel`: `small = wheel_fixture(capacity=64)`.
 
     Parameters
     ----------
     scope : str
-        As of `pytest.fixture`.
+        As in `pytest.fixture`.
     **options
-        As of `running`. The marker `wheel` of a test overrides them.
+        As in `running`. The marker `wheel` of a test overrides them.
     """
 
     def wheel(request: pytest.FixtureRequest, wheel_server: ForkServer) -> Iterator[Wheel]:

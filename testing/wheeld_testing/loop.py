@@ -1,8 +1,8 @@
-"""VirtualLoop: an asyncio loop whose time is that of a wheel.
+"""VirtualLoop: an asyncio loop that runs on the time of a wheel.
 
-The selector is where a loop waits. This one never waits for a time: when nothing on the loop can
-run, a pending `Wheel.advance` is woken and moves the time; without one, the loop waits for
-descriptors and other threads only.
+A loop waits in its selector. This selector never waits for a time: when nothing on the loop can
+run, it wakes a pending `Wheel.advance`, which moves the time; without one, the loop waits only for
+descriptors and other threads.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Ts = TypeVarTuple("Ts")
 log = logging.getLogger("wheeld")
 
 PATIENCE_SECONDS: Final = 10.0
-"""Real seconds for which a loop waits before it warns that nothing moves its time."""
+"""Real seconds after which a waiting loop warns that nothing moves its time."""
 BUSY_TURNS: Final = 100_000
-"""Turns, in more than that time, after which a loop that is never idle does not get there."""
+"""After this many turns, and more than that time, a busy loop counts as never idle."""
 NEVER: Final = 2**63
-"""Seconds; the wheel's time ends long before."""
+"""Seconds; more than the wheel's time reaches."""
 TURNS: Final = 10
-"""How many turns another kind of loop gets, since nobody can see whether it has work."""
+"""How many turns another kind of loop gets, since it does not show whether it has work."""
 
 
 class VirtualTime(Protocol):
@@ -46,7 +46,7 @@ class VirtualTime(Protocol):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop on which time passes by `Wheel.advance` alone.
+    """An event loop on which time passes only through `Wheel.advance`.
 
     Parameters
     ----------
@@ -68,26 +68,26 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def _clock_resolution(self) -> float:
-        """The time that asyncio takes for now.
+        """The time that asyncio treats as now.
 
-        A nanosecond, until floats are coarser, from 97 days on: then a delay from one float to the
-        next may end a few of their steps beside the wheel's time.
+        A nanosecond, until floats get coarser from 97 days on; then a delay of one float step may
+        end a few steps away from the wheel's time.
         """
         return max(1e-9, 4 * math.ulp(self.time()))
 
     @_clock_resolution.setter
     def _clock_resolution(self, _: float) -> None:
-        """The base class has the resolution of the real clock."""
+        """Ignored: the base class sets the resolution of the real clock."""
 
     def has_due(self) -> bool:
-        """Whether the loop is about to run a call of `call_later` and its like."""
+        """Whether the loop is about to run a call made by `call_later` or `call_at`."""
         scheduled = self._scheduled  # type: ignore[attr-defined]
         return bool(scheduled) and scheduled[0].when() < self.time() + self._clock_resolution
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
-        """As in asyncio; time stands still until it ends."""
+        """As in asyncio; virtual time stands still until the call ends."""
         future = super().run_in_executor(executor, func, *args)
         self.in_threads += 1
         future.add_done_callback(self._left_thread)
@@ -102,7 +102,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         await self.idle[-1]
 
     async def walk(self, target_ns: int) -> None:
-        """Move the wheel's time there, from one due time to the next, of loop and wheel."""
+        """Move the wheel's time to `until`, from one due time of loop or wheel to the next."""
         wheel, last = self.wheel, -1
         await self.until_idle()
         while (now := wheel.now_ns()) < target_ns:
@@ -121,7 +121,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
                 )
 
     def _next_ns(self) -> int | None:
-        """When the next call of `call_later` and its like is due; None: there is none, or never."""
+        """When the next call made by `call_later` or `call_at` is due; None: there is none, or
+        never."""
         times = [handle.when() for handle in self._scheduled if not handle.cancelled()]  # type: ignore[attr-defined]
         first = min(times, default=math.inf)
         if not first < NEVER:  # an integer may be too large for a float
@@ -140,8 +141,8 @@ class _Selector(selectors.BaseSelector):
         self._turns, self._since = 0, 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """The events that are ready; if there are none, wake a waiter for that, or wait in real
-        time."""
+        """The events that are ready; if there are none, wake a waiter for an idle loop, or wait in
+        real time."""
         ready = self._real.select(0)
         if ready or (timeout is not None and (timeout <= 0 or self._loop.has_due())):
             self._check_progress()
@@ -199,6 +200,6 @@ class _Selector(selectors.BaseSelector):
 
 
 async def turn() -> None:
-    """Let a loop of any kind run what can run now."""
+    """Let a loop of any kind run everything that can run now."""
     for _ in range(TURNS):
         await asyncio.sleep(0)

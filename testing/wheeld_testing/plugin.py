@@ -1,7 +1,7 @@
 """The pytest plugin: its fixtures, its marker, and `async def` tests that run on a wheel's loop.
 
-Every run of pytest in an environment with wheeld loads this file: it imports nothing of wheeld's
-until a test asks for a wheel.
+Every run of pytest in an environment with wheeld loads this file, so it imports no other part of
+wheeld until a test asks for a wheel.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """Run an async fixture of a test that runs on a wheel's loop there, too."""
+    """Run an async fixture on the wheel's loop, if its test runs there."""
     made, item = fixturedef.func, request._pyfuncitem
     many = inspect.isasyncgenfunction(made)
     if not (many or inspect.iscoroutinefunction(made)) or _test_of(item) is None:
@@ -94,7 +94,7 @@ def _wheel_for(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureReques
 
 
 def _test_of(item: pytest.Item) -> Callable[..., Any] | None:
-    """The coroutine function of an async test that no other plugin is asked to run."""
+    """The coroutine function of an async test, unless another plugin should run it."""
     test = getattr(item, "obj", None)
     marks = {mark.name for part in item.listchain()[:-1] for mark in part.own_markers}
     marks |= {mark.name for mark in getattr(test, "pytestmark", ())}
@@ -111,7 +111,8 @@ def _test_of(item: pytest.Item) -> Callable[..., Any] | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an `async def` test that uses a wheel, and that no other plugin runs, on its loop."""
+    """Run an `async def` test that uses a wheel on the wheel's loop, unless another plugin runs
+    it."""
     if "wheeld_testing.wheel" not in sys.modules or (test := _test_of(pyfuncitem)) is None:
         return None
     from wheeld_testing.wheel import Wheel

@@ -1,5 +1,5 @@
-"""Wheel: a daemon under virtual time for one test, and the check for what the test has left
-there."""
+"""Wheel: a daemon under virtual time for one test, and a check for workers and timers left
+behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wheeld_testing.loop import VirtualLoop, turn
 
 DEFAULTS: Final = {"capacity": 4096, "max_workers": 16, "virtual_clock": True}
 GRACE_SECONDS: Final = 2.0
-"""Seconds for a process that is already ending to leave the wheel."""
+"""Seconds that an ending process gets to leave the wheel."""
 NEVER: Final = 2**63 - 1
 SHARED: Final = Path("/dev/shm")
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class LeftBehind(AssertionError):
-    """A test has ended, and workers of its wheel, or timers, have not."""
+    """A test has ended but left workers or timers on its wheel."""
 
 
 class Moment(int):
@@ -65,7 +65,7 @@ class Wheel(wheeld.EmbeddedDaemon):
         On the wheel's own loop (`run`, or an `async def` test) it is to be awaited: `await
         wheel.advance(30)` visits each due time of the wheel's and asyncio's timers in order, and
         runs everything that they wake before it continues. Elsewhere the time has moved when it
-        returns; awaited, it lets the loop turn then.
+        returns; awaiting the result lets the loop turn.
 
         Parameters
         ----------
@@ -94,11 +94,12 @@ class Wheel(wheeld.EmbeddedDaemon):
         return moment
 
     def jump(self, seconds: Seconds) -> int:
-        """Move the time at once, also on the wheel's own loop: what falls due does so together."""
+        """Move the time at once, even on the wheel's own loop: timers that fall due do so
+        together."""
         return super().advance(seconds)
 
     def move_ns(self, step: int) -> None:
-        """The same, in nanoseconds."""
+        """As `jump`, in nanoseconds."""
         self._advance_ns(step)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
@@ -135,7 +136,7 @@ class Wheel(wheeld.EmbeddedDaemon):
         return self._run_shared(body())
 
     def connect(self, **options: Any) -> Timers:
-        """A worker of this wheel, closed when the test ends; options as of `connect`."""
+        """A worker of this wheel, closed when the test ends; options as in `connect`."""
         return self._stack.enter_context(connect(self, **options))
 
     def status(self) -> dict[str, Any]:
@@ -174,7 +175,7 @@ def running(
     leaks : bool
         Whether the test may leave workers and their timers behind.
     **options
-        As of `wheeld.embedded`. Default: `virtual_clock=True`, `capacity=4096`, `max_workers=16`.
+        As in `wheeld.embedded`. Default: `virtual_clock=True`, `capacity=4096`, `max_workers=16`.
 
     Yields
     ------

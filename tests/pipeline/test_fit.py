@@ -153,7 +153,7 @@ def test_pareto_is_no_log_normal(tmp_path: Path, rng_seed: int) -> None:
     late = (latency >= columns["timeout_ns"]).mean()
     trace, saved = recorded(tmp_path, columns), tmp_path / "model.json"
     said = CliRunner().invoke(app, ["pipeline", "fit", str(trace), str(saved)])
-    assert "log-normal does not fit: kept as seen" in said.stdout
+    assert "log-normal does not fit: the observed values are kept" in said.stdout
     found = Model.load(saved)
     assert isinstance(found.latency, Curve)
     rate = judged(found)["timeout rate"]

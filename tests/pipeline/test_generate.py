@@ -90,7 +90,7 @@ def test_a_model_that_is_not_like_its_trace_says_so(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["pipeline", "generate", str(tmp_path / "w"), *options])
     assert done.exit_code == 0
     assert "timeout rate: 0.41% in the trace, 0.00% in the model" in done.stderr
-    assert "NOT LIKE THE TRACE" in done.stderr
+    assert "DIFFERS FROM THE TRACE" in done.stderr
 
 
 def test_the_command_makes_a_workload_without_java(
@@ -117,7 +117,7 @@ def test_the_command_makes_a_workload_without_java(
         (["--rows", "0"], "rows: got 0"),
         (["--partitions", "0"], "partitions: got 0"),
         (["--model", "nowhere.json"], "nowhere.json: no such file; expected a model"),
-        (["--model", "nowhere.json", "--rate", "5"], "got --model and, beside it, options"),
+        (["--model", "nowhere.json", "--rate", "5"], "got --model together with options"),
     ],
 )
 def test_wrong_options_are_one_line_before_spark_starts(

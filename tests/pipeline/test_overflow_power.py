@@ -141,7 +141,7 @@ def test_a_torn_delta_falls_out(
     said = again.run(3).lost
     for shard, (path, count) in torn.items():
         (one,) = (line for line in said if line.startswith(f"shard {shard}: {path} is torn"))
-        assert f"what batch 1 did to {count} keys of this shard is lost" in one
+        assert f"the changes of batch 1 to {count} keys of this shard are lost" in one
     kept = {f"new-{b}-{n}" for b in (0, 2, 3) for n in range(6)}
     stores_ = [Store(again.cache / again.job.id / str(shard)) for shard in range(SHARDS)]
     pending = [e.key for store in stores_ for e in entries(store).values() if e.phase != ENDED]
@@ -166,7 +166,7 @@ def test_a_torn_snapshot_ends_the_batch(tmp_path: Path) -> None:
         host.run(batch)
     for path in (tmp_path / "base/checkpoint/shards").glob("*/segment-0-*"):
         path.write_bytes(b"ARROW1")
-    with pytest.raises(PipelineError, match=r"the only copy of what rows 0 to 3 of this shard"):
+    with pytest.raises(PipelineError, match=r"the only copy of rows 0 to 3 of this shard"):
         Host(tmp_path / "base", "other").run(BATCHES)
 
 

@@ -42,7 +42,7 @@ def test_all_is_well() -> None:
     found = verdict(facts(), tables())
     assert (found["state"], found["causes"]) == ("well", [])
     first, second, third = found["sentences"]
-    assert first.startswith("It is well: 99 of 100 timers were handed out at most 1 ms after")
+    assert first.startswith("All is well: 99 of 100 timers were handed out at most 1 ms after")
     assert second == "The latest was 2 ms late."
     assert third == "Leave it as it is."
 
@@ -58,7 +58,7 @@ def test_an_overloaded_machine_is_advised_no_tick() -> None:
     slept = {"longest_oversleep_ns": 84 * MS}
     found = verdict(facts(100 * MS, wakes=slept, advice=advice), tables())
     assert (found["state"], found["causes"]) == ("late", ["overload"])
-    assert "1 in 100 timers was handed out more than 100 ms" in found["sentences"][0]
+    assert "1 in 100 was handed out more than 100 ms" in found["sentences"][0]
     assert "woke the clock up to 84 ms later" in found["sentences"][1]
     assert "That explains up to 84 ms of the 100 ms." in found["sentences"][1]
     assert "--pin-cpu" in found["sentences"][2]
@@ -156,14 +156,14 @@ def test_one_worker_and_one_moment_stand_out() -> None:
     found = verdict(facts(50 * MS), tables(workers=workers, minutes=minutes))
     assert found["sentences"][1] == (
         "The trace shows no cause that explains it. Above all those of b: p99 90 ms. "
-        "That was in 1 of 2 steps of time, worst at 08:00:01 UTC."
+        "This affected 1 of 2 steps of time, most of all 08:00:01 UTC."
     )
     assert "wheeld doctor" in found["sentences"][2]
 
 
 def test_a_wheel_that_is_nearly_full() -> None:
     found = verdict(facts(pending_max=900), tables())
-    assert found["sentences"][2] == "90 % of the slots were taken: take --capacity 2000."
+    assert found["sentences"][2] == "90 % of the slots were in use: use --capacity 2000."
 
 
 def test_another_wheel_only_if_it_is_worth_it() -> None:

@@ -298,7 +298,7 @@ def payload_that_is_gone(w: FullWheel) -> None:
         ids[(ids & 0xFFFFFFFF) == w.slot["heavy"]] = 0
 
 
-@case("payloads", "is nobody's, but has a payload in the heap")
+@case("payloads", "has no owner, but has a payload in the heap")
 def payload_of_nobody(w: FullWheel) -> None:
     heap_ids(w, 0)[5] = 1 << 32 | 8191
 

@@ -1,1 +1,1 @@
-"""The command `wheeld`: what it takes, what it prints, and its exit codes."""
+"""The command `wheeld`: its options, its output, and its exit codes."""

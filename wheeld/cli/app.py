@@ -83,7 +83,7 @@ def inspect(
     runtime_dir: RuntimeDir = None,
     worker: Annotated[str | None, typer.Option(help="Show only timers of this worker.")] = None,
     to: Annotated[
-        str | None, typer.Option(help="Show only what goes to this worker or group:NAME.")
+        str | None, typer.Option(help="Show only timers for this worker or group:NAME.")
     ] = None,
     cookie: Annotated[
         list[int] | None,
@@ -93,13 +93,13 @@ def inspect(
         str | None, typer.Option(help="Show only the timer of this key, a text.")
     ] = None,
     prefix: Annotated[
-        str | None, typer.Option(help="Show only timers whose keys, texts, begin so.")
+        str | None, typer.Option(help="Show only timers whose keys are texts that begin with this.")
     ] = None,
     due_before: Annotated[
-        str | None, typer.Option(help="Show only what is due within this time, such as 10s.")
+        str | None, typer.Option(help="Show only timers due within this time, such as 10s.")
     ] = None,
     due_after: Annotated[
-        str | None, typer.Option(help="Show only what is due after this time, such as 5m.")
+        str | None, typer.Option(help="Show only timers due after this time, such as 5m.")
     ] = None,
     limit: Annotated[
         int, typer.Option(min=0, help="Show at most this many, soonest first; 0: all.")
@@ -108,7 +108,8 @@ def inspect(
     format: Annotated[str, typer.Option(help="table, json or csv.")] = "table",
     as_json: Json = False,
 ) -> None:
-    """List pending timers, soonest first. It only reads: daemon and workers are not disturbed.
+    """List pending timers, soonest first. It only reads; the daemon and its workers are not
+    disturbed.
 
     Example: wheeld inspect --worker web-1 --due-before 10s --payload
     """

@@ -66,10 +66,10 @@ def doctor(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check this machine, and the daemon if it runs, for anything that makes timers late.
+    """Check this machine, and the daemon if it runs, for causes of late timers.
 
-    With --client it connects as a worker, as the user and in the container where it runs, and names
-    the first thing that is in the way.
+    With --client it connects as a worker, as the user and in the container where you run it, and
+    names the first obstacle.
 
     Exit code 0: no problem, perhaps notes. 1: warnings or failures. 2: could not run the checks.
 

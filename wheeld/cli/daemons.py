@@ -24,9 +24,9 @@ _SHOWN: Final = (
 
 
 def found(runtime_dir: Path | None) -> Iterator[dict[str, Any]]:
-    """Each daemon in the usual places, or below that directory, ready for JSON: `name`, `directory`
-    and `trouble`. If `trouble` is None, also figures of its status; otherwise it says why the
-    daemon was not asked, or did not answer."""
+    """Each daemon in the usual places, or below the given directory, ready for JSON: `name`,
+    `directory` and `trouble`. If `trouble` is None, also figures of its status; otherwise it says
+    why the daemon was not asked, or did not answer."""
     for base in [runtime_dir] if runtime_dir else runtime.base_directories():
         for directory in sorted(base.iterdir()) if base.is_dir() else []:
             if directory.is_dir() and _may_serve(directory):
@@ -54,8 +54,8 @@ def _one(directory: Path) -> dict[str, Any]:
 def list_daemons(runtime_dir: RuntimeDir = None, as_json: Json = False) -> None:
     """List the daemons of this host that this user can see, including those that do not answer.
 
-    It searches the default directories, where embedded daemons are not. The exit code is 0 even if
-    there are none.
+    It searches the default directories, so it does not find embedded daemons. The exit code is 0
+    even if there are none.
 
     Example: wheeld list --json
     """
@@ -87,7 +87,7 @@ def _print(daemons: list[dict[str, Any]]) -> None:
 
 
 def config(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json = False) -> None:
-    """Print the options that a running daemon uses, whatever their source.
+    """Print the options that a running daemon uses, from all sources.
 
     The output is TOML for `wheeld start --config`; --json prints the same as JSON. Some of them
     change when the daemon gets SIGHUP.

@@ -78,12 +78,12 @@ def restart(
     """Restart a daemon with the program that is installed now; its workers stay connected.
 
     The process keeps its pid and its options, so its service manager notices nothing. Timers are
-    late by the time without a clock, which is printed. If the new program has another layout of
-    the shared memory, the timers go through a snapshot: that needs --state-dir, and workers must
-    connect again.
+    late by the time without a clock; the command prints that time. If the new program has another
+    layout of the shared memory, the timers are saved to a snapshot and restored: that needs
+    --state-dir, and workers must connect again.
 
     Exit code 1: the new program cannot start with this daemon's options and memory, and the old one
-    keeps running; or the new daemon did not answer in time, its log says why and its memory stays.
+    keeps running; or the new daemon did not answer in time: its log says why, and its memory stays.
 
     Example: wheeld restart --name shop --timeout 90s
     """
@@ -133,7 +133,7 @@ def _await_next(directory: Path, answer: dict[str, Any], timeout: float) -> dict
 
 
 class _Process:
-    """A process that is expected to end, if it can be seen from here."""
+    """A process that is expected to end, if this process can see it."""
 
     def __init__(self, pid: int) -> None:
         self._pidfd = -1

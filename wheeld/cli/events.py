@@ -27,13 +27,15 @@ def events(
         typer.Option(help=f"Show only these: {', '.join(Kind)}; may be given several times."),
     ] = None,
     worker: Annotated[str | None, typer.Option(help="Show only those about this worker.")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Show only so many, the last; 0: all.")] = 0,
+    limit: Annotated[
+        int, typer.Option(min=0, help="Show only the last events, this many; 0: all.")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """List the last thousand events, oldest first: deaths, dropped timers and why, refusals.
 
-    They begin with the daemon's process; `wheeld restart` or a crash of it begins again. Its log
-    has them for as long as the log is kept.
+    The list begins with the daemon's process, so `wheeld restart` or a crash empties it. The
+    daemon's log has earlier events.
 
     Example: wheeld events --kind dropped --kind death
     """
@@ -69,15 +71,18 @@ def drain(
     runtime_dir: RuntimeDir = None,
     wait: Annotated[
         str | None,
-        typer.Option(help="Wait so long for its end, such as 30s, and say what came of it."),
+        typer.Option(
+            help="Wait this long for its end, such as 30s, and print what happened to its timers."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Prepare a worker for its end: its group gives it nothing new, and nothing of it is dropped.
+    """Prepare a worker for its end: its group gives it nothing new, and none of its timers is
+    dropped.
 
-    It runs on, with the timers that it has. Stop it then as you stop your service: what it leaves
-    goes to its group, or is kept for a successor of its name, whatever its on_death was. Only a
-    worker without a name and without a group cannot hand over anything.
+    It keeps running, with its timers. Then stop it as you stop your service: its timers go to its
+    group, or are kept for a successor of its name, whatever its on_death was. Only a worker without
+    a name and without a group cannot hand over anything.
 
     Exit code 1: there is no such worker; or with --wait, it has not ended, or timers were dropped.
 
@@ -114,7 +119,7 @@ def _promise(found: dict[str, Any]) -> str:
 def _await_end(
     directory: Any, found: dict[str, Any], before: float, seconds: float
 ) -> list[dict[str, Any]]:
-    """The events of its end. `WheelError`: it has not come in time."""
+    """The events of the worker's end. `WheelError`: it has not ended in time."""
     give_up, ends = time.monotonic() + seconds, {Kind.DEATH, Kind.DEPARTURE, Kind.DROPPED}
     while True:
         events = [

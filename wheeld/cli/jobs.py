@@ -20,7 +20,8 @@ from wheeld_core.units import duration
 app = typer.Typer(no_args_is_help=True, help="The jobs of a daemon's applications.")
 
 Application = Annotated[
-    str | None, typer.Option("--app", help="The application; needed if several have such a job.")
+    str | None,
+    typer.Option("--app", help="The application; required if several have a job of this name."),
 ]
 JobName = Annotated[str, typer.Argument(metavar="NAME", help="The job's name.")]
 COLUMNS: Final = (
@@ -85,7 +86,7 @@ def run(
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
 ) -> None:
-    """Have a job run now, by any worker, beside its schedule, which stays as it is.
+    """Run a job now, in any worker. Its schedule does not change.
 
     Exit code 0: it was handed out. 1: there is no such job.
 
@@ -118,9 +119,9 @@ def pause(
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
 ) -> None:
-    """Leave out a job's occurrences from now on, in all workers, until `wheeld jobs resume`.
+    """Skip a job's occurrences from now on, in all workers, until `wheeld jobs resume`.
 
-    A run that has begun goes on. Runs that were scheduled by hand wait.
+    A run that has begun continues. Runs scheduled by hand wait.
 
     Example: wheeld jobs pause nightly
     """

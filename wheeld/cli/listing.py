@@ -92,7 +92,7 @@ def _address_text(part: dict[str, Any], path: str) -> str:
 
 
 def purgatory_text(purgatory: dict[str, Any]) -> str:
-    """One name in one line; a worker may have written anything there."""
+    """A name, made safe to print in one line; a worker may have written anything there."""
     name = "".join(c if c.isprintable() else "\ufffd" for c in purgatory["name"])
     return (
         f"{name:<28} {purgatory['delayed']:,} operations waiting, {purgatory['watched']:,} watches,"

@@ -51,7 +51,8 @@ def wrap_help_once(app: typer.Typer) -> None:
 
 
 def duration_ns(text: str, what: str = "duration") -> int:
-    """Nanoseconds of "250ms" or "2h"; a bare number is seconds. `what` names it in the error."""
+    """Nanoseconds of "250ms" or "2h"; a bare number is seconds. `what` names the option in the
+    error."""
     try:
         return parse_duration(text)
     except ValueError as error:
@@ -59,16 +60,15 @@ def duration_ns(text: str, what: str = "duration") -> int:
 
 
 def status_of(name: str, runtime_dir: Path | None, seconds: float = 5.0) -> dict[str, Any]:
-    """Ask a daemon for its status and wait at most so many seconds: Prometheus waits 10 s for a
-    whole scrape."""
+    """Ask a daemon for its status, with a timeout: Prometheus waits 10 s for a whole scrape."""
     directory = runtime.find(name, runtime_dir)
     found: dict[str, Any] = ask(directory, Request.STATUS, seconds)["status"]
     return found
 
 
 def with_bare(bare: Mapping[str, str]) -> type[TyperCommand]:
-    """A class of commands whose options may come without a value, and then have the given one.
-    Typer has no such options."""
+    """A class of commands with options whose value may be omitted, and then is the given one. Typer
+    has no such options."""
 
     class Command(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

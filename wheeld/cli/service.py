@@ -1,7 +1,7 @@
 """Makes a daemon a service of systemd: the files, where they go, and the commands after that.
 
-`wheeld install-service` shows a plan, or carries it out. The files come with the package
-(`share/wheeld/systemd`); in a checkout they are in its folder `systemd/`.
+`wheeld install-service` prints this plan, or carries it out. The files are installed with the
+package (`share/wheeld/systemd`); a checkout has them in `systemd/`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _text(name: str) -> str:
 
 
 def _places(name: str) -> Iterator[Path]:
-    """Where a file of the service may be; that of a checkout comes first, as it matches the
+    """Where a file of the service may be; a checkout comes first, because its files match the
     code."""
     yield _CHECKOUT / name
     for file in importlib.metadata.files("wheeld") or ():
@@ -141,7 +141,7 @@ def install_service(
         bool, typer.Option("--write", help="Write the files instead of only printing them.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a unit that differs; the options stay.")
+        bool, typer.Option("--force", help="Replace a unit that differs; the options file stays.")
     ] = False,
     root: Annotated[Path, typer.Option(help="Write below this directory, as for an image.")] = Path(
         "/"
@@ -150,9 +150,9 @@ def install_service(
 ) -> None:
     """Set up a daemon as a systemd service: print the files, or write them.
 
-    Without --write it changes nothing: it prints each file and the commands to run then. With
-    --write it writes the files; it never runs the commands. If a unit exists and differs, it stays
-    and the exit code is 1, unless --force is given. The file of options is never replaced.
+    Without --write it changes nothing: it prints each file, and the commands to run afterwards.
+    With --write it writes the files; it never runs the commands. If a unit exists and differs, it
+    stays and the exit code is 1, unless --force is given. The options file is never replaced.
 
     Examples: `wheeld install-service`, `sudo /opt/wheeld/bin/wheeld install-service --write`,
     `wheeld install-service --user --write`.
@@ -169,7 +169,7 @@ def install_service(
 
 
 def _program() -> str:
-    """Path of the command that the unit starts: beside this Python, else found on the PATH."""
+    """Path of the command that the unit starts: next to this Python, else found on the PATH."""
     beside = Path(sys.executable).with_name("wheeld")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("wheeld")
     if found is None:

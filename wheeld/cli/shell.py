@@ -1,6 +1,6 @@
 """The commands `wheeld schedule`, `cancel`, `pause` and so on: timers for shell scripts.
 
-A process that schedules ends at once, so its timers are detached ones: they belong to no worker.
+The scheduling process ends at once, so its timers are detached: they belong to no worker.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ OptionalId = Annotated[
     typer.Argument(metavar="[ID]", min=0, max=MOST, help="The id that `wheeld schedule` printed."),
 ]
 KeyOption = Annotated[
-    str | None, typer.Option(help="The timer's key: text, one of each in the daemon.")
+    str | None,
+    typer.Option(help="The timer's key, a text; at most one pending timer of the daemon has it."),
 ]
 
 
 def _ask(place: tuple[str, Path | None], call: Callable[[Timers], Any]) -> Any:
-    """Connect a worker for one call; returns what that does. Others like it may have all rows for
-    a moment: it is tried again, at times that differ, so that the daemon finds a row for itself."""
+    """Connect a worker for one call; returns the result of the call. Other such workers may occupy
+    all rows for a moment: it retries, after random pauses, so that the daemon finds a row for
+    itself."""
     give_up, pause = time.monotonic() + ROOM_SECONDS, PAUSE
     while True:
         try:
@@ -66,7 +68,9 @@ def schedule(
     keep: Annotated[
         bool,
         typer.Option(
-            "--keep", help="Once expired it waits for its receiver without a limit, not --keep-for."
+            "--keep",
+            help="Once expired it waits for its receiver without a limit, "
+            "instead of for --keep-for.",
         ),
     ] = False,
     name: Name = "default",
@@ -76,7 +80,7 @@ def schedule(
     """Schedule a timer that workers receive, and print its id.
 
     It belongs to no worker, so it outlives this command. Its receiver need not be connected: once
-    expired, the timer waits for it for the time of `wheeld start --keep-for`.
+    expired, the timer waits for the receiver as long as `wheeld start --keep-for` says.
 
     Example: wheeld schedule 30s --to group:mailers --cookie 42
     """
@@ -109,8 +113,8 @@ def _change(
     place: tuple[str, Path | None],
     delay: str | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """Have `call` done with a timer that is named by its id or by its key; the names of both for
-    who reads them, and for who parses them."""
+    """Apply `call` to a timer given by its id or its key; returns the timer's name as text and as
+    JSON."""
     with errors_to_exit():
         if (timer is None) == (key is None):
             raise UsageError("expected either the ID of a timer or --key")
@@ -162,7 +166,7 @@ def pause(
 ) -> None:
     """Pause a pending timer of any worker, by its id or its key, until `wheeld resume`.
 
-    It has what was left of its delay then; a periodic one skips ticks on its grid.
+    After that it waits for the rest of its delay; a periodic one skips ticks on its grid.
 
     Exit code 0: done. 1: it is not pending.
 
@@ -179,7 +183,7 @@ def resume(
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
 ) -> None:
-    """Let a timer go on that `wheeld pause`, or a worker, has paused.
+    """Resume a timer that `wheeld pause`, or a worker, has paused.
 
     Exit code 0: done. 1: it is not pending.
 
@@ -222,7 +226,7 @@ def wait(
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
 ) -> None:
-    """Wait for a delay, never less: like `sleep`, but on the daemon's wheel.
+    """Wait for at least the given delay: like `sleep`, but on the daemon's wheel.
 
     With `wheeld start --virtual-clock` it waits for `wheeld advance`. It keeps waiting while the
     daemon restarts. Exit code 0: the delay has passed. 1: the daemon ended first. 130: Ctrl-C.

@@ -63,7 +63,7 @@ def _parameter(option: Option) -> inspect.Parameter:
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes the options of a daemon in place of its `**given`."""
+    """A command in which the options of a daemon replace `**given`."""
     own = inspect.signature(command, eval_str=True)
     parameters = [*map(_parameter, OPTIONS.values()), *list(own.parameters.values())[:-1]]
     vars(command)["__signature__"] = own.replace(parameters=parameters)
@@ -72,7 +72,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 class _Start(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parses only a request for help, and a line that is being completed."""
+        """Parses only requests for help, and lines that the shell is completing."""
         if ctx.resilient_parsing or set(args) & set(HELP):
             return super().parse_args(ctx, args)
         ctx.obj = args
@@ -102,7 +102,8 @@ def start(
     and the TOML file.
 
     Each option of the daemon can also be set in the environment (WHEELD_CAPACITY=...) or in the
-    TOML file (capacity = ...). The command line wins over the environment, and that over the file.
+    TOML file (capacity = ...). The command line overrides the environment, and the environment
+    overrides the file.
 
     Example: wheeld start --name shop --capacity 4000000 --metrics 127.0.0.1:9464
     """

@@ -1,4 +1,4 @@
-"""`wheeld top`: draws what `wheeld.metrics.activity` found between two readings."""
+"""`wheeld top`: draws the activity between two readings (`wheeld.metrics.activity`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KEYS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
     "late": lambda worker: -worker["lateness_ns"]["p99"],
 }
 SORTS: Final = tuple(_KEYS)
-"""The columns that workers can be sorted by: names ascending, all others with the largest first."""
+"""The columns that workers can be sorted by: names ascending, all others descending."""
 KEYS: Final = {key[0]: key for key in SORTS}
 """The key on the keyboard that sorts by each."""
 _COLUMNS: Final = (
@@ -40,13 +40,13 @@ _COLUMNS: Final = (
 )  # fmt: skip
 """Headings, and what each column sorts by."""
 _RESERVED: Final = 11
-"""Lines of the screen that are not workers, beside the lists of groups, pools and purgatories."""
+"""Lines of the screen other than workers and the lists of groups, pools and purgatories."""
 _MOST_ENTRIES: Final = 4
 """The length of each of these lists."""
 
 
 def ordered(workers: Iterable[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    """Workers sorted by one of `SORTS`, those with the same value by name."""
+    """Workers sorted by one of `SORTS`, then by name."""
     return sorted(workers, key=lambda worker: (_KEYS[key](worker), worker["name"]))
 
 
@@ -89,7 +89,7 @@ def screen(
 
 
 def _job_text(job: dict[str, Any]) -> str:
-    """One job in one line; those that fail come first."""
+    """One line for each job; failing jobs come first."""
     state = "running, " if job["running"] else "paused, " if job["paused"] else ""
     text = f"{job['name']:<28} {state}{number(job['runs'])} runs, {number(job['failures'])} failed"
     text += f", {number(job['runs_per_second'])}/s" if job["runs_per_second"] else ""
@@ -150,7 +150,7 @@ def _lateness(title: str, found: dict[str, Any]) -> Text:
 
 
 def _workers(workers: list[dict[str, Any]], sort: str, room: int) -> Table:
-    """One line each; the name gets the columns that the numbers leave."""
+    """One line each; the name gets the columns that the numbers leave free."""
     table = Table(
         box=None, expand=True, padding=(0, 1, 0, 0), header_style="reverse", pad_edge=False
     )
@@ -204,7 +204,7 @@ def _keyboard() -> Iterator[int | None]:
 
 
 def _key(fd: int | None, seconds: float) -> str:
-    """A key that is pressed within this time, or ""."""
+    """The key pressed within this time, or ""."""
     waiting = select.poll()
     if fd is not None:
         waiting.register(fd, select.POLLIN)

@@ -32,7 +32,7 @@ def health(
     window: Annotated[str, typer.Option(help="How long to observe, such as 1s.")] = "1s",
     as_json: Json = False,
 ) -> None:
-    """Check that the clock runs and is on time: a health check for systemd, Docker, Kubernetes.
+    """Check that the clock runs and is on time; for systemd, Docker, Kubernetes.
 
     Exit code 0: it runs, and no timer that fired during --window was later than --max-lateness.
     1: otherwise, or there is no daemon.
@@ -77,8 +77,9 @@ def metrics(
         str | None,
         typer.Option(
             metavar="[URL]",
-            help="Export to OpenTelemetry instead, to this base URL, such as http://127.0.0.1:4318;"
-            " without a URL, the variables OTEL_* decide.",
+            help="Export to OpenTelemetry instead, at this base URL, such as "
+            "http://127.0.0.1:4318; without a URL, the variables OTEL_* "
+            "decide.",
         ),
     ] = None,
     once: Annotated[
@@ -125,7 +126,7 @@ def _check_address(listen: str) -> None:
 
 
 def _export(name: str, runtime_dir: Path | None, endpoint: str, once: bool) -> None:
-    """Export to OpenTelemetry; an empty endpoint is the environment's."""
+    """Export to OpenTelemetry; an empty endpoint means the one of the environment."""
     with errors_to_exit():
         if endpoint and not endpoint.startswith(("http://", "https://")):
             raise UsageError(f"--otlp {endpoint}: expected a URL, such as http://127.0.0.1:4318")

@@ -1,4 +1,4 @@
-"""Keeps a clock running: starts it, starts another when it died, replaces one that hangs.
+"""Keeps a clock running: starts it, starts another one after its death, replaces one that hangs.
 
 A daemon that serves never gives up: while no clock can be started it logs that, and tries again. It
 ends only if the memory itself is damaged, so that no clock could drive the wheel.
@@ -34,8 +34,8 @@ from wheeld_core.presence import STOPPING
 log = logging.getLogger("wheeld")
 
 START_TRIES = 10
-"""A daemon that does not serve yet gives up after so many clocks in a row have ended before they
-drove the wheel."""
+"""Before it serves, a daemon gives up after this many clocks in a row have ended without driving
+the wheel."""
 START_SECONDS = 20.0
 """How long a starting clock may go without a sign of life. A recovery of a hundred million slots
 takes longer than that, and shows its progress by the heartbeat."""
@@ -44,13 +44,13 @@ STOP_SECONDS = 5.0
 LOCK_SECONDS = 10.0
 """How long a new clock waits for its predecessor to be gone."""
 EVICT_LOOK_SECONDS = 1.0
-"""How often to look for workers that misbehave, if they are to be evicted."""
+"""How often to look for misbehaving workers, if --evict-after is set."""
 IDLE_LOOK_SECONDS = 60.0
-"""How often to look at a clock that sleeps until something far away."""
+"""How often to look at a clock that sleeps for a long time."""
 NUDGE_SECONDS = 0.5
 """The shortest time between two orders to a clock to check for submissions."""
 CLOCK_SEGMENTS = ("wheel", "slots", "registry", "keys", "trace")
-"""The segments that a clock maps from the start; the last one if there is one."""
+"""The segments that a clock maps from the start; the last one is optional."""
 _AWAKE = -(2**63)
 
 
@@ -59,21 +59,21 @@ class DamagedMemory(WheelError):
 
 
 class ClockRefused(WheelError):
-    """The clock says that it cannot start, and why."""
+    """The clock reports that it cannot start, and why."""
 
 
 class ClockGone(WheelError):
-    """The clock process ended before it answered, and no other one will."""
+    """The clock process ended before it answered, and no other one will start."""
 
 
 class ClockGuard(ChildGuard):
-    """One running clock at a time; `before` drives the wheel until the first clock of this guard
-    does.
+    """Keeps one clock running at a time; `before` drives the wheel until the first clock of this
+    guard does.
 
-    `workers` gives what a new clock has to serve from the start, one message per worker.
-    `on_skipped` is called with the rows of workers whose segment was found damaged, and what is
-    wrong with it; `on_failure` with a message when the memory is damaged, so that no clock can be
-    kept running.
+    `workers` returns one message for each worker that a new clock has to serve from the start.
+    `on_skipped` is called with the rows of workers whose segments are damaged, and a description of
+    the damage; `on_failure` with a message when the memory is damaged, so that no clock can be kept
+    running.
     """
 
     first_pause = 0.0
@@ -100,7 +100,7 @@ class ClockGuard(ChildGuard):
         self._answers: dict[tuple[str, int], asyncio.Future[Message]] = {}
         """The answers that orders wait for, by name and key."""
         self._drove = False
-        """Did the last clock drive the wheel?"""
+        """Whether the last clock drove the wheel."""
         self._died: float | None = None
         self._running = asyncio.Event()
         self._look = asyncio.Event()
@@ -120,8 +120,8 @@ class ClockGuard(ChildGuard):
         return os.open(self._resources.directory / runtime.CLOCK_FIFO, trust.FIFO_FLAGS)
 
     def renew_bell(self) -> None:
-        """The FIFOs or the lock were made again: end the clock, and the next one opens those.
-        Workers ring the former FIFO until they have reconnected."""
+        """End the clock, because the FIFOs or the lock were made again; the next one opens the new
+        ones. Workers ring the former FIFO until they have reconnected."""
         fresh = self._open_bell()
         asyncio.get_running_loop().add_reader(self._bell, self._rung_at_former, self._bell)
         self._former.append(self._bell)
@@ -155,8 +155,8 @@ class ClockGuard(ChildGuard):
         return self._running.is_set() and self._connected
 
     def is_well(self, within: float) -> bool:
-        """Is there a clock, and has it made progress within so many seconds, if it had any to
-        make? Reads two words: a sleeping clock is not woken."""
+        """Whether there is a clock, and it has made progress in this time if it had to. It reads
+        two words, and does not wake a sleeping clock."""
         if not self.runs or self._resources.damage() is not None:
             return False
         header, now = self._resources.wheel.header, _native.read_clock()
@@ -333,8 +333,8 @@ class ClockGuard(ChildGuard):
     # -- stop -----------------------------------------------------------------------------------
 
     async def stop(self, for_good: bool = True) -> None:
-        """Stop the clock. `for_good` tells the workers that the daemon has stopped; otherwise it
-        ends as if killed, and they and the next daemon continue in the memory."""
+        """Stop the clock. With `for_good` it tells the workers that the daemon has stopped.
+        Otherwise it ends as if killed, and workers and the next daemon continue with the memory."""
         await self._watch_no_more()
         if self._before is not None:
             await self._before.gone()
@@ -371,15 +371,15 @@ class ClockGuard(ChildGuard):
         self._look.set()
 
     def on_alarm(self) -> None:
-        """A worker rang, but the clock sleeps on: another process may have read that byte. Only the
-        clock can read its socket, so tell it there, at most every NUDGE_SECONDS."""
+        """Wake the clock through its socket, which only it can read, at most every NUDGE_SECONDS: a
+        worker rang but the clock still sleeps, because another process may have read that byte."""
         if (now := time.monotonic()) >= self._next_nudge:
             self._next_nudge = now + NUDGE_SECONDS
             self.send(Order.LOOK)
         self.look_soon()
 
     def _should_move(self) -> bool:
-        """Is the clock awake, overdue, or rung for, so that it has to make progress?"""
+        """Whether the clock is awake, overdue, or was rung, and so has to make progress."""
         header = self._resources.wheel.header
         sleep_until, tick = int(header["sleep_until"]), int(header["tick_ns"])  # its end, too
         overdue = not header["virtual_clock"] and sleep_until + tick <= _native.read_clock()
@@ -397,7 +397,7 @@ class ClockGuard(ChildGuard):
         return min(max(rest + often, often), seldom)
 
     async def _watch(self) -> None:
-        """Look at the clock's progress for as long as the daemon lives, whatever goes wrong."""
+        """Watch the clock's progress for as long as the daemon lives, whatever goes wrong."""
         while not self._stopping:
             try:
                 await self._look_on()
@@ -407,9 +407,10 @@ class ClockGuard(ChildGuard):
                 await asyncio.sleep(self._config.hang_after_s / 4)
 
     async def _look_on(self) -> None:
-        """Look at it often while it works, seldom while it sleeps; returns when there is no more.
+        """Watch it often while it works and rarely while it sleeps; returns when there is no clock
+        any more.
 
-        Only time in which this process itself ran counts: after a stop of both, the clock gets its
+        Only time in which this process itself ran counts: if both were stopped, the clock gets its
         chance first.
         """
         often = self._config.hang_after_s / 4

@@ -1,8 +1,8 @@
 """The clock process: the single writer of the wheel.
 
-It is started by the supervisor (`python -m wheeld.clock.process <fd>`), gets what it needs over
-that socket, rebuilds the wheel from the slots, and then stays in one native loop. Control
-messages are rare: a worker comes or goes, a virtual clock moves, the daemon stops. When the socket
+It is started by the supervisor (`python -m wheeld.clock.process <fd>`), gets its instructions over
+that socket, rebuilds the wheel from the slots, and then stays in one native loop. Control messages
+are rare: a worker connects or leaves, a virtual clock moves, the daemon stops. When the socket
 closes, the supervisor is gone, and so is the clock. It may be killed at any instruction: the next
 clock continues its work.
 """
@@ -68,8 +68,8 @@ class ClockProcess:
         channel.send({"op": Notice.READY, **ready, "lock_file": [held.st_dev, held.st_ino]})
 
     def _begin(self, worker: Message) -> str | None:
-        """Serve a worker that was there before this clock; returns what is wrong with its segment.
-        The supervisor, which knows its name, says it."""
+        """Serve a worker that connected before this clock started; returns a description of any
+        damage to its segment. The supervisor, which knows the worker's name, logs it."""
         try:
             self._attach(worker)
         except (OSError, WheelError) as error:
@@ -88,7 +88,7 @@ class ClockProcess:
                 break
 
     def _serve(self) -> bool:
-        """Handle every message that is here. False: stop."""
+        """Handle every message that has arrived. False: stop."""
         while self._channel.ready():
             message = self._channel.receive()
             if message is None:
@@ -109,7 +109,7 @@ class ClockProcess:
         return True
 
     def _stop(self) -> None:
-        """An orderly end of the daemon: wake all waiting workers, since nothing more comes."""
+        """Orderly end of the daemon: wake all waiting workers, since nothing more will come."""
         self._clock.set_state(2)
         for bell in self._bells.values():
             with contextlib.suppress(BlockingIOError):  # a full FIFO says it already

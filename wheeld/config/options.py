@@ -55,11 +55,11 @@ class Option:
     key : str
         Its name in the TOML file and in Python.
     kind : str
-        What its values are.
+        The kind of its values.
     default
-        None: nothing of the kind, which is `unset` in words.
+        None: no value, described by `unset`.
     help, more : str
-        What it does: for --help, and what the documents add.
+        What it does: the text of --help, and an addition for the documents.
     least, most : int or str, optional
         Bounds of a number, as people write them.
     power_of_two : bool
@@ -71,11 +71,11 @@ class Option:
     unset : str
         Describes the default where its value does not.
     bare : str
-        What the option without a value stands for on the command line; empty: it needs one.
+        The value on the command line if it is omitted; empty: it is required.
     given_as : str
         On the command line; default: from the key.
     live : bool
-        A reload changes it in a daemon that runs.
+        A reload changes it in a running daemon.
     section : str
         The heading of its section, given at the section's first option.
     """
@@ -116,8 +116,8 @@ class Option:
     # -- values ----------------------------------------------------------------------------------
 
     def read(self, value: Any) -> Any:
-        """The field's value, converted from that of any source, including the strings of the
-        environment. `ValueError`: it is of another type; the message says what was expected."""
+        """The field's value, converted from any source, including the strings of the environment.
+        `ValueError`: it has another type; the message says what was expected."""
         if self.kind == "pools":
             return _strings(value.split(";") if isinstance(value, str) else value)
         if self.kind == "switch" and isinstance(value, str):
@@ -136,8 +136,8 @@ class Option:
         return value
 
     def check(self, value: Any) -> None:
-        """Raise unless this value of the field is allowed. `ValueError`: it is not; the message
-        says what was expected, and for example what."""
+        """Raise if this value of the field is not allowed. `ValueError`: it is not allowed; the
+        message says what was expected, with an example."""
         if self.kind in _RULES:
             _RULES[self.kind](value)
         elif not self._is_allowed(value):
@@ -159,7 +159,7 @@ class Option:
         return in_bounds and not (self.power_of_two and bool(found & (found - 1)))
 
     def expected(self, as_string: bool = False) -> str:
-        """Which values are allowed, with an example; with `as_string`, that they are strings."""
+        """Describes the allowed values, with an example; `as_string`: as strings."""
         if self.kind == "switch":
             return "a boolean: true or false"
         what = {
@@ -194,7 +194,7 @@ def option(kind: Kind, default: T, help: str, **more: Any) -> T:
 
 
 def options_of(config: type[Any]) -> dict[str, Option]:
-    """The options that a dataclass declares, by key, each with its section."""
+    """The options declared by a dataclass, by key, each with its section."""
     found: dict[str, Option] = {}
     section = ""
     for each in fields(config):

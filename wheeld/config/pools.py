@@ -84,7 +84,7 @@ def _size(text: str, what: str, given: str, most: int) -> int:
 
 
 def difference(left: Iterable[Pool], wanted: Iterable[Pool]) -> list[str]:
-    """How the pools of an existing wheel differ from those of this start, in words."""
+    """The differences between the pools of an existing wheel and the configured ones, in words."""
     there = {pool.name: pool for pool in left}
     ours = {pool.name: pool for pool in wanted}
     differ = []

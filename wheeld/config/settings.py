@@ -1,4 +1,4 @@
-"""The daemon's configuration: its options, read from four sources, and what follows from them.
+"""The daemon's configuration: its options, read from four sources, and values derived from them.
 
 A value comes from the command line, else from the environment (`WHEELD_CAPACITY=...`), else from a
 TOML file, else from the defaults here.
@@ -32,7 +32,7 @@ class ConfigError(UsageError):
 
 @dataclass(frozen=True)
 class Config:
-    """The options of a daemon, each declared once, and the quantities derived from them."""
+    """The options of a daemon, each declared once, and values derived from them."""
 
     name: str = option("name", "default", "Name of the daemon.", section="Place")
     runtime_dir: str | None = option(
@@ -56,8 +56,9 @@ class Config:
     )  # fmt: skip
     tick: str = option(
         "duration", "1ms", "Resolution of the wheel, such as 1ms.",
-        more="A timer fires at most one tick late, plus the wake-up by the kernel. Few timers in a"
-        " tick do not wait for its end.",
+        more="A timer fires at most one tick late, plus the wake-up by the"
+            " kernel. A tick with only a few timers fires each at its own"
+            " deadline.",
         least="1ns", most="3600s",
     )  # fmt: skip
     wheel_size: int = option(
@@ -66,8 +67,9 @@ class Config:
     )  # fmt: skip
     payload_bytes: int = option(
         "integer", 0, "Payload bytes per timer that need no heap.",
-        more="Each slot has room for so many, used or not. Payloads up to this size are as fast as"
-        " can be; larger ones go to the payload heap. Rounded up to a multiple of 8.",
+        more="Each slot has this many bytes, used or not. Payloads up to "
+            "this size are the fastest; larger ones go to the payload "
+            "heap. Rounded up to a multiple of 8.",
         least=0, most=65528,
     )  # fmt: skip
     max_payload: str = option(
@@ -131,19 +133,20 @@ class Config:
     )  # fmt: skip
     detached_capacity: int | None = option(
         "integer", None, "How many detached timers may be pending.",
-        more="So that processes which schedule and end, again and again, do not fill the wheel."
-        " More are refused with DetachedFull.",
+        more="It keeps processes that schedule and end, again and again, "
+            "from filling the wheel. Further ones are refused with "
+            "DetachedFull.",
         least=0, most=_native.MAX_CAPACITY, example=100_000, unset="half of --capacity",
     )  # fmt: skip
     idle_exit: str | None = option(
-        "duration", None, "End when nobody has used the daemon for so long, such as 5m.",
+        "duration", None, "End when nobody has used the daemon for this long, such as 5m.",
         more="It is in use while a worker is connected, while timers or their ends wait, and while"
         " a command such as `wheeld top` watches it.",
         least="10ms", most="36500d", example="5m", unset="never",
     )  # fmt: skip
     evict_after: int | None = option(
         "integer", None, "Kill a worker after this many offences.",
-        more="An offence is a submission that no correct client makes.",
+        more="An offence is a submission that a correct client never makes.",
         least=1, example=1_000_000, unset="never", live=True,
     )  # fmt: skip
     group: str | None = option(
@@ -172,7 +175,7 @@ class Config:
     )  # fmt: skip
     trace_ring: int = option(
         "integer", 1 << 20, "How many events can wait for the recorder.",
-        more="A power of two; 64 bytes of /dev/shm each. Events that find no room are counted.",
+        more="A power of two; 64 bytes of /dev/shm each. Events that do not fit are counted.",
         least=1 << _native.MIN_TRACE_BITS, most=1 << _native.MAX_TRACE_BITS, power_of_two=True,
         example=1024,
     )  # fmt: skip
@@ -196,9 +199,10 @@ class Config:
         example=addresses.DEFAULT, unset="none", bare=addresses.DEFAULT, section="Metrics",
     )  # fmt: skip
     web: str | None = option(
-        "address", None, "Serve a page for browsers here, which only reads.",
-        more="It shows what `wheeld top`, `wheeld jobs list` and `wheeld inspect` do, with keys,"
-        " to everybody who can reach the address. Without an address on the command line:"
+        "address", None, "Serve a read-only page for browsers here.",
+        more="It shows the contents of `wheeld top`, `wheeld jobs list` "
+            "and `wheeld inspect`, including keys, to everybody who can "
+            "reach the address. Without an address on the command line:"
         f" {addresses.WEB}. Port 0: any free one.",
         example=addresses.WEB, unset="none", bare=addresses.WEB,
     )  # fmt: skip
@@ -209,8 +213,9 @@ class Config:
     )  # fmt: skip
     log_format: str = option(
         "choice", "text", "text, json or journald.",
-        more="json: one object a line, with time, level, daemon, pid, message, and the worker that"
-        " it is about. journald: the same as fields, straight to systemd's journal.",
+        more="json: one object per line, with time, level, daemon, pid, "
+            "message, and the worker that the message is about. journald:"
+            " the same as fields, straight to systemd's journal.",
         choices=("text", "json", "journald"),
     )  # fmt: skip
 
@@ -302,8 +307,8 @@ class Config:
 
     @property
     def homes(self) -> int:
-        """Slabs beyond the capacity, one for each worker that holds no other, so that none is
-        without a slot when others have taken the wheel; 0 where they would be more than that."""
+        """Slabs beyond the capacity, one for each worker that holds no other, so that every worker
+        has slots even if others have filled the wheel. 0 if they would exceed the capacity."""
         return self.max_workers if self.max_workers * _native.SLAB_SLOTS <= self.slots else 0
 
     @property
@@ -316,8 +321,9 @@ class Config:
 
     @property
     def huge(self) -> bool:
-        """Is its memory to be in huge pages, where the kernel has them (`wheeld/shared/backing.h`)?
-        A small wheel's page tables are found in the caches of a processor."""
+        """Whether its memory should be in huge pages, if the kernel has them
+        (`wheeld/shared/backing.h`). The page tables of a small wheel fit into the processor's
+        caches."""
         return self.all_slots >= _native.HUGE_CAPACITY
 
     @property
@@ -408,7 +414,7 @@ class _Sources:
         self.names: dict[str, str] = {}
 
     def add(self, key: str, value: Any, source: str) -> None:
-        """Set a value, replacing that of an earlier source."""
+        """Set a value, replacing one from an earlier source."""
         if key not in OPTIONS:
             raise ConfigError(
                 f"{source}: unknown key {key!r}{_like(key)}; allowed: {', '.join(OPTIONS)}"
@@ -474,7 +480,7 @@ def load(given: dict[str, Any], file: Path | None = None) -> Config:
 log = logging.getLogger("wheeld")
 
 LIVE: Final = tuple(key for key, option in OPTIONS.items() if option.live)
-"""Options that are read each time they are needed; `max_per_worker` applies to workers that connect
+"""Options that are read at each use; `max_per_worker` applies to workers that connect
 later."""
 
 

@@ -22,7 +22,8 @@ from wheeld_core.control.messages import Request
 from wheeld_core.progress import show_progress
 
 SPARE: Final = 4
-"""Capacity over the pending timers of a punctual run, for workers that catch up."""
+"""Ratio of the capacity to the pending timers of a punctual run; leaves room for workers that catch
+up."""
 LEAST_CAPACITY: Final = 1 << 16
 MOST_CAPACITY: Final = 1 << 24
 HEAD_START_NS: Final = 100_000_000
@@ -30,8 +31,8 @@ HEAD_START_NS: Final = 100_000_000
 
 @dataclass(frozen=True)
 class CaseRun:
-    """A case that was run; `pending`: seconds since the start, and how many timers were pending
-    then."""
+    """A completed case; `pending`: seconds since the start, and the number of pending timers at
+    that time."""
 
     name: str
     title: str
@@ -96,7 +97,8 @@ class CaseRun:
         return "all at once" if offered is None else f"{offered:,.0f}/s"
 
     def saturated(self) -> str:
-        """Warn that the run fell behind its open loop: its lateness shows an overloaded machine."""
+        """Warn that the run fell behind its open loop, so that its lateness is that of an
+        overloaded machine."""
         return (
             f"SATURATED: asked for {self._offered()}, reached {self.outcome.reached_per_s:,.0f}/s,"
             f" up to {self.outcome.behind.most / 1e6:,.0f} ms behind; lower --rate to see lateness"
@@ -170,7 +172,7 @@ def _watch(
 
 
 def _cpu_seconds(status: dict[str, Any]) -> list[tuple[psutil.Process | None, float]]:
-    """The clock and the supervisor, each with its CPU time; None: there is no such process now."""
+    """CPU time of the clock and of the supervisor; None if there is no such process now."""
     found: list[tuple[psutil.Process | None, float]] = []
     for pid in (status["clock_pid"], status["pid"]):
         process, used = None, 0.0

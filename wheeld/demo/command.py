@@ -145,7 +145,7 @@ def _run(
 
 @contextlib.contextmanager
 def _recording(wanted: bool) -> Iterator[Path | None]:
-    """Where the daemons record; None, and a line that says why, when there can be no report."""
+    """Where the daemons record; None, after a line that says why, if no report is possible."""
     from wheeld.demo import pipeline
 
     lacking = pipeline.missing() if wanted else None

@@ -1,4 +1,4 @@
-"""The pipeline's report of the run: what the demo's daemons recorded is read afterwards.
+"""The pipeline's report of the run, made afterwards from the trace of the demo's daemons.
 
 The report is optional: if its packages are missing, the demo says so in one line and still
 succeeds.
@@ -23,7 +23,7 @@ PAGE: Final = "report.html"
 
 
 def missing() -> str | None:
-    """Why there can be no report; None: it seems that there can."""
+    """Why no report is possible; None if it seems possible."""
     lacking = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if lacking:
         return f"it needs {', '.join(lacking)}: pip install '.[report]' in the checkout"
@@ -32,7 +32,7 @@ def missing() -> str | None:
 
 @contextlib.contextmanager
 def recording(wanted: bool) -> Iterator[Path | None]:
-    """A directory for the trace, for the time of the block; None if the user wants no report."""
+    """A directory for the trace during the block; None if the user wants no report."""
     if not wanted:
         yield None
         return

@@ -30,7 +30,7 @@ class RequestsFileError(ValueError):
 def read(path: Path) -> npt.NDArray[Any]:
     """The requests of a file, in the order of arrival, the first at 0.
 
-    It is Parquet if its name ends in .parquet or .pq, otherwise CSV with a header. Other columns
+    It is Parquet if its name ends in .parquet or .pq, otherwise CSV with a header. Columns other
     than `COLUMNS` are ignored; rows may be in any order. `RequestsFileError`: it cannot be used.
     """
     if not path.is_file():

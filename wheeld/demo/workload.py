@@ -64,7 +64,7 @@ def offered_rate(requests: npt.NDArray[Any]) -> float | None:
 
 
 def peak_pending(requests: npt.NDArray[Any]) -> int:
-    """How many of the requests wait at the same time, at most, if nothing is late."""
+    """The largest number of requests that wait at the same time, if nothing is late."""
     waits = np.minimum(requests["latency_ns"], requests["timeout_ns"])
     ends = np.sort(requests["arrival_ns"] + waits)
     gone = np.searchsorted(ends, requests["arrival_ns"], "right")

@@ -1,1 +1,1 @@
-"""`wheeld doctor`: is this machine fit for timers, and is the daemon well?"""
+"""`wheeld doctor`: checks whether this machine is fit for timers, and the daemon healthy."""

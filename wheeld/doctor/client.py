@@ -1,6 +1,7 @@
-"""`wheeld doctor --client`: can this process, here and now, be a worker of the daemon?
+"""`wheeld doctor --client`: checks whether this process can be a worker of the daemon.
 
-The checks go the way of `connect`, and end where it would: what comes later cannot be judged.
+The checks follow the steps of `connect`, and end where it would fail: later steps cannot be
+checked.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _checks(name: str, runtime_dir: Path | None) -> Iterator[Finding]:
 
 
 def _serves(directory: Path) -> bool | None:
-    """Is there a socket? None: it cannot be seen."""
+    """Whether there is a socket; None: this process cannot see it."""
     if directory.is_dir() and not os.access(directory, os.X_OK):
         return None
     return (directory / runtime.CONTROL_SOCKET).exists()
@@ -60,7 +61,7 @@ def _serves(directory: Path) -> bool | None:
 def _place(places: list[Path], name: str) -> Finding:
     check = "daemon"
     if found := [str(path) for path in places if _serves(path) is not False]:
-        return ok(check, f"there is one in {found[0]}")
+        return ok(check, f"a daemon runs in {found[0]}")
     looked = ", ".join(f"{path} ({_seen(path)})" for path in places)
     advice = "`wheeld start`" if "/" in name else f"`wheeld start --name {name}`"
     advice += ", or connect(start='if-needed')"

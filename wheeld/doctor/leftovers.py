@@ -1,4 +1,4 @@
-"""The checks of `wheeld doctor` on what ended daemons left: segments and runtime directories."""
+"""The checks of `wheeld doctor` on remains of ended daemons: segments and runtime directories."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def segments(
     own: int | None = None,
     wanted: str | None = None,
 ) -> Finding:
-    """Segments that no process uses, with their kinds, and those for which that is unknown.
+    """Segments that no process uses, with their kinds, and segments for which that is unknown.
 
-    `own` is the PID namespace of this process. The segments of other daemons than `wanted` are a
-    note: nothing is wrong with that one.
+    `own` is the PID namespace of this process. Segments of daemons other than `wanted` are only a
+    note, since they do not concern that one.
     """
     name = "left segments"
     found = groups(shm, uid)
@@ -79,7 +79,7 @@ def directories(
     use: Callable[[Path], Use] = lambda directory: Use.DEAD,
     wanted: str | None = None,
 ) -> Finding:
-    """Runtime directories without a daemon that answers; `use`: are its segments in use?"""
+    """Runtime directories whose daemon does not answer; `use`: whether its segments are in use."""
     name, silent, living = "left directories", [], 0
     for base in bases:
         with contextlib.suppress(OSError):
@@ -115,7 +115,7 @@ def directories(
 
 
 def use_of_directory(directory: Path, shm: Path) -> Use:
-    """Are the segments that the last daemon of a runtime directory made in use?"""
+    """Whether the segments made by the last daemon of a runtime directory are in use."""
     prefix = prefix_in(facts_of(directory))
     if prefix is None or not (shm / f"{prefix}wheel").exists():
         return Use.DEAD

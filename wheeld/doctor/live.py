@@ -60,7 +60,7 @@ class ObservedWorker:
     offences: int
     held: int
     idle: int
-    """Its slots whose last timer was due more than a minute ago."""
+    """Its slots whose last timers were due more than a minute ago."""
     unheard: int = 0  # overdue timers that the clock sleeps on
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ class Clock:
 @dataclass(frozen=True)
 class ObservedWheel:
     capacity: int
-    """As in `wheeld status`: without the additional slabs of the workers."""
+    """As in `wheeld status`, without the additional slabs of the workers."""
     held: int
     armed: int
     clock: Clock
@@ -250,7 +250,7 @@ def swapped(v: ObservedWheel) -> Finding:
 
 
 def huge_pages(v: ObservedWheel) -> Finding:
-    """Is a large wheel in huge pages?"""
+    """Check that a large wheel is in huge pages."""
     clock, name = v.clock, "huge pages"
     if clock.mapped_kib is None:
         return ok(name, "not readable")
@@ -275,7 +275,7 @@ _STATES = {
 
 
 def worker_processes(v: ObservedWheel) -> Finding:
-    """Are the workers' processes there, the same as ever, and running?"""
+    """Check that the workers' processes exist, are still the same ones, and run."""
     name, texts, advice, status = "worker processes", [], [], "ok"
     for worker in v.workers:
         state = worker.process.state
@@ -302,7 +302,7 @@ def worker_processes(v: ObservedWheel) -> Finding:
 
 
 def stuck(v: ObservedWheel) -> Finding:
-    """Does every worker receive its events?"""
+    """Check that every worker receives its events."""
     name = "stuck workers"
     bad = [
         worker
@@ -320,7 +320,7 @@ def stuck(v: ObservedWheel) -> Finding:
 
 
 def doorbell(v: ObservedWheel) -> Finding:
-    """Does the clock sleep although it was rung?"""
+    """Check that the clock does not sleep although it was rung."""
     bad = [f"{worker}: {worker.unheard:,} timers" for worker in v.workers if worker.unheard]
     if not bad:
         return ok("doorbell", "nothing overdue while the clock sleeps")
@@ -331,13 +331,13 @@ def doorbell(v: ObservedWheel) -> Finding:
 
 
 def kept(v: ObservedWheel) -> Finding:
-    """Workers that are gone and whose timers wait for a successor."""
+    """Workers that have gone, and whose timers wait for a successor."""
     rows = [worker for worker in v.workers if worker.row_state == RowState.KEPT]
     if not rows:
         return ok("kept workers", "none")
     return Finding(
         "kept workers", "note", "; ".join(f"{w}: {w.held:,} slots" for w in rows), "none for long",
-        "start a worker of that name, or their timers are dropped when --keep-for has passed",
+        "start a worker of that name; otherwise their timers are dropped after --keep-for",
     )  # fmt: skip
 
 
@@ -371,7 +371,7 @@ def room(v: ObservedWheel) -> Finding:
 
 
 def shares(v: ObservedWheel) -> Finding:
-    """Does one of several workers hold most of the wheel?"""
+    """Check that no worker of several holds most of the wheel."""
     large = [w for w in v.workers if len(v.workers) > 1 and w.held >= LARGE_SHARE * v.capacity]
     if not large:
         return ok("shares", f"none holds {LARGE_SHARE:.0%} of the capacity")
@@ -390,7 +390,7 @@ def hoarders(v: ObservedWheel) -> Finding:
         "hoarders", "warning",
         "; ".join(f"{w}: {w.idle:,} of its {w.held:,} slots unused for a minute" for w in bad),
         f"less than {HOARD_SHARE:.0%} of the capacity each",
-        "slots go back only as the worker takes them in: it must call poll()",
+        "slots are returned only when the worker receives them: it must call poll()",
     )  # fmt: skip
 
 
@@ -401,14 +401,14 @@ CHECKS: tuple[Callable[[ObservedWheel], Finding], ...] = (
 
 
 LATE_NS = 300_000_000
-"""Overdue by more than a clock takes to wake."""
+"""A timer is overdue after more time than a clock takes to wake."""
 
 
 def unheard(s: WheelImage, row: int, now_ns: int) -> int:
-    """Timers that were submitted, are overdue, and have not been seen by the sleeping clock.
+    """Overdue timers that were submitted but that the sleeping clock has not seen.
 
     A clock may sleep although its rings hold submissions: cancels, and timers that are due after it
-    wakes. For every other submission it was rung.
+    wakes. Every other submission rings it.
     """
     ring = s.subs.get(row)
     if ring is None or not s.quiet:

@@ -1,7 +1,7 @@
 """The checks of `wheeld doctor` that need no daemon: the machine, its limits, its settings.
 
-Each check is a function of values and paths, so that a test can pass a directory tree of its own.
-None of them changes anything.
+Each check is a function of values and paths, so that a test can pass another directory tree. Checks
+change nothing.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ def ok(name: str, found: str) -> Finding:
 def shm_room(
     total: int, free: int, base: int, later: int, running: bool, lower: str = "capacity"
 ) -> Finding:
-    """Is there room for `base` bytes, which a start reserves unless the daemon is `running`, and
-    for the `later` ones of all slots and workers? `lower` is the option that sets most of them."""
+    """Check for room for `base` bytes, which a start reserves unless the daemon is `running`, and
+    for the `later` bytes of all slots and workers. `lower` is the option that determines most of
+    them."""
     name, found = "shm room", f"/dev/shm has {mebibytes(free)} free of {mebibytes(total)}"
     advice = (
         f"lower {lower}, or enlarge it: mount -o remount,size=... /dev/shm; of a container: "
@@ -64,7 +65,7 @@ def shm_room(
 
 
 def shm_mount(mounts: str) -> Finding:
-    """Is /dev/shm a writable tmpfs? `mounts` is the text of /proc/mounts."""
+    """Check that /dev/shm is a writable tmpfs. `mounts` is the text of /proc/mounts."""
     name = "shm mount"
     lines = [line.split() for line in mounts.splitlines()]
     mounted = [line for line in lines if len(line) > 3 and line[1] == "/dev/shm"]
@@ -83,7 +84,7 @@ def shm_mount(mounts: str) -> Finding:
 
 
 def memory_limit(subject: Path, cgroups: Path, needed: int, lower: str = "capacity") -> Finding:
-    """Does the memory cgroup, to which shared memory counts, allow the wheel?"""
+    """Check that the memory cgroup, which shared memory counts towards, allows the wheel."""
     name = "memory limit"
     if (lowest := memory_limit_of(subject, cgroups)) is None:
         return ok(name, "none")
@@ -105,7 +106,7 @@ def soft_limit(subject: Path, name: str) -> int:
 
 
 def open_files(soft: int, max_workers: int) -> Finding:
-    """May the daemon open a connection, a pidfd and a FIFO for each worker?"""
+    """Check that the daemon may open a connection, a pidfd and a FIFO for each worker."""
     name, needed = "open files", descriptors.needed(max_workers)
     found = f"RLIMIT_NOFILE {soft:,}" if soft >= 0 else "RLIMIT_NOFILE unlimited"
     if 0 <= soft < needed:
@@ -115,7 +116,8 @@ def open_files(soft: int, max_workers: int) -> Finding:
 
 
 def locked_memory(soft: int, needed: int) -> Finding:
-    """May the clock lock the wheel into memory, where swapping would make it late?"""
+    """Check that the clock may lock the wheel into memory, on a machine where swapping would make
+    it late."""
     name = "locked memory"
     found = f"RLIMIT_MEMLOCK {mebibytes(soft)}" if soft >= 0 else "RLIMIT_MEMLOCK unlimited"
     if 0 <= soft < needed:
@@ -125,7 +127,7 @@ def locked_memory(soft: int, needed: int) -> Finding:
 
 
 def file_size(soft: int, largest: int) -> Finding:
-    """May a process make a file as large as the largest segment?"""
+    """Check that a process may make a file as large as the largest segment."""
     name = "file size"
     found = f"RLIMIT_FSIZE {mebibytes(soft)}" if soft >= 0 else "RLIMIT_FSIZE unlimited"
     if 0 <= soft < largest:
@@ -143,7 +145,7 @@ def file_size(soft: int, largest: int) -> Finding:
 
 
 def clock_source(system: Path) -> Finding:
-    """Is reading the time a matter of nanoseconds?"""
+    """Check that reading the time takes nanoseconds."""
     name = "clock source"
     folder = system / "devices/system/clocksource/clocksource0"
     current = read(folder / "current_clocksource")
@@ -161,7 +163,7 @@ def clock_source(system: Path) -> Finding:
 
 
 def timer_resolution(seconds: float) -> Finding:
-    """Does the kernel have high-resolution timers? `seconds` is clock_getres."""
+    """Check that the kernel has high-resolution timers. `seconds` is clock_getres."""
     name, found = "timer resolution", f"{seconds * 1e9:,.0f} ns"
     if seconds > 1e-6:
         advice = "boot without highres=off and nohz=off; CONFIG_HIGH_RES_TIMERS=y"
@@ -170,7 +172,8 @@ def timer_resolution(seconds: float) -> Finding:
 
 
 def processors(usable: int, subject: Path, cgroups: Path) -> Finding:
-    """Can the clock run whenever it needs to? A CPU quota stops it for the rest of a period."""
+    """Check that the clock can run whenever it needs to. A CPU quota stops it for the rest of a
+    period."""
     name, quota = "processors", _cpu_quota(subject, cgroups)
     found = f"{usable} usable" + (f", quota of {quota:g}" if quota is not None else "")
     if quota is not None and quota < 1:
@@ -183,7 +186,7 @@ def processors(usable: int, subject: Path, cgroups: Path) -> Finding:
 
 
 def _cpu_quota(subject: Path, cgroups: Path) -> float | None:
-    """The smallest CPU quota over that process, in CPUs."""
+    """The smallest CPU quota that applies to that process, in CPUs."""
     quotas = []
     for directory in chain(subject, cgroups, "cpu"):
         words = read(directory / "cpu.max").split()
@@ -195,7 +198,7 @@ def _cpu_quota(subject: Path, cgroups: Path) -> float | None:
 
 
 def kernel(release: str, has_pidfd: bool) -> Finding:
-    """Does the kernel have pidfd_open (5.3), and is it allowed?"""
+    """Check that the kernel has pidfd_open (5.3) and allows it."""
     name, match = "kernel", re.match(r"(\d+)\.(\d+)", release)
     version = (int(match[1]), int(match[2])) if match else (0, 0)
     if version < (5, 3):
@@ -209,7 +212,7 @@ def kernel(release: str, has_pidfd: bool) -> Finding:
 
 
 def pid_namespace(subject: Path) -> Finding:
-    """Do workers see the same process ids as the daemon?"""
+    """Check that workers see the same process ids as the daemon."""
     name = "pid namespace"
     try:
         own = os.stat(subject / "ns/pid").st_ino
@@ -218,7 +221,7 @@ def pid_namespace(subject: Path) -> Finding:
     if own == INITIAL_PID_NAMESPACE:
         return ok(name, "the host's")
     return Finding(
-        name, "note", f"one of its own ({own}): a container?", "the host's",
+        name, "note", f"a separate one ({own}): a container?", "the host's",
         "workers must run in this PID namespace too, or in one below it, with this /dev/shm and "
         "this runtime directory",
     )  # fmt: skip
@@ -228,7 +231,7 @@ def pid_namespace(subject: Path) -> Finding:
 
 
 def runtime_directory(bases: Sequence[Path], name: str, uid: int) -> Finding:
-    """Can the runtime directory be made in one of the usual places?"""
+    """Check that the runtime directory can be made in one of the usual places."""
     problems = []
     for base in bases:
         problem = _no_runtime_directory(base, name, uid)

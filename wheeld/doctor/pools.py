@@ -1,4 +1,4 @@
-"""The checks of `wheeld doctor` on memory pools: are they large enough, and who holds them?"""
+"""The checks of `wheeld doctor` on memory pools: their size, and who holds their bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wheeld_core.views import PoolsView
 DEPLETED = 50.0
 """Per cent of the time."""
 YOUNG_NS = 10 * 10**9
-"""A pool that is younger is not judged by its share of time."""
+"""The share of time is not judged for a younger pool."""
 LONG_WAIT_NS = 5 * 10**9
 NEARLY_ALL = 0.9
 
@@ -82,7 +82,7 @@ def depletion(pools: Sequence[ObservedPool]) -> Finding:
 
 
 def waits(pools: Sequence[ObservedPool]) -> Finding:
-    """Check whether workers wait for memory while none is released."""
+    """Check that no worker waits for memory while none is released."""
     name = "pool waits"
     bad = [p for p in pools if p.waiters and p.dry_ns >= LONG_WAIT_NS]
     if not bad:
@@ -97,7 +97,7 @@ def waits(pools: Sequence[ObservedPool]) -> Finding:
 
 
 def hogs(pools: Sequence[ObservedPool]) -> Finding:
-    """Does one of several workers have nearly all of a pool?"""
+    """Check that no worker of several has nearly all of a pool."""
     name = "pool shares"
     texts = [
         f"{who} has {share / pool.size:.0%} of {pool.name}"

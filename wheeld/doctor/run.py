@@ -1,4 +1,4 @@
-"""`wheeld doctor`: is this machine fit for timers, and is the daemon well?"""
+"""`wheeld doctor`: checks whether this machine is fit for timers, and the daemon healthy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ANSWER_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Host:
-    """Where things are; tests have trees of their own."""
+    """The places to look at; tests pass other trees."""
 
     root: Path = Path("/")
     shm: Path = Path(segments.SHM_DIRECTORY)
@@ -81,9 +81,9 @@ def run(
     config: Path | None = None,
     host: Host | None = None,
 ) -> Diagnosis:
-    """Look at the machine, and at the daemon if there is one.
+    """Check the machine, and the daemon if there is one.
 
-    `ConfigError`: the configuration is wrong: the daemon cannot be compared with it.
+    `ConfigError`: the configuration is wrong, so the daemon cannot be compared with it.
     `PermissionError`: that daemon runs as another user."""
     host = host or Host()
     if "/" in name:
@@ -104,7 +104,7 @@ def run(
 
 
 def run_for_client(name: str = "default", runtime_dir: Path | None = None) -> Diagnosis:
-    """Look at why this process can, or cannot, be a worker of the daemon."""
+    """Check why this process can, or cannot, be a worker of the daemon."""
     findings = list(doctor_client.checks(name, runtime_dir))
     return Diagnosis(name, "this process as its worker", findings)
 
@@ -140,7 +140,7 @@ def _patient(name: str, runtime_dir: Path | None) -> _Patient | None:
 
 
 def _as_it_runs(config: Config, patient: _Patient) -> Config:
-    """The configuration with the sizes that the running daemon was started with."""
+    """The configuration, with the sizes of the running daemon."""
     if patient.memories is None:
         return config
     header = WheelView(patient.memories.wheel).header

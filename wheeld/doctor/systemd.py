@@ -15,7 +15,8 @@ _YES = ("yes", "true", "1", "on")
 
 
 def _settings(files: list[Path]) -> dict[str, str]:
-    """The last value of each key, by lower-case name, over files in the order of reading."""
+    """The last value of each key, by lower-case name, over files in the order in which systemd
+    reads them."""
     found = {}
     for path in files:
         with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -27,7 +28,7 @@ def _settings(files: list[Path]) -> dict[str, str]:
 
 
 def _files(root: Path, name: str, drop_ins: list[str]) -> list[Path]:
-    """The main file called `name`, and its drop-ins in the order of reading."""
+    """The main file called `name`, and its drop-ins, in the order in which systemd reads them."""
     places = [root / place / "systemd" for place in CONFIGURATION]
     main = next((place / name for place in places if (place / name).is_file()), None)
     by_name: dict[str, Path] = {}
@@ -40,7 +41,7 @@ def _files(root: Path, name: str, drop_ins: list[str]) -> list[Path]:
 
 
 def remove_ipc(root: Path, uid: int, user: str) -> Finding:
-    """Will logind remove the segments when the user logs out?"""
+    """Check that logind does not remove the segments when the user logs out."""
     name = "RemoveIPC"
     if not (root / "run/systemd/system").is_dir():
         return ok(name, "systemd does not run here")
@@ -65,7 +66,7 @@ def unit_of(cgroup: str) -> str | None:
 
 
 def unit_settings(root: Path, unit: str | None, max_workers: int) -> Finding:
-    """Does the unit keep the segments, see its clients, and allow enough descriptors?"""
+    """Check that the unit keeps the segments, sees its clients, and allows enough descriptors."""
     name = "systemd unit"
     if unit is None:
         return ok(name, "the daemon is not run by a unit")
@@ -83,7 +84,7 @@ def unit_settings(root: Path, unit: str | None, max_workers: int) -> Finding:
 
 
 def judge_unit(unit: str, settings: dict[str, str], max_workers: int) -> Finding:
-    """The same, of settings by lower-case key."""
+    """The same check, on settings by lower-case key."""
 
     def has(key: str, *values: str) -> bool:
         return settings.get(key, "").lower() in values
@@ -92,15 +93,21 @@ def judge_unit(unit: str, settings: dict[str, str], max_workers: int) -> Finding
     if has("dynamicuser", *_YES):
         failures.append(("DynamicUser=yes", "a static user: it implies RemoveIPC=yes"))
     if has("removeipc", *_YES):
-        failures.append(("RemoveIPC=yes", "RemoveIPC=no: else the workers' memory goes at a stop"))
+        failures.append(
+            ("RemoveIPC=yes", "RemoveIPC=no; otherwise a stop removes the workers' memory")
+        )
     if has("privateusers", *_YES, "self", "identity"):
-        warnings.append(("PrivateUsers=", "none: clients of other users would appear as `nobody`"))
+        warnings.append(
+            ("PrivateUsers=", "none; otherwise clients of other users appear as `nobody`")
+        )
     if has("protectproc", "invisible", "noaccess") or has("procsubset", "pid"):
-        warnings.append(("ProtectProc= or ProcSubset=", "none: the daemon reads /proc/PID/stat"))
+        warnings.append(
+            ("ProtectProc= or ProcSubset=", "none, because the daemon reads /proc/PID/stat")
+        )
     if settings.get("runtimedirectory") and not has("runtimedirectorypreserve", "restart", *_YES):
         warnings.append(
             ("RuntimeDirectory= without RuntimeDirectoryPreserve=",
-             "RuntimeDirectoryPreserve=yes: workers look for the socket in the same place")
+             "RuntimeDirectoryPreserve=yes, because workers look for the socket in the same place")
         )  # fmt: skip
     limit = settings.get("limitnofile", "").partition(":")[0]
     if limit.isdigit() and int(limit) < descriptors.needed(max_workers):

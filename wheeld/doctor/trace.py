@@ -1,4 +1,4 @@
-"""The checks of `wheeld doctor` on a daemon's trace: is everything recorded?"""
+"""The checks of `wheeld doctor` on a daemon's trace: whether everything is recorded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from wheeld.doctor.machine import Finding, ok
 
 FULL = 0.5
-"""Share of the ring that waits for the recorder."""
+"""Share of the ring in which events wait for the recorder."""
 
 Trace = Mapping[str, Any]
 
@@ -24,14 +24,14 @@ def recorder(trace: Trace) -> Finding:
     if trace["trouble"]:
         return Finding(
             name, "failure", f"pid {trace['recorder_pid']} cannot write: {trace['trouble']}",
-            "a directory that can be written to, with room",
-            "make room, or restart with another --trace; the clock goes on meanwhile, and counts "
-            "what does not fit into the ring",
+            "a writable directory with room",
+            "make room, or restart with another --trace; in the meantime the clock keeps "
+            "running, and counts events that do not fit into the ring",
         )  # fmt: skip
     if trace["restarts"]:
         return Finding(
             name, "note", f"{found}; replaced {trace['restarts']} times", "never replaced",
-            "nothing is lost by that; see the daemon's messages for the reason",
+            "nothing is lost; see the daemon's messages for the reason",
         )  # fmt: skip
     return ok(name, found)
 

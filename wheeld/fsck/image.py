@@ -1,9 +1,9 @@
 """A copy of the wheel's memory for `wheeld fsck`, and the reports of its checks.
 
-Nothing here writes into shared memory. Copies are made record by record, so that one record is of
-one moment; two records may not be, and on a living wheel that alone can look like damage. A finding
-therefore carries a key made of all the words that it depends on: real damage stays the same from
-one pass to the next, a record that was changing does not.
+Nothing here writes into shared memory. Copies are made record by record: each record is of one
+moment, but two records may be of different moments, and on a live wheel that alone can look like
+damage. So each finding has a key made of all the words that it depends on: real damage stays the
+same from one pass to the next, a changing record does not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ AWAKE = -(2**63)
 NEVER_FIRED = -(2**63)
 SLAB_BITS = _native.SLAB_SLOTS.bit_length() - 1
 QUICK_LOOKS = 30
-"""How many times apparent damage on a live wheel is read again at once."""
+"""How many times apparent damage on a live wheel is read again immediately."""
 
 NEVER, ARMED, CANCELLED, FIRED, TAKEN, DONE = Phase
 (
@@ -67,9 +67,10 @@ class Damage:
     Attributes
     ----------
     keys : ndarray of u64, shape (n,)
-        The words that the finding depends on; if equal in two passes, nothing has changed.
+        The words that the finding depends on; equal keys in two passes mean that nothing has
+        changed.
     slots : ndarray of i64, shape (n,)
-        The slot that it is about, or -1.
+        The slot that the finding is about, or -1.
     also : ndarray of i64, shape (n,)
         Another slot that is part of the same finding, or -1.
     text : callable
@@ -261,7 +262,7 @@ class WheelImage:
         )
 
     def still(self, suspects: Array, broken: Callable[[Array], Array]) -> Array:
-        """The suspects that are broken on each read; `broken` reads the live memory."""
+        """The suspects that are broken at each reading; `broken` reads the live memory."""
         for _ in range(QUICK_LOOKS if self.live else 0):
             if len(suspects) == 0:
                 break
@@ -269,7 +270,7 @@ class WheelImage:
         return suspects
 
     def node_keys(self, nodes: Array) -> Array:
-        """The memory of nodes: the link record, and the state of those that are slots."""
+        """The memory of nodes: the link record and, for slots, the state."""
         links = self.links[nodes]
         slot = np.where(nodes < self.capacity, nodes, 0)
         state = np.where(nodes < self.capacity, self.states[slot], 0)

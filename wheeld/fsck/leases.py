@@ -1,7 +1,7 @@
 """The check of `wheeld fsck` on leases: places in the queue, the bits that lead to them, seats.
 
-A worker sets its bit before it fills a place, and clears it afterwards: so a place without a bit is
-damage, while a bit without a place is what a worker leaves that was killed in between.
+A worker sets its bit before it fills a place, and clears it afterwards. So a place without a bit is
+damage, while a bit without a place only means that a worker was killed in between.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from wheeld_core.views import DirectoryView
 
 GONE: Final = (RowState.FREE, RowState.KEPT)
 AHEAD: Final = 64
-"""Tenancies: a seat's word has their low bits only, so one that is far ahead is an old one."""
+"""Tenancies: a seat's word has only their low bits, so a number far ahead is an old one."""
 EXAMPLES: Final = 3
 
 
 def leases(s: WheelImage) -> list[Damage]:
-    """Only workers that are there wait for leases, each where others look for it; seats are of
-    workers that exist."""
+    """Only present workers wait for leases, each at the place where others look for it; seats
+    belong to workers that exist."""
     view, count = s.keys, s.max_workers
     bits, used = view.waiting(), (view.lease_places["ticket"] != 0).any(axis=1)
     filled = used | (view.lease_places["lease"] != 0).any(axis=1)
@@ -79,8 +79,8 @@ def used(s: WheelImage) -> int:
 
 
 def mend(name: str, keys: _native.Memory, rows: Array, alone: bool) -> None:
-    """Empty the places of rows without a worker, and free the seats of workers that are not there;
-    if `alone`, when no worker lives, all places."""
+    """Empty the places of rows without a worker, and free the seats of absent workers; if `alone`
+    (no worker lives), empty all places."""
     view = DirectoryView(segments.data(name, os.getuid()))  # what has no memory stays so
     shared = DirectoryView(keys)
     gone = np.isin(rows["state"], GONE) | alone

@@ -5,8 +5,8 @@ apparent damage is read again at once, some thirty times: a list that the clock 
 intact in one of these readings.
 
 `wheel_check.h` checks lists and bitmaps, too, for the tests of the core. It stops at the first
-fault, and names nodes instead of timers. Here all damaged slots are found, with their owners, so
-that the checks that follow leave these slots out.
+fault, and names nodes instead of timers. This check finds all damaged slots, with their owners, so
+that later checks can skip these slots.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _astray(s: WheelImage, links: Array, nodes: Array) -> Array:
 
 
 def _unpaired(s: WheelImage, links: Array, nodes: Array) -> Array:
-    """Nodes whose `next` does not name them back, or is in another list."""
+    """Nodes whose `next` does not point back to them, or is in another list."""
     total = s.capacity + s.lists
     follows = links["next"][nodes].astype(np.int64)
     inside = follows < total
@@ -89,7 +89,7 @@ def _other_side(s: WheelImage, node: int) -> str:
 
 
 def _loose(s: WheelImage, nodes: Array, follows: Array) -> Array:
-    """Nodes that are not on a sentinel's circle, although each of them is paired."""
+    """Nodes outside of every sentinel's circle, although each of them is paired."""
     places = np.empty(s.capacity + s.lists, np.int64)
     places[nodes] = np.arange(len(nodes))
     ends = (nodes >= s.capacity) | _unpaired(s, s.links, nodes)
@@ -221,11 +221,11 @@ def buckets(s: WheelImage) -> list[Damage]:
 
 
 def _due(s: WheelImage, slots: Array) -> tuple[Array, Array]:
-    """When linked timers are due on the base clock, and whether that is exactly known.
+    """When linked timers are due on the base clock, and whether that time is exact.
 
-    A one-shot timer's link record says what it was linked for. A periodic one's next time follows
-    from its slot. On another clock it depends on how far the clocks were apart when it was linked:
-    how far they are apart now is near that.
+    The link record of a one-shot timer has the time for which it was linked. The next time of a
+    periodic timer follows from its slot. On another clock it also depends on the difference of the
+    clocks when it was linked, which is close to their present difference.
     """
     links, fields = s.links[slots], s.slots[slots]
     known = (s.stages[slots] == OPEN) & (links["due"] != NEVER_FIRED)

@@ -1,7 +1,6 @@
 """The check of `wheeld fsck` on the payload heap: each block has a timer, each timer its block.
 
-A block whose slot has an owner may be left of a worker that was killed: the reap of that worker
-frees it.
+A block whose slot has an owner may remain of a killed worker: reaping that worker frees it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def payloads(s: WheelImage) -> list[Damage]:
         of_slots(
             slots[leaked],
             mix(slots[leaked], ids[leaked], chunks[leaked]),
-            lambda i: s.name(int(slots[leaked[i]])) + "is nobody's, but has a payload in the heap",
+            lambda i: s.name(int(slots[leaked[i]])) + "has no owner, but has a payload in the heap",
         ),
         of_slots(
             lost,

@@ -23,7 +23,7 @@ from wheeld_core.views import RegistryView
 
 def repair(daemon: DaemonMemory) -> None:
     """Recover the wheel of a daemon that does not run. `WheelError`: a daemon or a clock runs; or
-    the segments' headers are damaged, so that nothing in them can be trusted."""
+    the segments' headers are damaged, so nothing in them can be trusted."""
     with _no_daemon(daemon.directory, daemon.prefix):
         faults = daemon.headers()
         memories = daemon.memories()
@@ -75,7 +75,7 @@ def _attach(
 
 
 def _open_bell(directory: Path, owner: int, name: str) -> int:
-    """A worker's bell; /dev/null if it is gone, or another file is there."""
+    """A worker's doorbell; /dev/null if it is gone, or is not a FIFO."""
     with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
         place = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, place)

@@ -58,7 +58,7 @@ class MemorySource(Protocol):
     """The segments that are checked."""
 
     def racing(self) -> bool:
-        """Whether anybody writes to it."""
+        """Whether any process writes to it."""
 
     def headers(self) -> list[str]:
         """Faults of the segments themselves."""
@@ -145,11 +145,12 @@ def run(
     repair: bool = False,
     progress: Progress = lambda *_: None,
 ) -> Findings:
-    """Check, and perhaps repair, the wheel of a daemon, by its name or the path of its runtime
-    directory. `repair` rebuilds it with the native recovery, only when no daemon and no clock run;
-    `progress` is called with what is being done, steps done, steps in all.
+    """Check, and perhaps repair, the wheel of a daemon, given by its name or the path of its
+    runtime directory. `repair` rebuilds it with the native recovery, only when no daemon and no
+    clock run; `progress` is called with the current action, the steps done, and the number of
+    steps.
 
-    `WheelError`, `OSError`: it could not be checked, or not be repaired; the message says what to
+    `WheelError`, `OSError`: the wheel could not be checked or repaired; the message says what to
     do.
     """
     directory = find(name, runtime_dir)
@@ -276,7 +277,7 @@ def _finish(report: Findings, snapshot: WheelImage) -> None:
             "damage" if unnamed else "ok",
             report.counts["owned"],
             unnamed,
-            [Example(snapshot.name(int(i)) + "is in no valid state")
+            [Example(snapshot.name(int(i)) + "has no valid state")
              for i in np.flatnonzero(nothing)[: EXAMPLES if unnamed else 0]],
         )
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The checks of `wheeld fsck` on what all workers write: watched keys and memory pools.
+"""The checks of `wheeld fsck` on memory that all workers write: watched keys and memory pools.
 
 A row has a bit, a place in a queue, or bytes only while a worker is in it. A pool's word agrees
 with its workers' ledgers, and names the last change of one of them. All changes that a ledger has
@@ -68,8 +68,8 @@ def watch(s: WheelImage) -> list[Damage]:
 
 
 def words(s: WheelImage) -> list[Damage]:
-    """Empty places of keys are empty, each key's has a whole name, and no key has two; each timer
-    that a key names has the key."""
+    """Empty places of keys are empty, each used place has a whole name, no key has two places, and
+    each timer that a key names has that key."""
     sets, shift = s.keys.sets, _set_shift(s.keys)
     tags, checks, values = (sets[field] for field in ("tags", "checks", "values"))
     states, here = TAG_STATE.of(tags), np.arange(len(sets), dtype=np.uint64)[:, np.newaxis]
@@ -95,7 +95,7 @@ def words(s: WheelImage) -> list[Damage]:
 
 
 def _strays(states: Array, flags: Array, view: DirectoryView) -> Array:
-    """The places of words that name an armed timer which does not say that it is that key's."""
+    """The places of words that name an armed timer without that key."""
     places = np.flatnonzero(TAG_STATE.of(view.sets["tags"]).ravel() == _native.WORD_TIMER)
     ids = view.sets["values"].ravel()[places]
     slots = ID_SLOT.of(ids)
@@ -115,7 +115,7 @@ def _places_of(view: DirectoryView, slots: Array) -> Array:
 
 
 def _unnamed(states: Array, flags: Array, view: DirectoryView) -> Array:
-    """The slots of armed timers with a key whose word must name them, and does not."""
+    """The slots of armed timers whose key's word should name them, and does not."""
     slots = np.flatnonzero(STATE_PHASE.of(states) == _native.ARMED)
     slots = slots[FLAGS_KEYED.of(flags[slots]) != 0]
     slots = slots[view.rooms["place"][slots] != _native.NIL]
@@ -125,7 +125,7 @@ def _unnamed(states: Array, flags: Array, view: DirectoryView) -> Array:
 
 
 def _touched(s: WheelImage) -> Array:
-    """Places at which a worker is: it may be about to name a timer there, or to end one."""
+    """Places that a worker is using: it may be about to name a timer there, or to end one."""
     touched: Array = s.keys.rows["touching"][~np.isin(s.rows["state"], _GONE)] - np.uint64(1)
     return touched
 
@@ -183,7 +183,7 @@ def _of_pool(s: WheelImage, pool: int) -> Iterator[str]:
 
 def _being_returned(view: PoolsView, pool: int) -> tuple[int, int, bool]:
     """Row and number of the supervisor's change in `reaping`, (0, 0) if there is none; and whether
-    `used` has that change already."""
+    `used` already includes that change."""
     reaping = int(view.pools["reaping"][pool])
     row, change = REAPING_ROW.of(reaping) - 1, REAPING_CHANGE.of(reaping)
     boss = len(view.ledgers[pool]) - 1
@@ -221,7 +221,7 @@ def _who(s: WheelImage, ledger: int) -> str:
 
 
 def _wrong_tenants(s: WheelImage, tenants: Array, where: str) -> list[str]:
-    """Rows whose worker is not the one in the worker table."""
+    """Rows whose worker differs from the worker table."""
     states, incarnations = s.rows["state"], s.rows["incarnation"]
     let, same = tenants != 0, tenants == incarnations
     wrong = (states == RowState.FREE) & let
@@ -242,8 +242,8 @@ def _wrong_tenants(s: WheelImage, tenants: Array, where: str) -> list[str]:
 def mend_keys(
     name: str, keys: _native.Memory, wheel: _native.Memory, slots: _native.Memory
 ) -> None:
-    """Cancel the timers with a key that does not name them, and let no key name a timer of another
-    one, when no worker lives. The clock that recovers takes the slots back."""
+    """When no worker lives: cancel timers whose key does not name them, and clear keys that name a
+    timer of another key. The recovering clock takes the slots back."""
     view, g = DirectoryView(segments.data(name, os.getuid())), geometry_of(record(wheel, "wheel"))
     capacity = len(view.rooms)
     states = np.frombuffer(slots, "u8", capacity, g["states_off"])
@@ -257,14 +257,14 @@ def mend_keys(
 
 
 def _word_sets(keys: _native.Memory, view: DirectoryView) -> Array:
-    """The sets of places in the segment itself: only what has memory is to be touched."""
+    """The sets of places in the segment itself; touch only those that have memory."""
     header = view.header
     return records(keys, "word_set", int(header["sets_off"]), 1 << int(header["set_bits"]))
 
 
 def repair(memories: sharing.Memories, name: str, rows: Array, alone: bool) -> None:
     """Repair the writable segments, whose headers are intact, as the next supervisor would; if
-    `alone`, no worker lives: repair the rest, too."""
+    `alone` (no worker lives), repair the rest, too."""
     watch, keys, pools = (memories[kind] for kind in sharing.KINDS)
     _native.resume_pools(pools)
     directory, budget = WatchView(watch), PoolsView(pools)

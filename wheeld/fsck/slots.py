@@ -82,7 +82,7 @@ def slots(s: WheelImage) -> list[Damage]:
         (loose & same & (lent | np.isin(stage, (WAIT_TICK, WAIT_EXPIRE))) & ~_over_armed(s),
          "has stage {stage}, but is in no list"),
         (s.loose & ~(same & fired & (backlog | loans)) & ~back,
-         "is nobody's until it is read, but is {phase} in {list}"),
+         "has no owner until it is read, but is {phase} in {list}"),
         (told & (phase == TAKEN) & ~np.isin(stage, (OFFERED, WAIT_EXPIRE)),
          "is {phase}, but not offered: {stage}"),
         (loose & fired & ~same, "has fired, but the clock's record is for generation {link_gen}"),
@@ -106,7 +106,8 @@ def _over_armed(s: WheelImage) -> Array:
 
 
 def _endless(s: WheelImage) -> Array:
-    """Periodic timers whose next tick is past the end of time: armed, and rightly in no bucket."""
+    """Periodic timers whose next tick is past the end of time: they are armed, and correctly in no
+    bucket."""
     endless: Array = (s.phases == ARMED) & s.same & ~s.listed & (s.stages <= TICKED)
     some = np.flatnonzero(endless)
     fields = s.slots[some]
@@ -117,7 +118,7 @@ def _endless(s: WheelImage) -> Array:
 
 
 def _position_rules(s: WheelImage, told: Array) -> list[tuple[Array, str]]:
-    """A position that a final or lent record names is below the tail of that worker's ring."""
+    """A final or lent record names a position below the tail of that worker's ring."""
     row = np.minimum(s.stage_worker, s.max_workers - 1)
     out = position_before(s.positions, s.ports["comp_tail"][row])
     back = position_before(s.positions, s.ports["ret_tail"][row])
@@ -152,7 +153,7 @@ def _describe(s: WheelImage, text: str, slot: int) -> str:
 
 
 def leaks(s: WheelImage) -> list[Damage]:
-    """An ended timer's slot is on its way back to its owner: submitted, queued, or returned."""
+    """The slot of an ended timer is being returned to its owner: submitted, queued, or returned."""
     own, stage = s.owned & (s.phases == CANCELLED), s.stages
     waiting = own & (~s.same | (stage < WAIT_EXPIRE))
     waiting[waiting] = ~s.waits_in_ring(np.flatnonzero(waiting))
@@ -180,7 +181,7 @@ def leaks(s: WheelImage) -> list[Damage]:
 
 
 def owners(s: WheelImage) -> list[Damage]:
-    """An owned slab's word names a present worker; a slab without an owner holds nothing."""
+    """The word of an owned slab names a present worker; a slab without an owner is empty."""
     orphans = np.flatnonzero((s.owners != 0) & ~s.slab_valid)
     armed = (s.phases == ARMED).reshape(-1, s.capacity // len(s.owners)).sum(axis=1)
 

@@ -95,7 +95,7 @@ def _signed(difference: int) -> int:
 
 
 def _unread(s: WheelImage, stages: tuple[int, ...], found: dict[int, RingCopy]) -> Array:
-    """Slots whose own word says that their record was published and not read."""
+    """Slots whose word says that their record was published and not read."""
     heads, tails = np.zeros((2, s.max_workers), np.uint64)
     for row, ring in found.items():
         heads[row], tails[row] = ring.head, ring.late_tail if s.live else ring.tail
@@ -155,7 +155,7 @@ def returns(s: WheelImage) -> list[Damage]:
 
 
 def _taken_over(s: WheelImage, row: int, ring: RingCopy, safe: Array, slots: Array) -> Array:
-    """Entries for slots that belong to another worker by now: their reader skips them."""
+    """Entries for slots that meanwhile belong to another worker: their reader skips them."""
     here = holder_word(np.full(len(ring.positions), row), ring.positions)
     handed = s.split[safe] & (s.holders[safe] == here)
     kept = ~s.split[safe] & (s.owner_row[safe] == row)

@@ -1,4 +1,5 @@
-"""The work of a daemon between two readings of its status, for `wheeld top` and the web page."""
+"""The activity of a daemon between two readings of its status, for `wheeld top` and the web
+page."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from wheeld_core import _native
 from wheeld_core.histograms import Histogram, uppers
 
 RATES: Final = ("fired", "returned", "wakes", "passes")
-"""Counters of the clock that are shown by the second."""
+"""Counters of the clock that are shown per second."""
 WORKER_RATES: Final = ("scheduled", "cancelled", "rescheduled", "fired", "received")
 
 
 def compare(first: dict[str, Any], second: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """The work of a daemon between two readings of its status, `seconds` apart, for JSON.
+    """The activity of a daemon between two readings of its status, `seconds` apart, for JSON.
 
     `per_second` has counts, `lateness_ns` is about timers that fired between the readings, both
     also for each worker. Rates are 0 if the second reading is of another wheel.
@@ -96,7 +97,7 @@ def _groups(workers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 Look = tuple[float, dict[str, Any]]
-"""When (monotonic, seconds), and the status."""
+"""The time (monotonic, seconds), and the status."""
 
 
 def look(read: Callable[[], dict[str, Any]]) -> Look:

@@ -24,7 +24,8 @@ class Metric:
     key: tuple[str, ...]
     """Its path in the status, or in the entry of one worker, pool or purgatory."""
     label: str = ""
-    """worker, group, pool, purgatory or job_name, beside `daemon`; empty: it is the daemon's."""
+    """worker, group, pool, purgatory or job_name, in addition to `daemon`; empty: it is about the
+    daemon."""
     scale: float = 1
     """The factor by which values there are multiplied."""
     unit: str = ""
@@ -49,7 +50,7 @@ def _histogram(
 
 
 UP: Final = _gauge("up", "1 if the daemon answers, else 0.")
-"""Also exported of a daemon without a status; not one of `METRICS`."""
+"""Also exported if the daemon does not answer; not one of `METRICS`."""
 
 METRICS: Final = (
     _gauge("clock_ok", "1 if the clock makes progress, else 0.", "clock_ok"),
@@ -90,7 +91,7 @@ METRICS: Final = (
     ),
     _histogram("timer_lateness_seconds", "From a timer's deadline to its delivery.", "lateness_ns"),
     _histogram("clock_pass_seconds", "Duration of a pass of the clock.", "pass_ns"),
-    _histogram("clock_oversleep_seconds", "By how much the clock overslept.", "overslept_ns"),
+    _histogram("clock_oversleep_seconds", "How long the clock overslept.", "overslept_ns"),
     _histogram(
         "pass_expirations", "Expirations per pass, if any.", "fired_per_pass", scale=1,
         unit="expiration",
@@ -133,8 +134,8 @@ METRICS: Final = (
         "worker_wheel_full", "Calls refused with WheelFull.", "fulls", label="worker", unit="call",
     ),
     _counter(
-        "worker_offences", "Submissions that no correct client makes.", "offences", label="worker",
-        unit="offence",
+        "worker_offences", "Submissions that a correct client never makes.", "offences",
+        label="worker", unit="offence",
     ),
     _histogram(
         "worker_lateness_seconds", "From a timer's deadline until its record is in the ring.",
@@ -150,7 +151,7 @@ METRICS: Final = (
     ),
     _gauge("group_workers", "Members that are connected.", "workers", label="group", unit="worker"),
     _gauge(
-        "group_timers_pending", "Timers of its members that are armed.", "pending", label="group",
+        "group_timers_pending", "Armed timers of its members.", "pending", label="group",
         unit="timer",
     ),
     _gauge(
@@ -194,7 +195,8 @@ METRICS: Final = (
     _counter("job_runs", "Runs that ended.", "runs", label="job_name", unit="run"),
     _counter("job_failures", "Runs that raised.", "failures", label="job_name", unit="run"),
     _counter(
-        "job_left_out", "Occurrences too late for their grace, or of a paused job.", "missed",
+        "job_left_out", "Occurrences that came too late for their grace, or fell due "
+            "while the job was paused.", "missed",
         label="job_name", unit="occurrence",
     ),
     _gauge(
@@ -203,7 +205,7 @@ METRICS: Final = (
     ),
     _gauge("job_paused", "1 if it is paused.", "paused", label="job_name"),
     _gauge(
-        "job_late_seconds", "From the planned time of its last run to its begin.", "late_s",
+        "job_late_seconds", "From the planned time of its last run to its start.", "late_s",
         label="job_name",
     ),
     _gauge("job_lasted_seconds", "Duration of its last run.", "lasted_s", label="job_name"),
@@ -276,7 +278,7 @@ def table() -> str:
 
 
 SCHEMA: Final = 3
-"""2**3 buckets from each power of two to the next."""
+"""There are 2**3 buckets from each power of two to the next."""
 MOST: Final = 1 << 48
 """Counts that workers can write are clamped to this, so that sums and differences fit into 64
 bits."""

@@ -1,5 +1,4 @@
-"""Keeps an exporter running, of the metrics and of the page, and never ends a daemon that serves
-because of it."""
+"""Keeps an exporter for metrics and page running; its failures never end a daemon that serves."""
 
 from __future__ import annotations
 
@@ -33,8 +32,8 @@ def check_installed() -> None:
 
 
 class ExporterGuard(ChildGuard):
-    """One running exporter at a time; none without --metrics and --web. `WheelError`: what it needs
-    is not installed."""
+    """One running exporter at a time; none without --metrics and --web. `WheelError`: a package
+    that it needs is not installed."""
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(EXPORTER)
@@ -55,8 +54,8 @@ class ExporterGuard(ChildGuard):
             self._start_keeping()
 
     async def started(self) -> None:
-        """Wait for the first exporter. `WheelError`: why it does not serve: nobody relies on this
-        daemon yet."""
+        """Wait for the first exporter. `WheelError`: it does not serve; this may end the daemon,
+        because nobody relies on it yet."""
         if self._keeping is None:
             return
         try:
@@ -72,7 +71,7 @@ class ExporterGuard(ChildGuard):
         await self._end_keeping()
 
     def status(self) -> dict[str, dict[str, Any] | None]:
-        """Its parts of `wheeld status`, `metrics` and `web`; None for what is not wanted."""
+        """Its parts of `wheeld status`, `metrics` and `web`; None for a part that is not wanted."""
         return {
             name: self._entry(name) if wanted else None for name, wanted in self._wanted.items()
         }

@@ -1,6 +1,7 @@
 """The jobs of a daemon's applications, as entries of its status.
 
-They stand in timers of workers, so the supervisor does not read them: who shows the status does.
+They are stored in timers of workers, so the supervisor does not read them; the program that shows
+the status does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from wheeld_client import JobBoard, JobState
 from wheeld_core.errors import WheelError
 
 MOST_JOBS: Final = 200
-"""Jobs that metrics name: each is a label, and applications choose how many they have."""
+"""The most jobs in the metrics: each is a label, and applications choose how many they have."""
 
 
 def with_jobs(

@@ -1,8 +1,8 @@
 """A daemon's metrics for OpenTelemetry, by its SDK: observable instruments, exported by OTLP.
 
-No instrument of the SDK observes a histogram that was counted elsewhere, so the daemon's are added
-to what it exports, as exponential histograms. The variables OTEL_* work as in any program with that
-SDK.
+The SDK has no instrument for a histogram that was counted elsewhere, so the daemon's histograms are
+added to the export, as exponential histograms. The variables OTEL_* work as in any program with
+that SDK.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def name_and_unit(metric: Metric) -> tuple[str, str]:
 
 
 class _Reading:
-    """One status for all that is exported together; None: the daemon does not answer."""
+    """One status for each export; None: the daemon does not answer."""
 
     def __init__(self, read: Callable[[], Status]) -> None:
         self._read, self._known = read, False
@@ -164,7 +164,7 @@ def _add_instruments(meter: Meter, reading: _Reading) -> None:
 
 
 def _exporter(endpoint: str | None) -> MetricExporter:
-    """By OTLP, over what OTEL_EXPORTER_OTLP_PROTOCOL says; default: HTTP."""
+    """By OTLP, over the protocol that OTEL_EXPORTER_OTLP_PROTOCOL names; default: HTTP."""
     protocol = os.environ.get("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL") or os.environ.get(
         "OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"
     )

@@ -31,7 +31,7 @@ _SLOTS_AT_ONCE: Final = 1 << 18
 
 @dataclass(frozen=True)
 class TimerFilter:
-    """Which timers are wanted: those that meet all of these conditions."""
+    """Selects the timers that meet all of these conditions."""
 
     worker: str | None = None
     to: str | None = None
@@ -45,13 +45,13 @@ class TimerFilter:
     prefix: str | None = None
     """The key, a text, or how it begins."""
     contains: str = ""
-    """A part of the key as it is shown; of any key, not only of a text."""
+    """A part of the key as it is shown; for any type of key."""
     limit: int = 0
     """At most so many, soonest first; 0: all."""
 
     def apply(self, found: PendingTimers) -> npt.NDArray[np.void]:
-        """The matching timers, soonest first. `ValueError`: there is no worker, or no receiver, of
-        that name."""
+        """The matching timers, soonest first. `ValueError`: no worker, or no receiver, has that
+        name."""
         timers = found.timers
         wanted = np.ones(len(timers), bool)
         if self.worker is not None:
@@ -98,8 +98,8 @@ def search(
 ) -> list[list[dict[str, Any]]]:
     """The pending timers that each filter lets through, soonest first, one dict of `COLUMNS` each.
 
-    With `payloads` also `payload`, as text, or None if it is not text, and `payload_hex`. Reads
-    the slots once for all filters, and holds no more than a part of them. Others write meanwhile: a
+    With `payloads` also `payload`, as text, or None if it is not text, and `payload_hex`. It reads
+    the slots once for all filters, and holds only a part of them at a time. Workers keep writing: a
     timer that is armed, moved or fired at this moment may be listed as it was just before.
     `ValueError`: as `TimerFilter.apply`.
     """

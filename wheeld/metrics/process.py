@@ -1,8 +1,8 @@
 """The exporter process: serves a daemon's metrics and its page, for `--metrics` and `--web`.
 
 It is started by the supervisor (`python -m wheeld.metrics.process <fd>`). Slow or broken clients
-can only harm this process: the clock shares nothing with it, and the supervisor answers one status
-request at a time, as for `wheeld status`.
+can harm only this process: the clock shares nothing with it, and the supervisor gets one status
+request at a time, as from `wheeld status`.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ def family(metric: Metric, status: dict[str, Any], daemon: str) -> Family:
 
 
 class DaemonCollector(Collector):
-    """The metrics of one status of `daemon`; of None, no answer, only `wheeld_up 0`."""
+    """The metrics of one status of `daemon`; for None (no answer), only `wheeld_up 0`."""
 
     def __init__(self, status: dict[str, Any] | None, daemon: str) -> None:
         self._status, self._daemon = status, daemon

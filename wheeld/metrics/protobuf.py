@@ -1,9 +1,9 @@
 """A daemon's metrics in Prometheus's protobuf format, which has native histograms.
 
-prometheus-client writes native histograms in OpenMetrics 2 only, which no released Prometheus
-scrapes; one with `--enable-feature=native-histograms` asks for this format. The messages are those
-of `io.prometheus.client.MetricFamily` (prometheus/client_model, metrics.proto): few and flat, so
-they are written here, without a compiler for them.
+prometheus-client writes native histograms only in OpenMetrics 2, which no released Prometheus
+scrapes. With `--enable-feature=native-histograms`, Prometheus asks for this format. The messages
+are those of `io.prometheus.client.MetricFamily` (prometheus/client_model, metrics.proto): few and
+flat, so they are written here, without a protobuf compiler.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ CONTENT_TYPE: Final = (
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
 )
 ZERO: Final = 2.0**-128
-"""Up to here a value counts as 0; client_golang's default."""
+"""Values up to this count as 0; the default of client_golang."""
 _TYPES: Final = {"counter": 0, "gauge": 1, "histogram": 4}
 _VALUES: Final = {"counter": 3, "gauge": 2}
 _VARINT, _DOUBLE, _BYTES = 0, 1, 2
 
 
 def exposition(status: dict[str, Any] | None, daemon: str) -> bytes:
-    """All metrics of a daemon; of a daemon that does not answer (None), only that fact."""
+    """All metrics of a daemon; for a daemon that does not answer (None), only `wheeld_up 0`."""
     families = [_family(UP, [([], int(status is not None))], daemon)]
     if status is not None:
         families += [_family(metric, found, daemon) for metric in METRICS
@@ -82,7 +82,8 @@ def _histogram(metric: Metric, found: dict[str, Any]) -> bytes:
 
 
 def _spans(counts: dict[int, int]) -> Iterator[tuple[int, list[int]]]:
-    """Buckets without a gap: how far behind those before (the first: its index), and counts."""
+    """Runs of buckets without a gap: the distance from the run before (for the first: its index),
+    and counts."""
     end, run, offset = 0, list[int](), 0
     for index, count in counts.items():
         if run and index != end:

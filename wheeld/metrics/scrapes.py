@@ -1,6 +1,6 @@
 """The metrics as a site, in the format that a scraper asks for.
 
-An answer is computed once for all that ask for it before it starts.
+Scrapers that ask before a computation starts share its answer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Status = dict[str, Any]
 
 
 class Scrapes:
-    """The metrics of `daemon`, which each has as a label, at any path.
+    """The metrics of `daemon`, each labelled with it, at any path.
 
     `read` returns its status, in another thread, one call at a time; if it raises WheelError or
     OSError, there is only `wheeld_up 0`.
@@ -52,7 +52,7 @@ class Scrapes:
         return self._answers[kind, zipped].get
 
     async def _find_status(self) -> Status | None:
-        """The status of now; None: the daemon does not answer."""
+        """The current status; None: the daemon does not answer."""
         try:
             return await asyncio.to_thread(self._read)
         except (WheelError, OSError):
@@ -64,7 +64,7 @@ class Scrapes:
 
 
 def _text_format(accept: str) -> str:
-    """The first that is named; OpenMetrics before 1.0 is not served."""
+    """The version that is named first; OpenMetrics before 1.0 is not served."""
     for each in accept.split(","):
         kind, _, parameters = each.strip().partition(";")
         if kind == "text/plain" or (kind == _OPENMETRICS and "version=0" not in parameters):
@@ -84,7 +84,7 @@ def _encoded(status: Status | None, daemon: str, kind: str, zipped: bool) -> byt
 
 
 def wants_protobuf(accept: str) -> bool:
-    """Does the scraper prefer this format among those that are served?"""
+    """Whether the scraper prefers this format among the formats served."""
     ours, others = 0.0, 0.0
     for each in accept.split(","):
         kind, _, parameters = each.strip().partition(";")

@@ -2,9 +2,9 @@
 and go.
 
 A worker that is replaced every hour under a name with its process id would leave a series of its
-own behind each time. So what such names differ in is folded, workers of one folded name and group
-are one series, and the counts of those that have departed stay in it: a counter never falls while
-the daemon runs.
+own behind each time. So the differing part of such names is removed, workers with the same
+remaining name and group form one series, and the counts of departed workers stay in it: a counter
+never falls while the daemon runs.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Entry = dict[str, Any]
 
 
 def folded(name: str, pid: int) -> str:
-    """The name without the number of its process, which made it unique: `web-4711`, also with the
-    digits that follow it where that was in use, is `web`, and an unnamed worker `pid-N`."""
+    """The name without the process id that made it unique: `web-4711`, even with digits that follow
+    because it was in use, becomes `web`, and an unnamed worker becomes `pid-N`."""
     name = re.sub(r" \(left \d+\)$", "", name)  # its name was given to others
     if re.fullmatch(r"pid-\d+-\d+", name):
         return UNNAMED
@@ -63,7 +63,7 @@ class Departed:
         self._series: dict[tuple[str, str], Entry] = {}
 
     def add(self, worker: Entry) -> None:
-        """Keep what a worker of the status has counted."""
+        """Keep the counts of a worker of the status."""
         entry = of_worker(worker)
         if not _is_known(entry):
             return
@@ -83,7 +83,7 @@ class Departed:
 
 
 def workers(status: Entry) -> list[Entry]:
-    """The series of workers: those of the departed only with their group and name."""
+    """The series of workers; departed ones have only their group and name."""
     found: dict[tuple[str, str], list[Entry]] = {}
     for entry in [*map(of_worker, status["workers"]), *status.get("departed", [])]:
         found.setdefault((entry["group"], entry["name"]), []).append(entry)
@@ -91,7 +91,7 @@ def workers(status: Entry) -> list[Entry]:
 
 
 def groups(status: Entry) -> list[Entry]:
-    """The series of groups, with all that were ever in them."""
+    """The series of groups, including all workers that were ever in them."""
     found: dict[str, list[Entry]] = {}
     for entry in workers(status):
         if entry["group"]:

@@ -1,9 +1,9 @@
 """Serves sites over HTTP, each at an address: the metrics (`scrapes`) and the page (`web`).
 
 One thread serves all connections: their number, the bytes of a request and the time of a connection
-are bounded. When all places are taken, a connection that waits for its peer is closed, of the
-address that has the most of these; one that waits for its answer is not. If all wait for theirs, no
-further one is accepted until one has got it.
+are bounded. When all places are taken, a connection that waits for its peer is closed, from the
+address with the most such connections; one that waits for its answer is not. If all of them wait
+for answers, no further one is accepted until an answer has been sent.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from wheeld.processes.callers import Callers
 from wheeld_core.errors import WheelError
 
 CONNECTION_SECONDS: Final = 20.0
-"""Seconds from a connection's begin to its end, whatever its peer does."""
+"""Seconds that a connection lasts at most, whatever its peer does."""
 REQUEST_SECONDS: Final = 10.0
 MOST_CONNECTIONS: Final = 256
 MOST_REQUEST: Final = 8192
 """Bytes of a request line and its headers."""
 MOST_ANSWERS: Final = 8
-"""Answers of different times that may be on their way to slow readers: each can be megabytes."""
+"""Number of different answers that may be on their way to slow readers; each can be megabytes."""
 BACKLOG: Final = 1024
 THREADS: Final = 3
 """For readings and encodings: of the metrics, of the page's figures, of its searches."""
@@ -130,7 +130,7 @@ class _Server:
 
     @contextlib.contextmanager
     def _writes(self, answer: bytes, task: asyncio.Task[None]) -> Iterator[None]:
-        """During the block this answer is in memory; the oldest one makes room for it."""
+        """Keep this answer in memory during the block, in place of the oldest one."""
         if answer not in self._writing and len(self._writing) >= MOST_ANSWERS:
             for slow in self._writing.pop(next(iter(self._writing))):
                 slow.cancel()
@@ -157,7 +157,7 @@ def _parsed(text: bytes) -> tuple[str, Request]:
 
 
 def response(status: str, content_type: str, body: bytes, *more: str) -> bytes:
-    """A whole answer; `more` are further lines of its head."""
+    """A whole answer; `more` are additional lines of its head."""
     fields = [
         f"HTTP/1.1 {status}",
         f"Content-Type: {content_type}",
@@ -170,10 +170,10 @@ def response(status: str, content_type: str, body: bytes, *more: str) -> bytes:
 
 @contextlib.contextmanager
 def serve(sites: Mapping[str, tuple[str, Site]]) -> Iterator[list[str]]:
-    """Serve sites for the block, each at an address, HOST:PORT; yields the addresses with the ports
-    that port 0 stands for. The keys name them in errors.
+    """Serve sites during the block, each at an address, HOST:PORT; yields the addresses, with the
+    actual port in place of port 0. The keys name the sites in errors.
 
-    `ValueError`: it is not an address. `WheelError`: it cannot be listened on.
+    `ValueError`: it is not an address. `WheelError`: listening there fails.
     """
     listeners: dict[socket.socket, Site] = {}
     found = []
@@ -227,9 +227,10 @@ def _why(error: OSError) -> str:
     why = os.strerror(error.errno) if error.errno else str(error)
     forbidden = "the service manager forbids it (RestrictAddressFamilies=): docs/metrics.md"
     tries = {
-        "EADDRINUSE": "give another port, or end what listens there (`ss -ltnp` names it)",
+        "EADDRINUSE": "give another port, or end the process that listens there "
+        "(`ss -ltnp` names it)",
         "EADDRNOTAVAIL": "expected an address of this host: `ip addr` lists them",
-        "EACCES": "ports below 1024 are root's: give a higher one",
+        "EACCES": "ports below 1024 are reserved for root: give a higher one",
         "EAFNOSUPPORT": forbidden,
         "EPERM": forbidden,
     }

@@ -1,11 +1,11 @@
-"""The web page of a daemon: one file that shows what two readings of its status differ in.
+"""The web page of a daemon: one file that shows the difference between two readings of its status.
 
 The page asks for `state` every other second, and for `timers` when somebody searches. Workers
 choose names and keys freely: these leave here as JSON only, and the page makes text nodes of them.
-It runs no script and no style but its own, whose hashes its policy names, and asks nobody else.
+It runs only its own script and style, whose hashes its policy names, and contacts no other server.
 
-A request must name this host. Else a page of another site whose name leads here (DNS rebinding)
-could read the answers.
+A request must name this host. Otherwise a page of another site whose name resolves to this host
+(DNS rebinding) could read the answers.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from wheeld_core.errors import WheelError
 LONGEST_PAUSE: Final = 1.0
 """Seconds; as in `OneForAll`."""
 SHORTEST_SPAN: Final = 1.0
-"""Seconds over which rates are computed, at least, once it has been read for so long."""
+"""Shortest time over which rates are computed, once it has been read for that long."""
 FORGET_SECONDS: Final = 30.0
-"""Rates over a longer time than this are not those of now."""
+"""Rates over a longer time than this do not count as current."""
 MOST_ROWS: Final = 50
 """Timers that a search shows."""
 MOST_SEARCHES: Final = 16
@@ -90,7 +90,7 @@ class Web:
         raise Refused("404 Not Found")
 
     def _names_us(self, hosts: list[str]) -> bool:
-        """Any address will do: a name is what rebinding needs."""
+        """Any address is accepted, since rebinding needs a name."""
         if len(hosts) != 1 or not (found := _HOST.fullmatch(hosts[0].strip())):
             return False
         host = found[1].strip("[]").lower()
@@ -154,7 +154,7 @@ def _text(query: str) -> str:
 
 
 def _rows(timers: list[dict[str, Any]]) -> bytes:
-    """64 bits are more than a number of JavaScript has."""
+    """Integers of 64 bits as strings, because numbers of JavaScript have fewer bits."""
     shown = [{**each, "id": str(each["id"]), "cookie": str(each["cookie"])} for each in timers]
     return _json("200 OK", {"timers": shown, "most": MOST_ROWS})
 

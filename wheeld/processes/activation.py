@@ -1,6 +1,6 @@
 """A listening socket that the service manager made: it starts the daemon with the first client.
 
-The descriptor stays open beside the copy that is served, so that a restart in place finds it again,
+The descriptor stays open while a copy of it is served, so that a restart in place finds it again,
 as the service manager passed it.
 """
 
@@ -18,13 +18,13 @@ _FIRST: Final = 3
 
 
 def is_activated() -> bool:
-    """Did the service manager pass a socket to this process?"""
+    """Whether the service manager passed a socket to this process."""
     number, pid = os.environ.get("LISTEN_FDS"), os.environ.get("LISTEN_PID")
     return pid == str(os.getpid()) and number not in (None, "", "0")
 
 
 def listener(path: Path) -> socket.socket | None:
-    """A copy of the socket that was passed, which has to listen at `path`; None: none was passed.
+    """A copy of the passed socket, which must listen at `path`; None: none was passed.
 
     `WheelError`: something else was passed.
     """
@@ -46,6 +46,6 @@ def listener(path: Path) -> socket.socket | None:
 
 
 def pass_on() -> None:
-    """Let the program that this process executes next have it."""
+    """Hand it over to the program that this process executes next."""
     if is_activated():
         os.set_inheritable(_FIRST, True)

@@ -1,4 +1,4 @@
-"""The order in which connections are served: of the control socket, and of the metrics port.
+"""The order in which connections are served, at the control socket and at the metrics port.
 
 Connections are accepted as they come and their messages are read concurrently. Their requests are
 scheduled by user: one message of each user in turn, a few per turn of the loop. So a user who opens
@@ -39,7 +39,7 @@ class Callers:
     def silent(self, uid: Hashable, dismiss: Callable[[], object]) -> Iterator[None]:
         """During the block this caller is silent: `dismiss` may be called to end its connection.
 
-        `uid` is the user, or whatever else tells one peer from another.
+        `uid` is the user, or another property that distinguishes peers.
         """
         self._silent.setdefault(uid, {})[dismiss] = None
         try:
@@ -97,9 +97,9 @@ def dismiss(task: asyncio.Task[None] | None, writer: asyncio.StreamWriter) -> No
 
 
 class OneForAll(Generic[Answer]):
-    """An answer that is expensive to compute: `find` computes it once for all that ask before it
-    starts, at most `longest_pause` seconds after they ask. Unless one computation takes longer than
-    that, the next begins when it has ended."""
+    """An answer that is expensive to compute: `find` computes it once for all callers that ask
+    before it starts, at most `longest_pause` seconds after they ask. If a computation takes longer
+    than that, the next one begins when it has ended."""
 
     def __init__(
         self, find: Callable[[], Awaitable[Answer]], longest_pause: float = math.inf
@@ -111,7 +111,7 @@ class OneForAll(Generic[Answer]):
         self._not_before = 0.0
 
     async def get(self) -> Answer:
-        """An answer that is computed after this call."""
+        """An answer whose computation starts after this call."""
         if self._next is None:
             self._next = asyncio.create_task(self._find_soon())
         return await asyncio.shield(self._next)

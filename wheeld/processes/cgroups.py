@@ -1,4 +1,4 @@
-"""The control groups of a process, v1 and v2, and what they allow."""
+"""The control groups of a process, v1 and v2, and their limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def read(path: Path) -> str:
 
 
 def chain(subject: Path, cgroups: Path, controller: str) -> list[Path]:
-    """The cgroup of the process whose /proc/PID is `subject`, and all above it."""
+    """The cgroup of the process whose /proc/PID is `subject`, and its ancestors."""
     found = []
     for line in read(subject / "cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]

@@ -28,7 +28,7 @@ from wheeld_core.errors import WheelError
 
 
 class SupervisorChannel:
-    """The child's end of the channel; `who` is the process's name."""
+    """The child's end of the channel; `who` names the process."""
 
     def __init__(self, end: socket.socket, who: str) -> None:
         self._socket, self._rest, self._who = end, b"", who
@@ -73,7 +73,7 @@ def check_supervisor(pid: int) -> None:
 
 def lock(path: Path, seconds: float, who: str) -> int:
     """Take the lock that makes this the only process of its kind; the kernel releases it however we
-    end. A file that another one has replaced meanwhile is not that lock."""
+    end. If another file has replaced it in the meantime, that is not the lock."""
     give_up = time.monotonic() + seconds
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -95,7 +95,7 @@ def lock(path: Path, seconds: float, who: str) -> int:
 _introduction: Message = {}
 """The daemon's name, and the form of its messages: see `Config.introduction`."""
 _WARNING = 30
-"""Of the module `logging`, which the clock does not load."""
+"""Levels of the module `logging`, which the clock does not load."""
 
 
 def fields(level: str, daemon: str, text: str) -> dict[str, str | int]:
@@ -105,8 +105,8 @@ def fields(level: str, daemon: str, text: str) -> dict[str, str | int]:
 
 
 def say(text: str) -> None:
-    """Write a message as the daemon does: to stderr, or to the journal. It is lost where that fails
-    or would block."""
+    """Write a message as the daemon does: to stderr, or to the journal. The message is lost if that
+    fails or would block."""
     daemon, form = _introduction.get("name", "?"), _introduction.get("log_format")
     line = f"wheeld: {text}"
     if form == "json":
@@ -121,7 +121,7 @@ def say(text: str) -> None:
 
 
 def run(who: str, serve: Callable[[SupervisorChannel], None]) -> None:
-    """Run the process `who` to its end; an error that ends it is written to stderr."""
+    """Run the process `who` until it ends; writes an error that ends it to stderr."""
     signals.leave_to_the_supervisor()
     Path("/proc/self/comm").write_text(f"wheeld-{who}")
     try:

@@ -1,8 +1,9 @@
 """The supervisor's child processes: each runs a module at the other end of a socket pair.
 
 A child is held by its pidfd: no thread waits for it (there may be no memory for one when it is
-needed most), and a signal reaches this process or none. asyncio's own children have a thread each
-before Python 3.12, and killing one that has just ended takes its exit status away from that thread.
+needed most), and a signal reaches exactly this process or none. asyncio's own children have a
+thread each before Python 3.12, and killing one that has just ended takes its exit status away from
+that thread.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from wheeld_core.control import Message
 
 LEAST_PAUSE: Final = 0.1
 HEALTHY_SECONDS: Final = 30.0
-"""A child that ran for longer was healthy: the pauses begin again with the shortest."""
+"""A child that ran for longer counts as healthy: the pauses start again with the shortest."""
 
 
 class Child:
@@ -29,7 +30,7 @@ class Child:
     `python -m MODULE <fd>`; `wheeld.processes.child_main` is the other end.
 
     The caller closes `channel`, our end, by `hang_up` once it is connected. `OSError`: no process
-    or descriptor is available; nothing is left behind.
+    or descriptor is available; nothing remains of the attempt.
     """
 
     def __init__(self, module: str) -> None:
@@ -67,7 +68,7 @@ class Child:
             self._writer.write(control.encode({"op": op, **fields}))
 
     async def messages(self) -> AsyncIterator[Message]:
-        """Its messages to the last, including those that it sent before it died."""
+        """All of its messages, including the last ones before it died."""
         assert self._reader is not None
         with contextlib.suppress(ConnectionError, ValueError):
             while line := await self._reader.readline():
@@ -92,8 +93,8 @@ class Child:
         self._over.set()
 
     async def end(self, patience: float) -> None:
-        """Wait up to `patience` seconds for its end, then kill it; returns when it is gone, and at
-        once for a released one."""
+        """Wait up to `patience` seconds for its end, then kill it; returns when it is gone, or at
+        once if it was released."""
         if self._released:
             return
         with contextlib.suppress(TimeoutError):
@@ -156,8 +157,8 @@ class ChildGuard:
         raise NotImplementedError
 
     def _failed(self, error: Exception | None, pause: float) -> None:
-        """A child ended (None) or did not start; the next starts in `pause` seconds. An exception
-        raised here ends the keeping."""
+        """A child ended (None) or did not start; the next starts in `pause` seconds. If this
+        raises, the child is no longer replaced."""
         raise NotImplementedError
 
     def _was_healthy(self, ran: float) -> bool:

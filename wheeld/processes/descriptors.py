@@ -12,9 +12,9 @@ import resource
 from wheeld_core.errors import WheelError
 
 OWN = 40
-"""Descriptors for the daemon's own files, segments and children, and for a restart of these."""
+"""Descriptors for the daemon's own files, segments and children, including restarts of children."""
 COMMANDS = 24
-"""Connections that are not workers', on top of all workers."""
+"""Connections of other processes, in addition to all workers."""
 
 
 def needed(max_workers: int) -> int:
@@ -28,7 +28,7 @@ def take_all() -> None:
 
 
 def claim(max_workers: int) -> None:
-    """As `take_all`, but check that it is enough. `WheelError`: they are too few for so many
+    """As `take_all`, but check that they are enough. `WheelError`: they are too few for this many
     workers."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed(max_workers)

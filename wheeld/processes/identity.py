@@ -2,11 +2,11 @@
 
 A process is identified by its start time from /proc; where /proc hides it (`hidepid=2`, for a
 process of another user), by the inode of its pidfd, which is unique from Linux 6.9 on. Without
-either, any process of that id and user counts as the worker: a live worker that is declared dead
-would lose its timers, and others would get its slots while it uses them.
+either, any process with that id and user counts as the worker: if a live worker were declared dead,
+it would lose its timers, and others would get its slots while it uses them.
 
-The start time is read here and not by psutil, which converts it to a time of day: the wall clock is
-set now and then, but ticks since boot are the same for every reader.
+The start time is read here and not by psutil, which converts it to a time of day: the wall clock
+can be set, but ticks since boot are the same for every reader.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def stat_fields(process: Path) -> list[str]:
 def run_delay_ns(process: Path) -> int:
     """How long the main thread of a /proc/PID was ready to run and waited for a processor, ns.
 
-    Returns 0 where that is not known: it has ended, or is hidden, or the kernel does not count it.
+    Returns 0 if that is unknown: the process has ended, or is hidden, or the kernel does not count
+    this time.
     """
     with contextlib.suppress(OSError, IndexError, ValueError):
         return int((process / "schedstat").read_text("utf-8").split()[1])
@@ -39,7 +40,7 @@ def run_delay_ns(process: Path) -> int:
 
 
 def _start_time(pid: int) -> int:
-    """When it started, clock ticks since boot; 0 when it is gone, or hidden."""
+    """When it started, in clock ticks since boot; 0 if it is gone or hidden."""
     try:
         return int(stat_fields(Path(f"/proc/{pid}"))[19])
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -47,7 +48,7 @@ def _start_time(pid: int) -> int:
 
 
 def _of_pidfd(pidfd: int) -> int:
-    """The inode of a pidfd, marked; 0 where all pidfds have the same one."""
+    """The inode of a pidfd, marked; 0 on kernels where all pidfds have the same inode."""
     own = os.pidfd_open(os.getpid())
     try:
         ours, theirs = os.fstat(own).st_ino, os.fstat(pidfd).st_ino
@@ -57,7 +58,7 @@ def _of_pidfd(pidfd: int) -> int:
 
 
 def _may_be_of(pid: int, uid: int | None) -> bool:
-    """Can it be a process of that user? True if /proc hides it."""
+    """Whether it can be a process of that user; True if /proc hides it."""
     with contextlib.suppress(OSError):
         lines = Path(f"/proc/{pid}/status").read_text("utf-8").splitlines()
         ids = next(line.split()[1:] for line in lines if line.startswith("Uid:"))
@@ -90,8 +91,8 @@ def pid_namespace(pid: int) -> int:
 
 def open_process(pid: int, known: int, pid_ns: int, uid: int | None = None) -> int | None:
     """A pidfd of the process with the stored identity `known`, or None if that is dead: gone, a
-    zombie, or replaced by another process with the same id. Where the identity cannot tell, the
-    user does: a process can change its user, but not when it began."""
+    zombie, or replaced by another process with the same id. If the identity cannot decide, the user
+    does: a process can change its user, but not its start time."""
     try:
         pidfd = os.pidfd_open(pid)
     except (OSError, OverflowError):

@@ -8,14 +8,14 @@ import signal
 
 
 def set_right() -> None:
-    """Open the standard descriptors, have the kernel keep the exit codes of children, and let the
-    umask leave this user what it makes.
+    """Open the standard descriptors, have the kernel keep the exit codes of children, and set an
+    umask under which this user can use its own files.
 
     If a descriptor from 0 to 2 were closed, a file opened later would get its number, and messages
     of this process and its children would be written into it. Where SIGCHLD is ignored, which
-    outlives an exec, a child is forgotten as it ends: nobody can wait for it, and its process id
-    may be another process's at once. Under a umask such as 0777 nobody, not even this user, could
-    enter the new directories or open the new files.
+    survives an exec, the kernel forgets a child at its end: nobody can wait for it, and another
+    process may get its process id at once. Under a umask such as 0777 nobody, not even this user,
+    could enter the new directories or open the new files.
     """
     os.umask(os.umask(0o077) & 0o077)
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
@@ -28,7 +28,7 @@ def leave_process_one() -> None:
     """If this is process 1 of a container without an init, continue in a child.
 
     The kernel gives every orphan to process 1, which has to wait for it. Process 1 does only that:
-    it sends its signals on to the child, and ends as that does.
+    it forwards signals to the child, and ends when the child ends, in the same way.
     """
     if os.getpid() != 1:
         return

@@ -13,10 +13,10 @@ class Interrupted(Exception):
 
 @contextlib.contextmanager
 def flagged_signals() -> Iterator[Callable[[], None]]:
-    """Only note Ctrl-C and SIGTERM; yields a function that raises `Interrupted` after one.
+    """Only note Ctrl-C and SIGTERM; yields a function that raises `Interrupted` after one of them.
 
-    A KeyboardInterrupt could come between the start of a process and the line that remembers it,
-    and leave the process behind.
+    A KeyboardInterrupt could come between the start of a process and the line that stores it, and
+    leave the process behind.
     """
     flag: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)

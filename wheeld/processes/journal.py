@@ -27,7 +27,7 @@ _SEALS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE | f
 
 
 def entry(**fields: str | int | None) -> bytes:
-    """One entry; a field that is None is left out."""
+    """One entry; fields that are None are left out."""
     parts = []
     for name, value in fields.items():
         if value is None:
@@ -45,7 +45,7 @@ def priority(level: int) -> int:
 
 
 class _About(logging.LoggerAdapter[logging.Logger]):
-    """Messages begin with the worker, and have its name as a field of its own."""
+    """Messages begin with the worker, whose name is also a separate field."""
 
     def process(
         self, msg: Any, kwargs: MutableMapping[str, Any]
@@ -98,9 +98,9 @@ def say(daemon: str, level: int, text: str, path: Path = SOCKET) -> None:
 
 
 class JournalHandler(logging.Handler):
-    """Sends messages to the journal at `path` without ever blocking: messages that it does not take
-    are counted, and the count is sent when it takes some again. The field WHEELD_DAEMON is
-    `daemon`; a message about a worker has WHEELD_WORKER, too.
+    """Sends messages to the journal at `path` without ever blocking. It counts messages that the
+    journal does not accept, and sends the count once the journal accepts messages again. The field
+    WHEELD_DAEMON is `daemon`; a message about a worker has WHEELD_WORKER, too.
 
     `WheelError`: no journal listens there.
     """

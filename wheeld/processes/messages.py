@@ -6,7 +6,8 @@ from enum import StrEnum
 
 
 class Order(StrEnum):
-    """`op` of the supervisor's messages: to both, to the clock, to the recorder."""
+    """`op` of the supervisor's messages: first those for both children, then for the clock, then
+    for the recorder."""
 
     HELLO = "hello"
     """The first message: what the process needs to start."""
@@ -24,11 +25,12 @@ class Order(StrEnum):
     WORKER = "worker"
     """A worker has a row, with this name."""
     BEGIN = "begin"
-    """That were all present workers."""
+    """All present workers have been sent."""
 
 
 class Notice(StrEnum):
-    """`op` of a child's messages: of both, of the clock, of the recorder."""
+    """`op` of a child's messages: first those of both children, then of the clock, then of the
+    recorder."""
 
     READY = "ready"
 
@@ -44,5 +46,5 @@ class Notice(StrEnum):
     """A file of the trace is complete."""
     WARNING = "warning"
     TROUBLE = "trouble"
-    """Something cannot be written, or can again."""
+    """Writing fails, or works again."""
     STOPPED = "stopped"

@@ -38,8 +38,8 @@ def watchdog_seconds() -> float | None:
 
 
 async def feed_watchdog(well: Callable[[float], bool]) -> None:
-    """Give the service manager its signs of life, for as long as it wants any. `well` says whether
-    the clock has made progress within so many seconds."""
+    """Send the service manager signs of life as often as it wants them. `well` tells whether the
+    clock has made progress within a number of seconds."""
     import asyncio  # imported here: the clock, which has no loop, does without it
 
     interval = watchdog_seconds()

@@ -32,7 +32,7 @@ def _await(pidfd: int, seconds: float) -> bool:
 
 
 async def ended(pidfd: int) -> None:
-    """The same without blocking the event loop; closes the pidfd."""
+    """Wait for the end without blocking the event loop; closes the pidfd."""
     loop = asyncio.get_running_loop()
     over = asyncio.Event()
     loop.add_reader(pidfd, over.set)

@@ -1,4 +1,4 @@
-"""Signal handling of the daemon's processes: only signals that are meant to end them do.
+"""Signal handling of the daemon's processes: only signals that are meant to end a process do so.
 
 By default most signals end a process without any clean-up, even those sent by mistake or to a whole
 process group.
@@ -33,7 +33,7 @@ IGNORED = (
     *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
 )
 HANDLED = (*STOP, KEEP, RELOAD, *IGNORED)
-"""All signals that would end a process, except SIGKILL and those that report a fault of the
+"""All signals that would end a process, except SIGKILL and signals that report a fault of the
 process."""
 
 

@@ -1,8 +1,8 @@
 """Starts a module as a child process, at the other end of a socket pair.
 
-One may be forked ahead, before its parent has its options: it waits for the first message, and
-ends if none comes. Loading modules is most of the start of the supervisor and its clock, and most
-of their memory: the first clock is a fork of its supervisor, and has both in common with it.
+A child may be forked ahead, before its parent knows its options: it waits for the first message,
+and ends if none comes. Loading modules is most of the start of the supervisor and its clock, and
+most of their memory: the first clock is a fork of its supervisor, and shares both with it.
 Nothing but the standard library is imported here.
 """
 
@@ -65,7 +65,7 @@ _ahead: dict[str, Spawned] = {}
 
 def spawn(module: str) -> Spawned:
     """Run `python -m MODULE <fd>`, one of those in `OPTIONS`. `OSError`: there is no room for a
-    process or a descriptor; nothing is left of it."""
+    process or a descriptor; nothing remains of the attempt."""
     ours, theirs = socket.socketpair()
     try:
         with theirs:
@@ -132,8 +132,8 @@ def run_fork(main: Callable[[], None]) -> NoReturn:
 
 
 def last_words(text: str) -> None:
-    """Write the end of a text to stderr, as much as a pipe takes at once; nothing if it is full:
-    no process waits for its reader."""
+    """Write the end of a text to stderr, as much as a pipe accepts at once; nothing if it is full,
+    because no process waits for its reader."""
     stderr = select.poll()
     stderr.register(2, select.POLLOUT)
     with contextlib.suppress(OSError):

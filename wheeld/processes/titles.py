@@ -21,7 +21,7 @@ def title(daemon: str, part: str, room: int) -> str:
 
 @contextlib.contextmanager
 def _environment_left_alone() -> Iterator[None]:
-    """By setproctitle, which would take its room for titles, too."""
+    """Through setproctitle, which would also use its room for titles."""
     os.environ["SPT_NOENV"] = "1"
     try:
         yield
@@ -30,14 +30,15 @@ def _environment_left_alone() -> Iterator[None]:
 
 
 def load() -> None:
-    """Load what `set_title` needs, if it is installed: for all that this process forks."""
+    """Load the package that `set_title` needs, if it is installed, for all forks of this
+    process."""
     with contextlib.suppress(ModuleNotFoundError), _environment_left_alone():
         import setproctitle  # noqa: F401
 
 
 def set_title(daemon: str, part: str) -> None:
     """Give this process its title. Its short name (`ps -o comm`) and the environment that /proc
-    shows do not change; without setproctitle nothing does."""
+    shows do not change; without setproctitle nothing changes."""
     with contextlib.suppress(ModuleNotFoundError, OSError):
         before = _COMM.read_text("utf-8").rstrip("\n")
         room = len(Path("/proc/self/cmdline").read_bytes()) - 1

@@ -1,4 +1,4 @@
-"""The recorder: what `wheeld start --trace DIR` adds to a daemon.
+"""The recorder, which `wheeld start --trace DIR` adds to a daemon.
 
     guard        the supervisor's side: keeps a recorder process running
     process      that process: its loop
@@ -11,6 +11,6 @@
     columns      records -> columns
     retention    old files go
 
-The trace segment and its directory are among what a daemon owns: wheeld/resources/trace_*.py.
+The trace segment and its directory belong to the daemon's resources: wheeld/resources/trace_*.py.
 Only the recorder loads pyarrow: `columns`, `parquet` and `converter` are for its process alone.
 """

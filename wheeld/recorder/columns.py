@@ -1,8 +1,8 @@
 """Trace records as columns: converts the clock's records into the columns of the Parquet files.
 
 A chunk of records becomes one table with the columns of `wheeld_core.trace_schema.EVENT_COLUMNS`,
-without a loop over its rows. Times in records are of the daemon's clocks; here they become Unix
-time, by the offsets that were read when the records were taken. Only the recorder loads this: it
+without a loop over its rows. Times in records are on the daemon's clocks; here they become Unix
+time, with the offsets that were read together with the records. Only the recorder loads this: it
 needs pyarrow.
 """
 
@@ -137,7 +137,7 @@ class _Times:
 
 
 def _plus(values: Integers, more: Any) -> Integers:
-    """The sum, within what 64 bits hold."""
+    """The sum, saturated to 64 bits."""
     sums: Integers = values + more
     wrapped = (values ^ sums) & (more ^ sums) < 0
     if wrapped.any():
@@ -146,7 +146,7 @@ def _plus(values: Integers, more: Any) -> Integers:
 
 
 def _minus(values: Integers, less: Integers) -> Integers:
-    """The difference, within what 64 bits hold."""
+    """The difference, saturated to 64 bits."""
     found: Integers = values - less
     wrapped = (values ^ less) & (values ^ found) < 0
     if wrapped.any():

@@ -18,24 +18,24 @@ BUSY: Final = 1_000_000
 BUSY_SECONDS: Final = 0.1
 """Seconds over which the rate is measured."""
 SHARE: Final = 0.02
-"""The share of a processor that each thread may take while the ring overflows: the trace has gaps
-then anyway, and the clock and the workers take precedence."""
+"""The share of a processor that each thread may take while the ring overflows: then the trace has
+gaps anyway, and the clock and the workers take precedence."""
 LOSSY_SECONDS: Final = 1.0
-"""How long after an overflow."""
+"""How long the limit applies after an overflow."""
 LEAST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 """Seconds between retries after a system error."""
 LAST_TRIES: Final = 3
-"""Tries at the end; what cannot be converted then is left for the next recorder."""
+"""Attempts at the end; the next recorder gets spools that still cannot be converted."""
 RETAIN_SECONDS: Final = 30.0
 MOST_WAITING: Final = 16
-"""How many spools may wait for a quieter time; beyond that, conversion continues regardless of
+"""How many spools may wait for a quieter time; with more, conversion continues regardless of
 load."""
 BUSY_PAUSE: Final = 0.25
 """Seconds between two checks of the load."""
 
 
 class Load:
-    """Measured by the thread that takes records; the other one only reads it. `now` is the time in
+    """The thread that takes records measures it; the other one only reads it. `now` is the time in
     seconds."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
@@ -63,7 +63,7 @@ class Load:
 
     @property
     def busy(self) -> bool:
-        """Do records come in so fast that the clock and the workers may need the processors?"""
+        """Whether records come so fast that the clock and the workers may need the processors."""
         return self._fast or self.lossy
 
     def rest(self, worked: float) -> float:
@@ -72,8 +72,8 @@ class Load:
 
 
 class Converter(threading.Thread):
-    """Converts spools in the order in which they come, and keeps `keep_ns` and `most_bytes` of the
-    trace, None: all.
+    """Converts spools in order of arrival, and keeps `keep_ns` and `most_bytes` of the trace; None:
+    all.
 
     It calls `written` with each new file and its rows, `trouble` with the reason when a write fails
     and with None once writing works again, and `warn` with errors that cannot be retried. At a high
@@ -145,9 +145,9 @@ class Converter(threading.Thread):
                 self._change.wait(min(left, BUSY_PAUSE))
 
     def finish(self) -> None:
-        """Convert all that is left, in the thread that calls; the other one has ended.
+        """Convert all remaining spools, in the calling thread; the other one has ended.
 
-        Spools that cannot be converted, counted by `waiting`, stay for the next recorder.
+        Spools that cannot be converted (`waiting` counts them) stay for the next recorder.
         """
         failures = 0
         while self._spools and failures < LAST_TRIES:

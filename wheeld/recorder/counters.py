@@ -1,4 +1,4 @@
-"""The daemon's counters, one row a second, in a spool of their own."""
+"""The daemon's counters, one row a second, in a separate spool."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ACCOUNTS: Mapping[str, str] = {
 
 class Counters:
     """Makes rows of counters from the segments and keeps them; calls `full` with each complete
-    spool. `clock_pid` gives the process id of the present clock, 0: none. If the wheel's time is
+    spool. `clock_pid` returns the process id of the present clock; 0: none. If the wheel's time is
     `virtual`, it moves by `advance` only."""
 
     def __init__(
@@ -94,7 +94,7 @@ class Counters:
         }
 
     def _full_rings(self) -> list[str]:
-        """Names of the workers whose ring has no room for what has expired."""
+        """Names of the workers whose rings have no room for expired timers."""
         return sorted(
             self._facts.names.owner(row, int(self._workers["incarnation"][row]) & 0xFFFFFFFF)
             for row in np.flatnonzero(self._wheel.ports["backlog"]).tolist()
@@ -126,7 +126,7 @@ class Counters:
             self._append(time.time_ns(), self.row())
 
     def keep_last(self, position: int) -> None:
-        """Write the row of an orderly stop, to a spool that gets the same name if this is
+        """Write the row of an orderly stop, to a spool whose name stays the same if this is
         repeated."""
         self.close()
         self._append(position, self.row(last=True))

@@ -20,7 +20,7 @@ _LOOKS = 3
 
 @dataclass(frozen=True)
 class Origin:
-    """Whose records they are."""
+    """The daemon that made the records."""
 
     host: str
     daemon: str
@@ -60,8 +60,8 @@ def _offset(clock: int) -> int:
 class Names:
     """Which worker was in which row of the worker table, and since when.
 
-    `learn` may be called for the same worker again: the first name counts, as the table changes the
-    name of a worker that is set aside, and so does the lowest position.
+    `learn` may be called for the same worker again: the first name counts, because the table
+    renames a worker that is set aside, and the lowest position counts.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,8 @@ class Names:
         return len(self._names)
 
     def learn(self, row: int, incarnation: int, name: str, position: int) -> bool:
-        """A worker came to `row`; its first record is at `position` of the ring or later.
+        """Note that a worker has `row`, and that its first record is at `position` of the ring or
+        later.
 
         Returns whether that was new.
         """
@@ -99,7 +100,7 @@ class Names:
 
 @dataclass
 class Facts:
-    """All that is known of a spool's records."""
+    """All facts about a spool's records."""
 
     origin: Origin
     segment: str = ""
@@ -107,7 +108,7 @@ class Facts:
     spool."""
     names: Names = field(default_factory=Names)
     offsets: list[tuple[int, Offsets]] = field(default_factory=list)
-    """Pairs of a position and the offsets that apply from there on; ascending."""
+    """Pairs of a position and the offsets that apply from it on, in ascending order."""
 
     def lines(self) -> Iterator[bytes]:
         yield _line(segment=self.segment, **asdict(self.origin))
@@ -118,7 +119,7 @@ class Facts:
 
     @classmethod
     def parse(cls, text: bytes) -> Facts:
-        """Facts from lines; incomplete lines are ignored. ValueError: they do not name the
+        """Parse facts from lines; incomplete lines are ignored. ValueError: they do not name the
         daemon."""
         facts = None
         for line in text.split(b"\n")[:-1]:

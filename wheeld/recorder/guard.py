@@ -1,6 +1,6 @@
 """Keeps a recorder running; its failures never end the daemon.
 
-While there is no recorder the ring fills; the clock counts what does not fit, and never waits.
+While there is no recorder the ring fills; the clock counts events that do not fit, and never waits.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ log = logging.getLogger("wheeld")
 START_SECONDS = 30.0
 """Seconds that the daemon's start waits for the first recorder."""
 STOP_PATIENCE = 10.0
-"""Seconds that a stopping recorder may make no progress: no processor time, no message."""
+"""Seconds that a stopping recorder may go without progress, which is processor time or a
+message."""
 STOP_TRIES = 3
 NAMES: Final = 10_000
 SEGMENTS: Final = ("wheel", "registry", "pools", "trace")
 
 
 class RecorderGuard(ChildGuard):
-    """One running recorder at a time; none without --trace."""
+    """Keeps one recorder running at a time; none without --trace."""
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(RECORDER)

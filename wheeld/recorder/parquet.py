@@ -30,7 +30,7 @@ from wheeld_core.trace_schema import COUNTERS_FOLDER, EVENTS_FOLDER
 from wheeld_core.views.trace import TRACE_LOST
 
 GROUP_ROWS: Final = 1 << 20
-"""Rows of a file, which is one row group, at most."""
+"""Most rows of a file, which is one row group."""
 _FRESH = ".new"
 _LEVEL = 1
 _GROWING = ("time", "scheduled", "deadline", "delay_ns", "timer_id", "cookie", "pending")
@@ -46,9 +46,8 @@ def folder_of(dataset: Path, hour: int) -> Path:
 
 
 def convert_records(path: Path, trace: Path, written: Written, warn: Callable[[str], None]) -> None:
-    """Make the Parquet files of a spool of records, which stays; calls `written` with each file
-    that has its name and with its rows, and `warn` with faults of the spool that do not prevent
-    this.
+    """Make the Parquet files of a spool of records, which stays; calls `written` with each finished
+    file and its rows, and `warn` with faults of the spool that do not prevent the conversion.
 
     OSError: a system error; the call can be repeated. ValueError: the spool does not name the
     daemon of its records.
@@ -142,7 +141,7 @@ def _writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def make_folders(folder: Path, root: Path) -> None:
-    """Make a folder and those above it up to `root`, which is there, durably."""
+    """Make a folder durably, with its parents up to `root`, which exists."""
     if folder.is_dir():
         return
     if folder.parent != root:

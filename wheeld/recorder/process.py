@@ -48,9 +48,9 @@ from wheeld_core.control import Message
 from wheeld_core.views import RegistryView
 
 LEAST_PAUSE, LONGEST_PAUSE = 0.010, 0.250
-"""Seconds between two polls of the ring: while much is written, and while nothing is."""
+"""Seconds between two polls of the ring: while many records come, and while none do."""
 FASTEST: Final = 8_000_000
-"""Records per second that no clock exceeds: a ring must not fill between two polls."""
+"""No clock exceeds this many records per second; a ring must not fill between two polls."""
 NICE: Final = 5
 """The nice value: a lower priority than the clock and the workers have. It is the same for both
 threads, because one that is not scheduled while it holds the interpreter would block the other."""
@@ -154,7 +154,7 @@ class RecorderProcess:
             self._converter.add(path)
 
     def _wait(self, moved: int, worked: float) -> None:
-        """Wait until the next poll: briefly when there was much, longer when there was nothing."""
+        """Wait until the next poll: briefly after many records, longer after none."""
         if moved * 16 > self._intake.view.size:
             self._pause = LEAST_PAUSE
         elif moved:
@@ -180,7 +180,7 @@ class RecorderProcess:
         return True
 
     def _look_at_workers(self) -> None:
-        """Learn the names of new workers from the worker table, in case no message came."""
+        """Read the names of new workers from the worker table, in case no message came."""
         rows = self._registry.rows
         incarnations = rows["incarnation"].astype(np.uint64)
         for row in np.flatnonzero(incarnations != self._seen).tolist():
@@ -232,7 +232,7 @@ class RecorderProcess:
     # -- messages -------------------------------------------------------------------------------
 
     def _serve(self) -> bool | None:
-        """Handle every message that is here. True: stop; False: the supervisor is gone."""
+        """Handle every message that has arrived. True: stop; False: the supervisor is gone."""
         while self._channel.ready():
             message = self._channel.receive()
             if message is None:
@@ -263,7 +263,7 @@ class RecorderProcess:
 
 
 def _clock_pid(daemon: Path) -> int:
-    """The clock that the daemon's file names; 0: none that is our supervisor's."""
+    """The clock that the daemon's file names; 0: it is not of our supervisor."""
     with contextlib.suppress(OSError, ValueError, KeyError, IndexError):
         pid = int(json.loads(daemon.read_text("utf-8"))["clock_pid"])
         if int(stat_fields(Path(f"/proc/{pid}"))[1]) == os.getppid():
@@ -272,7 +272,8 @@ def _clock_pid(daemon: Path) -> int:
 
 
 def abandoned(folder: Path, ours: Origin) -> list[Path]:
-    """Spools of other runs on this host that no process appends to: their shared memory is gone."""
+    """Spools of other runs on this host that no process appends to any more, since their shared
+    memory is gone."""
     found = []
     for suffix in (FACTS, RECORDS, COUNTERS):
         for path in spools(folder, suffix):
@@ -293,8 +294,7 @@ def abandoned(folder: Path, ours: Origin) -> list[Path]:
 
 
 def _lower(nice: int) -> None:
-    """Lower the priority of this process, which has only one thread so far; one that is lower
-    already stays."""
+    """Lower the priority of this process, which has only one thread so far; never raises it."""
     with contextlib.suppress(OSError):
         if os.getpriority(os.PRIO_PROCESS, 0) < nice:
             os.setpriority(os.PRIO_PROCESS, 0, nice)

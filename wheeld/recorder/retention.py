@@ -1,6 +1,6 @@
 """Removes old files of a trace, by age and by total size.
 
-Only files that a recorder has named are considered, oldest first, and never the newest one of a
+Only files with a recorder's names are considered, oldest first, and never the newest one of a
 dataset. The age is that of the file, because its contents may be in virtual time.
 """
 

@@ -37,13 +37,13 @@ _MOST: Final = 2**32 - 1
 """The largest value of a 32-bit field."""
 _POSITIONS: Final = 1 << 64
 _OTHER_RING: Final = 1 << 32
-"""Positions that are further apart than this belong to different rings."""
+"""Positions further apart than this belong to different rings."""
 
 
 class RingReader:
     """Moves records from the ring into spools; only this object moves the ring's head. It adds
     names to `facts`, calls `full` with each complete spool, and `warn` with permanent errors. A
-    `virtual` time is taken for Unix time."""
+    `virtual` time is treated as Unix time."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class RingReader:
     # -- the spool ------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Continue with what a killed recorder of this run left."""
+        """Continue with the spool that a killed recorder of this run left."""
         head = self.view.head
         folder, run = make_again(self._trace), self._facts.origin.run
         remove_orphans(folder, run)
@@ -178,8 +178,8 @@ class RingReader:
         return taken
 
     def tell_lost(self, now_ns: int) -> None:
-        """Write rows for the losses that the clock found no room to report, in a spool of their
-        own. The clock has ended.
+        """Write rows, in a separate spool, for losses that the clock had no room to report. The
+        clock has ended.
 
         The spool's position is the ring's head: repeating this makes the same file again.
         """

@@ -1,15 +1,15 @@
-"""Spools: records that were taken out of the trace ring and are not Parquet yet.
+"""Spools: records taken out of the trace ring that are not Parquet yet.
 
     TRACE/_spool/RUN-POSITION.records    trace records as the clock wrote them, 64 bytes each
     TRACE/_spool/RUN-POSITION.facts      one JSON object a line: whose they are, names, offsets
     TRACE/_spool/RUN-POSITION.counters   rows of counters, one JSON object a line
 
-POSITION is that of the first record in the ring, in hexadecimal; of counters, the time of the first
-row in ns. Records are appended here before the ring's head moves past them, and a spool is removed
-after its Parquet files have their names. So, whenever the recorder is killed:
+POSITION is the ring position of the first record, in hexadecimal; for counters, the time of the
+first row in ns. Records are appended here before the ring's head moves past them, and a spool is
+removed after its Parquet files have their names. So, whenever the recorder is killed:
 
-- what lies at or behind the head is in the ring still, and is cut off the spool (`Spool.resume`);
-- a spool whose Parquet files are there is converted again, into files of the same names.
+- records at or behind the head are still in the ring, and are cut off the spool (`Spool.resume`);
+- a spool whose Parquet files exist is converted again, into files of the same names.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def record_size() -> int:
 
 
 class RecordSpool:
-    """The spool of records that is being written, at `path`, with `rows` whole records. The `facts`
-    go into it, and later ones, too."""
+    """The spool of records that is being written, at `path`, with `rows` whole records. It also
+    stores the `facts`, and later ones."""
 
     def __init__(self, path: Path, facts: Facts) -> None:
         name = SpoolName.parse(path.name)
@@ -94,7 +94,8 @@ class RecordSpool:
         """Continue with a spool that a killed recorder left; returns it, and how many records
         before `head` are missing: 0, unless the file was truncated.
 
-        Records at or behind `head` are cut off, as is half a record: they are still in the ring.
+        Records at or behind `head`, and an incomplete record, are cut off: they are still in the
+        ring.
         """
         spool = cls(path, facts)
         wanted = max(head - spool.position, 0)
@@ -157,7 +158,7 @@ def set_aside(path: Path) -> None:
 
 
 def remove_orphans(folder: Path, run: str) -> None:
-    """Remove a run's facts that have no records: the process that removed those was killed
+    """Remove a run's facts without records: the process that removed the records was killed
     midway."""
     for path in spools(folder, FACTS, run):
         if not path.with_suffix(RECORDS).exists():
@@ -173,7 +174,8 @@ def read_facts(path: Path) -> Facts:
 
 
 def chunks(path: Path, most: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    """Position and records of a spool, `most` at a time; half a record at its end is left out."""
+    """Position and records of a spool, `most` at a time; an incomplete record at its end is left
+    out."""
     name = SpoolName.parse(path.name)
     assert name is not None
     count = path.stat().st_size // record_size()
@@ -185,7 +187,7 @@ def chunks(path: Path, most: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
 
 
 def counter_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a spool of counters; a line that is not whole is left out."""
+    """The rows of a spool of counters; an incomplete line is left out."""
     rows = []
     for line in path.read_bytes().split(b"\n")[:-1]:
         with contextlib.suppress(ValueError):

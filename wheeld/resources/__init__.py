@@ -1,2 +1,2 @@
-"""The resources of the machine that a daemon occupies: segments, FIFOs, files; and what an earlier
-one left."""
+"""The resources that a daemon occupies on the machine: segments, FIFOs, files; and the remains of
+earlier daemons."""

@@ -19,13 +19,13 @@ class Kind(StrEnum):
     """Kinds of events."""
 
     DEATH = "death"
-    """The process of a worker has ended without a good-bye."""
+    """A worker's process has ended without a good-bye."""
     DEPARTURE = "departure"
-    """A worker has left, in order, and left something."""
+    """A worker has left in an orderly way, and has left timers."""
     DROPPED = "dropped"
-    """Timers were dropped that nobody was there for."""
+    """Timers were dropped for lack of a receiver."""
     INHERITED = "inherited"
-    """A group or a successor has got what a worker left."""
+    """A group or a successor has got the timers that a worker left."""
     EVICTION = "eviction"
     """A worker was killed, by `wheeld evict` or for its offences."""
     DRAIN = "drain"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 class Events:
-    """A ring of events. One that comes again at once is counted, and does not push others out."""
+    """A ring of events. A repeated event is counted, and does not push others out."""
 
     def __init__(self) -> None:
         self._ring: deque[dict[str, Any]] = deque(maxlen=MOST)

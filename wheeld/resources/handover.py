@@ -1,8 +1,9 @@
 """A restart in place: the supervisor executes the program that is installed now.
 
-Process id, parent and service manager stay the same, and so do the lock on the runtime directory,
-the listening socket, where new connections wait meanwhile, and the clock, which drives the wheel
-until its successor only needs its lock. Descriptors and an environment variable are handed over.
+Process id, parent and service manager stay the same. So do the lock on the runtime directory, the
+listening socket, where new connections wait in the meantime, and the clock, which drives the wheel
+until its successor needs nothing but its lock. Descriptors and an environment variable are handed
+over.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Handover:
     Attributes
     ----------
     pid : int
-        Its process id: other processes that inherit the environment must not take over anything.
+        Its process id; other processes that inherit the environment must not take over anything.
     number : int
         The number of restarts, including this one.
     lock, listener : int
@@ -50,10 +51,9 @@ class Handover:
     socket_file : list of int
         Device and inode of the file that leads to that socket.
     clock_pid, clock_channel : int
-        The clock that keeps running, and the descriptor of the channel to it; 0 and -1: there is
-        none.
+        The clock that keeps running, and the descriptor of its channel; 0 and -1 if there is none.
     ended_ns : int
-        When the last clock ended, if none runs, ns of CLOCK_MONOTONIC.
+        If no clock runs, when the last one ended, ns of CLOCK_MONOTONIC.
     owned : list of int
         Descriptors of other locks (ownership.py).
     """
@@ -122,8 +122,8 @@ def activated(before: Handover | None, directory: Path) -> dict[str, Any] | None
 
 
 def listening(before: Handover | None, path: Path) -> dict[str, Any]:
-    """Arguments for `asyncio.start_unix_server`: `path`, or the socket that was handed over, if
-    `path` still leads to it."""
+    """Arguments for `asyncio.start_unix_server`: The socket that was handed over, if `path` still
+    leads to it; otherwise `path`."""
     at: dict[str, Any] = {"path": path}
     if before is not None and before.listener >= 0:
         listener = socket.socket(fileno=before.listener)
@@ -141,7 +141,7 @@ def _as_arguments(at: dict[str, Any]) -> dict[str, Any]:
 
 
 def _leads_to(path: Path, file: tuple[int, int] | None) -> bool:
-    """Is that file still at the path? None: is a socket there?"""
+    """Whether that file is still at the path; None: whether any socket is there."""
     with contextlib.suppress(OSError):
         status = os.lstat(path)
         known = file in (None, (status.st_dev, status.st_ino))
@@ -158,7 +158,7 @@ def _command() -> list[str]:
 
 
 def introduce(config: Config) -> str:
-    """Description of the daemon that this program would start."""
+    """Describes the daemon that this program would start."""
     return json.dumps(
         {
             "layout": [_native.LAYOUT_VERSION, _native.FINGERPRINT],
@@ -192,9 +192,9 @@ def _ask() -> Mapping[str, Any]:
 
 
 async def keeps_memory(config: Config) -> bool:
-    """Can the installed program continue with this memory? False: it has another layout, and the
-    timers go through a snapshot. `WheelError`: it would not start, or not with this memory; nothing
-    has been changed yet."""
+    """Whether the installed program can continue with this memory. False: it has another layout,
+    and timers are passed on in a snapshot. `WheelError`: it would not start, or not with this
+    memory; nothing has been changed yet."""
     refusal = "not restarted, the running daemon stays: "
     try:
         found = await asyncio.get_running_loop().run_in_executor(None, _ask)
@@ -213,8 +213,8 @@ async def keeps_memory(config: Config) -> bool:
     if not (found.get("state_dir") and config.state_dir is not None):
         raise WheelError(
             f"{refusal}the installed program has another layout ({_layout(found)}, the daemon "
-            f"{_layout(ours)}), so pending timers can only go through a snapshot, which needs "
-            "--state-dir; `wheeld stop`, then `wheeld start` begins without them"
+            f"{_layout(ours)}), so pending timers need a snapshot, and with it --state-dir; "
+            "`wheeld stop`, then `wheeld start` begins without them"
         )
     return False
 
@@ -234,7 +234,8 @@ def _layout(found: Mapping[str, Any]) -> str:
 
 
 class Predecessor:
-    """The previous clock, which drives the wheel until its successor is ready."""
+    """The clock of the previous incarnation, which drives the wheel until its successor is
+    ready."""
 
     def __init__(self, handover: Handover) -> None:
         self.ended_ns = handover.ended_ns

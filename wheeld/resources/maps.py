@@ -11,8 +11,8 @@ _SUM = re.compile(r"(\w+):\s+(\d+) kB")
 
 
 def mapped_memory(proc: Path, prefix: str) -> dict[str, int]:
-    """Sums in KiB over the maps of the segments of a prefix, by the names of `proc`/smaps; {} if
-    this process may not read that."""
+    """Sums in KiB over the maps of a prefix's segments, by the names of `proc`/smaps; {} if this
+    process may not read that file."""
     sums: dict[str, int] = {}
     ours = False
     with suppress(OSError):
@@ -30,8 +30,8 @@ def huge_kib(sums: dict[str, int]) -> int:
 
 
 def shared_huge_kib(proc: Path) -> int:
-    """The same over all of the process's maps, of which the kernel has the sums: a tenth of the
-    time of `mapped_memory`. A clock maps no other shared memory than its segments."""
+    """The same over all maps of the process. The kernel keeps these sums, so this takes a tenth of
+    the time of `mapped_memory`. A clock maps no shared memory but its segments."""
     with suppress(OSError):
         found = map(_SUM.fullmatch, Path(proc, "smaps_rollup").read_text().splitlines())
         return huge_kib({match[1]: int(match[2]) for match in found if match})

@@ -1,7 +1,7 @@
 """The files and segments that a daemon makes and removes on the system: segments, FIFOs, files.
 
 Everything made here is recorded in the object at once, so that `close` removes it whatever happens
-in between. A killed daemon leaves all of it; the next one takes it over.
+in between. A killed daemon leaves everything, and the next one takes it over.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from wheeld_core.views import RegistryView, SlotsView, WheelView
 log = logging.getLogger("wheeld")
 
 RECORDER_LOCK = "recorder.lock"
-"""Lock file of the recorder in the runtime directory: no two recorders empty one ring."""
+"""Lock file of the recorder in the runtime directory, so that only one recorder empties a ring."""
 PRIVATE_HEAD = 256
 """Bytes at the beginning of a wheel and of a trace that never change."""
 _TRIES = 16
@@ -47,14 +47,14 @@ _TRIES = 16
 class Resources:
     """The runtime directory, the shared segments and the FIFOs of one daemon.
 
-    Only the supervisor makes one. The directory is locked (flock) for as long as it lives, so a
-    second daemon of the same name is refused. `fresh` discards what a killed daemon of that name
-    left, instead of taking it over; `handover` comes from this process before it executed the
-    program again.
+    Only the supervisor makes one. The directory stays locked (flock) as long as this object exists,
+    so a second daemon of the same name is refused. `fresh` discards what a killed daemon of that
+    name left, instead of taking it over; `handover` comes from the previous incarnation of this
+    process.
 
-    `bells_removed`: FIFOs that workers have open were removed. `taken_over`: the segments are those
-    of a killed daemon, and may have live workers. `lost_slots`: another process has truncated the
-    slots under the running clock.
+    `bells_removed`: Set if FIFOs that workers have open were removed. `taken_over`: the segments
+    are those of a killed daemon, and may have live workers. `lost_slots`: another process truncated
+    the slots while the clock ran.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Resources:
     ) -> None:
         self.events = Events()
         self._left: dict[str, str] = {}
-        """Segments that exist but that no clock may attach, either not yet or no longer."""
+        """Segments that exist but that a clock may not attach, either not yet or no longer."""
         self.memories: dict[str, _native.Memory] = {}
         self._held: int | None = None
         self._owned: dict[Path, int] = {}
-        """Locks of what it writes elsewhere, and their descriptors."""
+        """Locks of files that it writes elsewhere, and their descriptors."""
         self.lost_slots = False
         self._wholes: dict[str, _native.Whole] = {}
         if time_namespace.children_differ():  # the clock is a child
@@ -135,7 +135,7 @@ class Resources:
             if kind in self.memories
         }
         self.is_table_intact: Callable[[], bool] = lambda: True
-        """Is the worker table as the supervisor has written it?"""
+        """Whether the worker table is still as the supervisor wrote it."""
         self.sharing = sharing.Sharing(
             self.memories, self.config.all_slots, self.check_and_mend, self.ring_worker
         )
@@ -166,8 +166,8 @@ class Resources:
         self._left = {kind: name for kind, name in there if kind not in memories}
 
     def _make(self) -> None:
-        """Make all segments anew. Another user who sees the first one could take the names of the
-        others: then all are made again under another prefix."""
+        """Make new segments. Another user who sees the first one could take the names of the
+        others; then all of them are made again under another prefix."""
         made, tries = False, 0
         while not made:
             self.segment_prefix = takeover.new_prefix(self.directory, self.config.name)
@@ -254,7 +254,8 @@ class Resources:
         return False
 
     def note(self, file_name: str, file: tuple[int, int] | None = None) -> None:
-        """Remember the device and inode of what is served under a name; None: what is there now."""
+        """Remember the device and inode of the file served under a name; None: of the file that is
+        there now."""
         self._made[file_name] = file or file_at(self.directory / file_name)
 
     def lost(self) -> set[str]:
@@ -267,7 +268,7 @@ class Resources:
 
     def renew(self, lost: set[str]) -> None:
         """Make the directory again if it was removed or replaced, and the FIFOs of these names.
-        `OSError`, `WheelError`: that is not possible now."""
+        `OSError`, `WheelError`: it is not possible now."""
         if not self.leads_here():
             with contextlib.suppress(FileExistsError):
                 self.directory.parent.mkdir(mode=0o755 if self._gid is not None else 0o700)
@@ -345,7 +346,8 @@ class Resources:
             self._files.remove(path)
 
     def clear_socket(self) -> None:
-        """Remove what an earlier daemon, or another process, left at the control socket's path."""
+        """Remove a file that an earlier daemon, or another process, left at the control socket's
+        path."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(runtime.CONTROL_SOCKET, dir_fd=self._lock)
 
@@ -357,7 +359,7 @@ class Resources:
 
     def open_socket(self) -> None:
         """Let the clients' group in; if another file is there, `renew` makes the socket again. A
-        socket that the service manager made has the mode that its unit says."""
+        socket that the service manager made has the mode given in its unit."""
         path = self.directory / runtime.CONTROL_SOCKET
         if path in self._files and runtime.CONTROL_SOCKET not in self.lost():
             self._share(path)
@@ -424,8 +426,8 @@ class Resources:
         return True
 
     def make_hidden(self, kind: str, size: int, mode: int = 0o660) -> _native.Memory:
-        """As `make_segment`, for a segment that is made when the prefix is public: its name has a
-        random part, and is passed over sockets only."""
+        """As `make_segment`, for a segment that is made once the prefix is public: its name has a
+        random part, and is only passed over sockets."""
         self.drop_segment(kind)  # a killed daemon may have left one
         stem = self.segment_prefix + kind
         self.names[kind], memory = segments.create_unguessable(
@@ -467,9 +469,9 @@ class Resources:
 
     def damage(self) -> str | None:
         """Describe what is wrong with the segments that the daemon needs; None: nothing. A process
-        that may write them can also truncate them: those that all workers write are given their
-        length again. Segments that only the daemon writes are lost once another process has written
-        to them."""
+        that may write a segment can also truncate it. Segments that all workers write get their
+        length back; a segment that only the daemon writes is lost once another process has written
+        to it."""
         for kind, memory in self.memories.items():
             path = Path(segments.SHM_DIRECTORY, self.names[kind])
             try:
@@ -516,14 +518,14 @@ class Resources:
         self.mend()
 
     def shared_bytes(self) -> tuple[int, int]:
-        """Bytes that the segments have now, and when all slots are needed."""
+        """Bytes of the segments now, and when all slots are in use."""
         now, most = reserved_bytes(self.names.values())
         header = self.wheel.header
         unused = int(header["heap_chunks"]) - int(header["heap_backed"])
         return now, max(now, most - unused * _native.CHUNK_BYTES)  # a huge page holds some more
 
     def payload_heap(self) -> dict[str, int]:
-        """Bytes of payloads in the heap, of its memory now, and of what it may have."""
+        """Bytes of payloads in the heap, of its present memory, and of its limit."""
         header = self.wheel.header
         return {
             "bytes": _native.heap_bytes(self.memories["wheel"], self.memories["slots"]),
@@ -532,8 +534,8 @@ class Resources:
         }
 
     def leave_locked(self, to: Handover, discard: bool = False) -> None:
-        """Release everything but the locks, which go to the program that this process executes
-        next. With `discard` the segments are removed."""
+        """Release everything except the locks, which are passed to the program that this process
+        executes next. With `discard` the segments are removed."""
         if discard:
             segments.unlink_all(self.segment_prefix)
             self.drop_file(runtime.DAEMON_FILE)
@@ -543,8 +545,8 @@ class Resources:
         to.socket_file = list(self._made.get(runtime.CONTROL_SOCKET, ()))
 
     def close(self, discard: bool = True) -> None:
-        """Remove everything that may be removed. With `discard` false only release it: what the
-        next daemon of that name continues with stays."""
+        """Remove everything that may be removed. Without `discard` only release it: everything that
+        the next daemon of that name continues with stays."""
         if discard:
             if self.segment_prefix:  # else nothing was begun
                 segments.unlink_all(self.segment_prefix)
@@ -603,8 +605,8 @@ def back(
 
 
 def reserved_bytes(names: Iterable[str]) -> tuple[int, int]:
-    """Bytes that segments have reserved now, and when all slots are needed. The directory of keys
-    counts with what it has now: it grows with the keys, not with the slots."""
+    """Bytes reserved for segments now, and when all slots are in use. The directory of keys
+    counts with its present size, because it grows with the keys, not with the slots."""
     now = most = 0
     for name in names:
         with contextlib.suppress(FileNotFoundError):

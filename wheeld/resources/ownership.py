@@ -18,7 +18,7 @@ from wheeld_core.errors import WheelError
 
 _TRIES = 100
 _LOOKS, _LOOK_SECONDS = 5, 0.01
-"""Tries, and the time between them: a mere look at a lock holds it for an instant."""
+"""Attempts, and the time between them: even a test of a lock holds it for an instant."""
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
@@ -48,8 +48,9 @@ def take(path: Path, option: str, holder: str, inherited: Iterable[int] = ()) ->
             found = os.pread(fd, 4096, 0).decode(errors="replace").strip()
             os.close(fd)
             raise WheelError(
-                f"{option} {path.parent} is in use: {found or 'another daemon'} writes there under "
-                f"this name ({path.name}); give each daemon its own directory or --name, or stop "
+                f"{option} {path.parent} is in use: {found or 'another daemon'} writes to it "
+                f"under this name ({path.name}); give each daemon its own directory or --name, "
+                "or stop "
                 "that one"
             )
         if is_of(fd, path):  # else the last holder removed it

@@ -1,4 +1,4 @@
-"""A daemon's remains: where they are, which processes still use them, and what is damaged in them.
+"""A daemon's remains: where they are, which processes still use them, and which parts are damaged.
 
 `wheeld start` (takeover.py), `wheeld fsck` and `wheeld doctor` look here. Nothing here writes.
 
@@ -44,7 +44,7 @@ KINDS: Mapping[str, int] = {
 }
 """The segments that every daemon has."""
 MODES = (0o600, 0o640, 0o660)
-"""For one user; for a group that reads; for a group that reads and writes."""
+"""Modes for one user, for a group that reads, and for a group that reads and writes."""
 MAX_DAEMON_FILE = 1 << 20
 EARLIER_BOOT = "of an earlier boot"
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # it may be a FIFO
@@ -94,14 +94,15 @@ def read_facts(directory: Path) -> control.Message:
 
 
 def facts_of(directory: Path) -> control.Message:
-    """The contents of a directory's daemon.json; {} if it says nothing that can be believed."""
+    """The contents of a directory's daemon.json; {} if it cannot be trusted."""
     with contextlib.suppress(OSError, ValueError, WheelError):
         return read_facts(directory)
     return {}
 
 
 def prefix_in(facts: control.Message, name: str | None = None) -> str | None:
-    """The prefix of a daemon's segments, from its daemon.json; with `name` only one of its own."""
+    """The prefix of a daemon's segments, from its daemon.json; with `name`, only a prefix of that
+    daemon."""
     match = _SEGMENT.fullmatch(f"{facts.get('segment_prefix')}wheel")
     return match[1] if match is not None and name in (None, match[2]) else None
 
@@ -119,7 +120,7 @@ class Group:
 def groups(shm: Path, uid: int) -> list[Group]:
     """The wheeld segments in a directory, by daemon: those of `uid`, or all for root.
 
-    It is not visible whether segments of other users are in use.
+    Whether segments of other users are in use is not visible.
     """
     found: dict[str, Group] = {}
     for path in sorted(shm.iterdir()):
@@ -134,7 +135,7 @@ def groups(shm: Path, uid: int) -> list[Group]:
 
 
 def origin_of(group: Group, shm: Path, boot_id: str) -> str:
-    """Describe what made these segments: a daemon of this layout and boot, or something else."""
+    """Describe the origin of these segments: a daemon of this layout and boot, or another one."""
     for kind in ("wheel", "registry"):
         try:
             with (shm / (group.prefix + kind)).open("rb") as file:
@@ -164,18 +165,18 @@ class Use(Enum):
     ALIVE = "alive"
     DEAD = "dead"
     UNSEEN = "unseen"
-    """No process can be seen, but one could exist."""
+    """No process is visible, but one could exist."""
 
 
 def own_pid_namespace(proc: Path = Path("/proc")) -> int:
-    """Inode of this process's PID namespace; 0: unknown."""
+    """Inode of this process's PID namespace; 0 if unknown."""
     with contextlib.suppress(OSError):
         return os.stat(proc / "self/ns/pid").st_ino
     return 0
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a process holds the lock of this file. OSError if that cannot be tried."""
+    """Whether a process holds the lock of this file. OSError if that cannot be tested."""
     try:
         fd = os.open(path, _READ)
     except FileNotFoundError:
@@ -193,7 +194,7 @@ def supervisor_of(wheel: Path) -> int | None:
     """The process id of the supervisor that holds this wheel; None if there is no such daemon.
 
     Members of the group may read the wheel, so they can lock it, too: their locks do not count. A
-    lock whose holder cannot be seen counts as a supervisor's, and its id is not positive.
+    lock with an invisible holder counts as a supervisor's; then the id is not positive.
     """
     if not is_locked(wheel):
         return None
@@ -204,7 +205,8 @@ def supervisor_of(wheel: Path) -> int | None:
 
 
 def _is_ours(pid: int) -> bool:
-    """Can the process belong to this user? One that /proc hides belongs to another."""
+    """Whether the process can belong to this user. A process that /proc hides belongs to another
+    user."""
     if pid <= 0:  # of another pid namespace
         return True
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -213,7 +215,7 @@ def _is_ours(pid: int) -> bool:
 
 
 def mapped_prefixes(proc: Path, prefixes: Iterable[str]) -> set[str]:
-    """The prefixes of `prefixes` whose segments some other process maps."""
+    """The members of `prefixes` whose segments another process maps."""
     wanted, found = set(prefixes), set[str]()
     for process in proc.glob("[0-9]*"):
         if found == wanted:
@@ -247,7 +249,7 @@ def use_of(shm: Path, prefix: str, own: int | None = None) -> Use:
 
 
 def workers_use(registry: _native.Memory, own: int) -> Use:
-    """Does a worker in this table live? `own` is the PID namespace of this process."""
+    """Whether a worker in this table lives; `own` is the PID namespace of this process."""
     view, found = RegistryView(registry), Use.DEAD
     theirs = int(view.header["pid_ns"])
     for row in view.rows[np.flatnonzero(_taken(view))]:
@@ -267,7 +269,7 @@ def _taken(view: RegistryView) -> Any:
 
 
 def workers_apart(prefix: str, registry: _native.Memory) -> list[str]:
-    """Names of the workers that live in a PID namespace that cannot be seen from here.
+    """Names of the workers that live in a PID namespace that this process cannot see.
 
     In this PID namespace their process ids name other processes, or no process. The kernel knows
     whether they live: it grants a write lease of a worker's segment only if no other process has it
@@ -289,7 +291,7 @@ def workers_apart(prefix: str, registry: _native.Memory) -> list[str]:
 
 
 def _is_open(path: Path) -> bool:
-    """Does any process have that file open or mapped? True if that is unknown."""
+    """Whether any process has that file open or mapped; True if that is unknown."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -315,8 +317,7 @@ def geometry_of(wheel: Any) -> dict[str, int]:
 
 
 def head_faults(memories: Mapping[str, _native.Memory]) -> list[str]:
-    """The lengths and headers of these segments does not follow from the options in the
-    wheel's header."""
+    """Which lengths and headers of these segments contradict the options in the wheel's header."""
     wheel = record(memories["wheel"], "wheel")
     try:
         wanted = geometry_of(wheel)
@@ -350,7 +351,7 @@ class Memories(NamedTuple):
     watch: _native.Memory
     pools: _native.Memory
     read_keys: Callable[[], _native.Memory]
-    """A copy of the segment with the keys, without its holes."""
+    """A copy of the segment of keys, without its holes."""
 
 
 class DaemonMemory:
@@ -378,7 +379,7 @@ class DaemonMemory:
         return is_locked(lock) if lock.exists() else self.status is not None
 
     def racing(self) -> bool:
-        """Whether any process writes this wheel: its clock, or a live worker."""
+        """Whether a process writes this wheel: its clock, or a live worker."""
         return self.clock_runs() or self.workers_live()
 
     def workers_live(self) -> bool:
@@ -451,7 +452,7 @@ class DaemonMemory:
         return head
 
     def _refuse(self) -> None:
-        """Raise if this program cannot read this wheel at all."""
+        """Raise if this program cannot read this wheel."""
         states = []
         for kind, number in KINDS.items():
             path = Path(segments.SHM_DIRECTORY, self.prefix + kind)
@@ -488,7 +489,7 @@ class DaemonMemory:
         return not faults
 
     def worker_names(self) -> dict[int, str]:
-        """Segments of the present workers, by row; a missing one is under its stem."""
+        """Segments of the present workers, by row; a missing one is listed by its stem."""
         registry = RegistryView(self._base["registry"])
         there = segments.of_daemon(self.prefix, self.uid, registry.segment_inodes())
         kinds = {
@@ -498,7 +499,7 @@ class DaemonMemory:
         return {row: there.get(kind, self.prefix + kind) for row, kind in kinds.items()}
 
     def memories(self) -> Memories | None:
-        """The maps, without damaged segments of workers. None: nothing to check."""
+        """The maps, without damaged segments of workers. None: there is nothing to check."""
         if not self._base or head_faults(self._base):
             return None
         workers = {}
@@ -533,7 +534,7 @@ def _file_faults(status: os.stat_result, uid: int) -> Iterator[str]:
 def status_of(directory: Path, timeout: float) -> control.Message | None:
     """The status of the daemon in this directory; None if it does not answer in `timeout` seconds.
 
-    Raises PermissionError if the directory, or the process that answers, is not trusted.
+    PermissionError: the directory, or the process that answers, is not trusted.
     """
     with contextlib.suppress(WheelError, TimeoutError):
         status = control.ask(directory, Request.STATUS, timeout)["status"]

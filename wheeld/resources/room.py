@@ -1,4 +1,4 @@
-"""Checks whether this machine has what a daemon will need, before it makes anything.
+"""Checks, before anything is made, whether this machine has room for a daemon.
 
 A shortage would show later: as the OOM killer, which leaves no message, or as a last snapshot
 without space. A daemon that takes over live memory starts in spite of a shortage, as timers wait in
@@ -61,8 +61,9 @@ def check(
     subject: Path = Path("/proc/self"),
     groups: Path = cgroups.ROOT,
 ) -> None:
-    """Check the state directory and the memory limit of the process `subject` (/proc/PID) below the
-    control groups' root `groups`. A daemon `over_living` memory only logs shortages.
+    """Check the state directory, and the memory limit of the process `subject` (/proc/PID) below
+    the control groups' root `groups`. A daemon that takes over live memory (`over_living`) only
+    logs shortages.
 
     `WheelError`: the daemon could not run, or could not take its snapshots; the message says what
     is missing.
@@ -83,7 +84,7 @@ def _faults(config: Config, subject: Path, groups: Path) -> Iterator[str]:
 
 
 def _try_state_directory(config: Config) -> None:
-    """Write a file as a snapshot is written, and remove it again."""
+    """Write a file in the way of a snapshot, and remove it again."""
     if config.state_dir is None:
         return
     directory = snapshot_file.make_directory(config.state_dir)
@@ -99,8 +100,8 @@ def _try_state_directory(config: Config) -> None:
             os.close(descriptor)
     except OSError as error:
         raise WheelError(
-            f"state_dir {directory}: not writable ({error.strerror}), so no snapshot could be "
-            "taken: make room, or start without --state-dir"
+            f"state_dir {directory}: not writable ({error.strerror}), so snapshots would fail: "
+            "make room, or start without --state-dir"
         ) from error
     finally:
         with contextlib.suppress(OSError):
@@ -108,8 +109,8 @@ def _try_state_directory(config: Config) -> None:
 
 
 def _too_little_memory(config: Config, limit: int, file: Path) -> Iterator[str]:
-    """Yields an error if the memory made at the start does not fit; warns if that of all workers
-    might not."""
+    """Yields an error if the memory made at the start does not fit; warns if the memory of all
+    workers might not."""
     sizes = segment_sizes(config)
     base = sum(map(sum, sizes.values()))
     workers = _native.geometry(**config.native())["worker_bytes"] * config.max_workers

@@ -39,12 +39,13 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _BOOT = re.compile("[0-9a-f-]{36}")
 _HOLD_TRIES, _HOLD_PAUSE = 5, 0.01
 LOOK_SECONDS = 5.0
-"""How often a daemon looks whether its runtime directory still leads to it."""
+"""How often a daemon checks whether its runtime directory still leads to it."""
 
 
 def new_prefix(directory: Path, name: str) -> str:
-    """A prefix for the segments of a new daemon. It is made from the runtime directory, so that
-    they are found without daemon.json, and of a random part, so that it is unique."""
+    """A prefix for the segments of a new daemon. It consists of a part made from the runtime
+    directory, so that the segments are found without daemon.json, and a random part, so that it is
+    unique."""
     return f"{segment_stem(directory, name)}{segments.random_part(3)}-"
 
 
@@ -76,7 +77,7 @@ def _facts(directory: Path) -> control.Message:
 
 
 def _means_another(pid: int, directory: Path) -> bool:
-    """Does that process see another directory under this path, as in another container?"""
+    """Whether that process sees another directory under this path, as in another container."""
     with contextlib.suppress(OSError):
         if os.stat(f"/proc/{pid}/ns/mnt").st_ino != os.stat("/proc/self/ns/mnt").st_ino:
             theirs = os.stat(f"/proc/{pid}/root{directory.parent}")
@@ -96,9 +97,9 @@ def _refuse_held(pid: int, directory: Path, name: str) -> NoReturn:
 
 
 def _stray(directory: Path, name: str) -> str | None:
-    """The prefix of live segments that were made for this directory and have no supervisor; of
-    several, the ones used last. `WheelError`: a supervisor that lost this directory still holds
-    some."""
+    """The prefix of live segments that were made for this directory and have no supervisor; if
+    there are several, the one used last. `WheelError`: a supervisor that lost this directory still
+    holds some."""
     stem, shm, found = segment_stem(directory, name), Path(segments.SHM_DIRECTORY), dict[str, int]()
     for group in remains.groups(shm, os.getuid()):
         if group.name != name or not group.prefix.startswith(stem):
@@ -153,7 +154,7 @@ def _attach_own(prefix: str) -> dict[str, _native.Memory]:
     if int(record(memories["wheel"], "wheel")["daemon_state"]) == STOPPING:
         raise segments.SegmentError("their daemon was being stopped and did not finish")
     if not Path(segments.SHM_DIRECTORY, prefix + "slots").exists():
-        raise segments.SegmentError(f"{prefix}slots is gone, and all timers with it")
+        raise segments.SegmentError(f"{prefix}slots is gone, with all timers")
     return memories
 
 
@@ -180,8 +181,8 @@ def _own_faults(prefix: str, memories: Mapping[str, _native.Memory]) -> str | No
 
 
 def _check_apart(name: str, prefix: str, registry: _native.Memory) -> None:
-    """Raise if a worker is alive in a PID namespace that this start cannot see: it would be taken
-    for dead."""
+    """Raise if a worker is alive in a PID namespace that this start cannot see: it would count as
+    dead."""
     if living := remains.workers_apart(prefix, registry):
         theirs, own = RegistryView(registry).header["pid_ns"], remains.own_pid_namespace()
         raise WheelError(
@@ -210,7 +211,8 @@ def _is_idle(prefix: str, memories: Mapping[str, _native.Memory], slots: SlotsVi
 def _attach_shared(
     prefix: str, wheel: _native.Memory, told: object, wanted: list[Pool]
 ) -> tuple[dict[str, _native.Memory], SharedHeads]:
-    """Open the segments that workers write, after repairing what they must not have written."""
+    """Open the segments that workers write, after repairing the parts that workers must not
+    change."""
     heads = SharedHeads(wheel, _pools_of(prefix, wheel, told, wanted))
     heads.mend({kind: prefix + kind for kind in SHARED})
     memories = _attach(prefix, SHARED)
@@ -226,9 +228,9 @@ def _shape(wheel: _native.Memory) -> tuple[int, int]:
 
 
 def _pools_of(prefix: str, wheel: _native.Memory, told: object, wanted: list[Pool]) -> list[Pool]:
-    """The pools of a daemon: as `told` in its daemon.json. An earlier version did not write them
-    there: then as in the segment, which workers can write, if that is plausible; else as this start
-    wants them, if the segment has exactly their size."""
+    """The pools of a daemon: as `told` in its daemon.json. Daemons of earlier versions did not
+    write them there. Then they come from the segment, which workers can write, if its contents are
+    plausible; otherwise from this start's options, if the segment has exactly their size."""
     if isinstance(told, list) and all(isinstance(text, str) for text in told):
         return parse(told)
     workers, capacity = _shape(wheel)
@@ -292,13 +294,12 @@ def take_over(
 ) -> tuple[str, dict[str, _native.Memory], SharedHeads] | None:
     """Map the live segments of the last daemon of this directory, which the caller has locked;
     returns them with their fixed contents, or None if there are none, or if they are discarded as
-    `fresh` says. `restores`: the pending timers can come from the last snapshot, if it contains all
-    of them.
+    `fresh` says. `restores`: the pending timers can be restored from the last snapshot, if it
+    contains all of them.
 
-    `WheelError`: a living supervisor has them; they hold another wheel than `wanted`; they were
-    left on purpose and have another layout; they have live workers in a PID namespace that this
-    start cannot see; or workers have damaged them beyond repair. The message says which, and what
-    to do.
+    `WheelError`: a live supervisor has them; their wheel differs from `wanted`; they were left on
+    purpose and have another layout; they have live workers in a PID namespace that this start
+    cannot see; or workers have damaged them beyond repair. The message says which, and what to do.
     """
     facts = _facts(directory)
     prefix = _left_prefix(directory, name, facts)

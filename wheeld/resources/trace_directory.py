@@ -1,4 +1,4 @@
-"""Checks the directory of a trace, and what else `--trace` needs, before anything is made."""
+"""Checks, before anything is made, the directory of a trace and the other needs of `--trace`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def check_pyarrow() -> None:
 
 def prepare(given: str | os.PathLike[str]) -> Path:
     """Make the directory of a trace, or check an existing one; returns its absolute path.
-    `WheelError`: it cannot be made, is no directory, cannot be written to, or is another user's, or
-    others may write to it."""
+    `WheelError`: it cannot be made, is not a directory, is not writable, belongs to another user,
+    or others may write to it."""
     directory = Path(given).absolute()
     spool = directory / SPOOL_FOLDER
     try:
@@ -51,7 +51,7 @@ def prepare(given: str | os.PathLike[str]) -> Path:
 
 
 def make_again(trace: Path) -> Path:
-    """The folder of spools, made again if it was removed, with the directory around it."""
+    """The folder of spools, made again together with its parent if it was removed."""
     spool = trace / SPOOL_FOLDER
     if not spool.is_dir() or spool.is_symlink():
         trace.mkdir(mode=0o750, exist_ok=True)
@@ -61,7 +61,7 @@ def make_again(trace: Path) -> Path:
 
 def _make_spool(spool: Path) -> None:
     """Make the folder of spools, or check an existing one: through a symbolic link the recorder
-    would write, and remove, files elsewhere."""
+    would write and remove files elsewhere."""
     if spool.is_symlink():
         raise PermissionError(f"{spool} is a link; refusing to write through it")
     trust.own_directory(spool, 0o700)

@@ -1,4 +1,4 @@
-"""The trace segment: made when it is wanted, or taken over from a killed daemon."""
+"""The trace segment: made with --trace, or taken over from a killed daemon."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def size(config: Config) -> int:
 def fill(memory: _native.Memory, wheel: _native.Memory, config: Config) -> None:
     """Make the trace of a wheel in new memory.
 
-    Its positions begin at the current time, so that those of two rings of one wheel never overlap:
-    files of the trace are named after them.
+    Its positions begin at the current time, so that the positions of two rings of one wheel never
+    overlap: files of the trace are named after them.
     """
     token = int(record(wheel, "head")["token"])
     position = time.time_ns() // 10**6 << POSITIONS_PER_MS
@@ -89,14 +89,15 @@ def of_dead(name: str | None, wheel: _native.Memory) -> _native.Memory | None:
 
 def find(name: str | None, wheel: _native.Memory, config: Config) -> _native.Memory | None:
     """The trace segment that a killed daemon left, if it is wanted and intact. `WheelError`: its
-    ring has another size than is wanted."""
+    ring has another size than --trace-ring."""
     if (memory := of_dead(name, wheel)) is None:
         return None
     view = TraceView(memory)
     if config.trace is None:
         if view.waiting:
             log.warning(
-                "%d events that the last daemon traced are not recorded, as there is no --trace",
+                "%d events that the last daemon traced are not recorded, because --trace is "
+                "missing",
                 view.waiting,
             )
         return None

@@ -1,1 +1,1 @@
-"""Snapshots: pending timers in a file, and a wheel made of one."""
+"""Snapshots: pending timers in a file, and a wheel restored from it."""

@@ -1,10 +1,10 @@
-"""Takes a snapshot of a live wheel: without a lock, and without disturbing its users.
+"""Takes a snapshot of a live wheel, without a lock and without disturbing its users.
 
-The slots are read block by block. A slot's state word is read before and after its fields; where
-both are equal, the fields between them are one timer's (slot.h, invariant 5). A slot that changed
-meanwhile is read again. So each record is exact for some moment of the collection; different
-records may be of different moments. Words whose order matters are read by `gathered`: numpy's own
-copies are plain loads, which only some machines keep in order.
+The slots are read block by block. A slot's state word is read before and after its fields; if both
+are equal, the fields belong to one timer (slot.h, invariant 5). Otherwise the slot is read again.
+So each record is exact for some moment of the collection; different records may be of different
+moments. `gathered` reads words whose order matters: numpy's own copies are plain loads, which only
+some machines keep in order.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ BLOCK_SLOTS: Final = 65_536
 BLOCK_PAYLOADS: Final = 16 << 20
 """Bytes of payload that are copied at once."""
 LOOKS: Final = 12
-"""How often a slot is read again that changes at each reading."""
+"""How often a slot is read again if it changes at each reading."""
 PATIENT_LOOKS: Final = 4
-"""Readings after which a timer that was moved during each of them is taken as it is."""
+"""Number of readings after which a timer that was moved during each of them is accepted."""
 
 
 def comp_head(worker_memory: _native.Memory) -> npt.NDArray[Any]:
@@ -94,13 +94,13 @@ def collect(
     Parameters
     ----------
     now : Clocks
-        Read before the call: time that passes meanwhile makes timers late, never early.
+        Read before the call, so that the time of the call makes timers late, never early.
     name : str
         The daemon's.
     heads : mapping, optional
         Row -> `comp_head` of the worker there, preferably the live word itself: with a copy, timers
         that were received meanwhile count as unread. The mapping may be changed while it is used.
-        In a row that it lacks, everything published counts as received.
+        For a row that it lacks, everything published counts as received.
     keys : Directory, optional
         Without it the timers have no keys.
     """
@@ -109,8 +109,8 @@ def collect(
 
 @dataclass
 class _Records:
-    """The contents of some slots; the other fields are valid where `pending` is set. Owner and
-    target are still the slots' words."""
+    """The contents of some slots. The other fields are valid where `pending` is set; owner and
+    target are still the words of the slots."""
 
     index: npt.NDArray[np.intp]
     owners: U64
@@ -186,7 +186,7 @@ class _Collection:
         )
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        """First slot and end of each block, whole slabs."""
+        """First slot and end of each block, which consists of whole slabs."""
         payload = max(1, int(self.wheel.header["payload_bytes"]))
         size = min(BLOCK_SLOTS, BLOCK_PAYLOADS // payload)
         size = max(1, size // _native.SLAB_SLOTS) * _native.SLAB_SLOTS
@@ -226,8 +226,8 @@ class _Collection:
     ) -> tuple[_Records, npt.NDArray[np.bool_]]:
         """Read each slot once; returns which of them did not change.
 
-        Without `patient` an armed timer that was only moved is accepted, too: its deadline is one
-        that it had meanwhile, and nothing else of it changes before its end.
+        Without `patient`, an armed timer that was only moved is accepted, too: it had the deadline
+        at some moment of the reading, and no other field changes before its end.
         """
         owners = self.slots.owner_words(self.wheel, index)
         before = gathered(self.slots.states, index)
@@ -274,7 +274,7 @@ class _Collection:
     def _keys(
         self, index: npt.NDArray[np.intp], states: U64, flags: npt.NDArray[np.uint16]
     ) -> tuple[Keys, npt.NDArray[np.bool_]]:
-        """The keys of these slots, and which timers can fire: those without a key, and those that
+        """The keys of these slots, and which timers can fire: timers without a key, and timers that
         their key names."""
         keys, named = np.full(len(index), None, object), np.ones(len(index), bool)
         keyed = np.flatnonzero(flags & snapshot_keys.KEYED)
@@ -347,8 +347,8 @@ class _Collection:
 def _is_tenant(
     rows: npt.NDArray[Any], row: I64, incarnation: U64, part: Part
 ) -> npt.NDArray[np.bool_]:
-    """Does that incarnation, a `part` of a word, occupy that row, under a chosen name, and not
-    departing for good?"""
+    """Whether that incarnation, a `part` of a word, occupies that row under a chosen name and is
+    not departing for good."""
     stays = np.isin(rows["state"], (RowState.ATTACHING, RowState.ACTIVE, RowState.KEPT))
     stays |= (rows["state"] == RowState.DYING) & (rows["on_death"] != 0)
     stays &= rows["named"] == 1
@@ -366,7 +366,7 @@ def _pending_timers(
     links: npt.NDArray[Any],
     heads: U64,
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
-    """Which slots hold a timer that is still owed, and those timers, without names."""
+    """Which slots hold a timer that is still owed, and these timers, without names."""
     phases, generations = STATE_PHASE.of(states), STATE_GEN.of(states)
     known = links["gen"] == generations
     stages = np.where(known, COMPLETION_STAGE.of(links["completion"]), 0)
@@ -400,7 +400,7 @@ def _pending_timers(
 
 
 def _periodic_due(timers: npt.NDArray[Any], last: I64, ticked: npt.NDArray[np.bool_]) -> I64:
-    """The first tick that is still owed: the one at `last` if that is unread, else the next."""
+    """The first tick that is still owed: the tick at `last` if it is unread, else the next one."""
     first, interval = timers["deadline"].copy(), timers["interval"].copy()
     into = (last.view(np.uint64) - first.view(np.uint64)) % interval.view(np.uint64)
     again = ticked & (last >= first) & (into == 0)  # else it was moved to another grid since

@@ -1,7 +1,7 @@
-"""A snapshot: the pending timers of a wheel, what it takes to arm them again, and its time.
+"""A snapshot: the pending timers of a wheel, the data needed to arm them again, and its time.
 
-collect.py takes one of a live wheel, file.py keeps it in a file,
-restore.py arms its timers after a restart of the host.
+collect.py takes a snapshot of a live wheel, file.py stores it in a file, restore.py arms its timers
+after a restart of the host.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ TIMER: Final = np.dtype(
     ]
 )
 """A pending timer. `deadline`: when it is due next, on its own clock, ns. `owner`: index into the
-names. `to`: what `target` is, see below. `flags`: see `clock_of` and `paused`. `interval`: the
-period, ns."""
+names. `to`: the meaning of `target`, see below. `flags`: see `clock_of` and `paused`. `interval`:
+the period, ns."""
 TO_OWNER, TO_WORKER, TO_GROUP = 0, 1, 2
 """`target` means nothing, is an index into the names, is an index into the groups."""
 
@@ -62,7 +62,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SnapshotError(WheelError):
-    """A snapshot cannot be written, or a file is not a whole snapshot of ours."""
+    """A snapshot cannot be written, or a file is not a complete snapshot of this daemon."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Clocks:
     def read(cls, *, restoring: bool = False) -> Clocks:
         """The clocks of this host, read one after the other.
 
-        The order makes what passes in between lateness, never earliness: for a snapshot the
-        monotonic clock comes before the realtime one, for a restore after it.
+        The order ensures that time between the readings makes timers late, never early: for a
+        snapshot the monotonic clock comes before the realtime one, for a restore after it.
         """
         ids = [time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME, time.CLOCK_REALTIME]
         found = {id: time.clock_gettime_ns(id) for id in (reversed(ids) if restoring else ids)}
@@ -115,11 +115,11 @@ class Snapshot:
     generations: npt.NDArray[np.uint32]
     """For each of their slots, shape (slabs, 64)."""
     left_out: int = 0
-    """Armed timers of workers with a generated name: no successor could claim them."""
+    """Armed timers of workers with a generated name, which no successor could claim."""
     uids: tuple[int, ...] = ()
     """The user of each name; empty in files of earlier versions."""
     unsettled: int = 0
-    """Slots that held another timer at every reading: such timers live for microseconds."""
+    """Slots that held a different timer at every reading; such timers live for microseconds."""
     heavy: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty(0, np.uint32))
     """The sizes of the payloads that were in the heap, in order: those whose `payload_size` is
     IN_HEAP."""
@@ -135,7 +135,7 @@ class Snapshot:
         return found
 
     def check(self) -> None:
-        """Raise ValueError unless all of it can be restored unchanged."""
+        """Raise ValueError unless everything can be restored unchanged."""
         timers, slab_count = self.timers, self.capacity // _native.SLAB_SLOTS
         slabs = timers["slot"] // _native.SLAB_SLOTS
         targets = np.array([1, len(self.names), len(self.groups)])

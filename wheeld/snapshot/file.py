@@ -1,4 +1,4 @@
-"""The file of a snapshot: pending timers, written whole or not at all, read only when it is sound.
+"""The file of a snapshot: written completely or not at all, and read only if it is sound.
 
     prefix   magic, format version, length of the header, length of the body
     header   JSON: when and where it was made, sizes, names, counts
@@ -7,7 +7,7 @@
     digest   SHA-256 of all before it
 
 A new file is written beside the old one, made durable, and takes its name by a rename: whatever
-happens in between, one whole snapshot has that name.
+happens in between, that name leads to one complete snapshot.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from wheeld_core.packing import FLAGS_CLOCK, FLAGS_PRIVATE
 _NOT_REGULAR = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
 """Errors of opening a symbolic link, a socket, a directory."""
 FLAGS_FORM: Final = 2
-"""The form of the timers' `flags` (contents.py). Files from before detached timers have none."""
+"""The version of the timers' `flags` (contents.py). Files from before detached timers have none."""
 MAGIC: Final = b"wheeld\0S"
 FORMAT_VERSION: Final = 2
 _PREFIX = struct.Struct("<8sIIQ")
@@ -58,7 +58,7 @@ def path_of(state_dir: str | os.PathLike[str], name: str) -> Path:
 
 
 def make_directory(state_dir: str | os.PathLike[str]) -> Path:
-    """Make the directory for snapshots, 0700, or check the one that is there. `WheelError`: it
+    """Make the directory for snapshots, 0700, or check an existing one. `WheelError`: it
     cannot be made, belongs to another user, or other users may write to it or to its parent."""
     try:
         return trust.own_directory(Path(state_dir), 0o700)
@@ -72,8 +72,8 @@ def make_directory(state_dir: str | os.PathLike[str]) -> Path:
 def write(path: Path, snapshot: Snapshot) -> int:
     """Replace the snapshot at `path`; returns the bytes written. Blocks until it is durable.
 
-    Made to be run in a thread: its long steps release the GIL. Two writers in one process take
-    turns, but the caller sees to it that the later one has the later snapshot.
+    It is meant for a thread: its long steps release the GIL. Two writers in one process take turns,
+    but the caller must ensure that the later one has the later snapshot.
 
     `SnapshotError`: a system error (no space, read-only, ...); the file at `path` is unchanged.
     """
@@ -161,8 +161,8 @@ def _header(snapshot: Snapshot) -> dict[str, Any]:
 
 def read(path: Path) -> Snapshot:
     """Read and check the snapshot at `path`. `FileNotFoundError`: there is none. `SnapshotError`:
-    it is not a whole, unchanged snapshot of this format, or not a regular file of ours.
-    `WheelError`: it cannot be read; it may be intact, so do not set it aside."""
+    it is not a complete, unchanged snapshot of this format, or not a regular file of this user.
+    `WheelError`: it cannot be read, but may be intact, so do not set it aside."""
     content = _content(path)
     if content[: len(MAGIC)] != MAGIC[: len(content)]:
         raise SnapshotError(f"{path} is not a wheeld snapshot: wrong magic number")
@@ -220,7 +220,7 @@ def _number(of: dict[str, Any], key: str, most: int, least: int = 0) -> int:
 
 
 def _texts(header: dict[str, Any], key: str, check: Callable[[str], object]) -> tuple[str, ...]:
-    """A list of distinct names, each of them valid for a worker."""
+    """A list of distinct names, each valid for a worker."""
     found = header[key]
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         raise ValueError(f"{key} are {found!r:.80}, expected a list of strings")
@@ -232,7 +232,7 @@ def _texts(header: dict[str, Any], key: str, check: Callable[[str], object]) -> 
 
 
 def _uids(header: dict[str, Any]) -> tuple[int, ...]:
-    """The user of each name; () in a file that says nothing of users."""
+    """The user of each name; () if the file has no users."""
     found = header.get("uids", [])
     if not isinstance(found, list):
         raise ValueError(f"uids are {found!r:.80}, expected a list of numbers")
@@ -311,7 +311,7 @@ def _parse(header: Any, body: memoryview) -> Snapshot:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename a file that `read` refused, so that it can be looked at; returns its new path.
+    """Rename a file that `read` refused, so that it can be examined; returns its new path.
 
     The name is <name>.refused-<UTC time>; no earlier one is overwritten.
     """

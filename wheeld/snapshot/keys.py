@@ -1,7 +1,7 @@
 """The keys of a snapshot's timers: read from the daemon's directory, and claimed in the next one's.
 
-A word of the directory says which timer has a key. Its place follows from a hash whose seed is
-drawn for each wheel, so a snapshot has the keys themselves, and a restore claims all words anew.
+A word of the directory says which timer has a key. Its place follows from a hash with a random seed
+for each wheel, so a snapshot contains the keys themselves, and a restore claims all words again.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class Directory:
         return cls(memory, int(sizes["max_workers"]), int(sizes["capacity"]), int(head["token"]))
 
     def read(self, ids: npt.NDArray[np.uint64]) -> tuple[Keys, npt.NDArray[np.bool_]]:
-        """The keys of these timers, which have some, and whether the key names the timer. One that
-        it does not name is about to be, or was replaced, and does not fire meanwhile."""
+        """The keys of these timers, which all have one, and whether the key names the timer. If
+        not, the key is about to name it, or the timer was replaced; it does not fire in that
+        state."""
         found = []
         for first in range(0, len(ids), AT_ONCE):
             part = np.ascontiguousarray(ids[first : first + AT_ONCE])
@@ -51,7 +52,8 @@ class Directory:
         return keys, np.array([named for _, named in found], bool)
 
     def restore(self, ids: npt.NDArray[np.uint64], keys: Keys, claims: Any) -> None:
-        """Give timers that are armed afterwards their keys. `WheelError`: there is no room."""
+        """Claim the keys of timers that will be armed afterwards. `WheelError`: there is no
+        room."""
         keyed = np.flatnonzero(keys != None)  # noqa: E711
         timers = [(int(ids[i]), keys[i], bool(claims[i])) for i in keyed.tolist()]
         if not _native.restore_keys(
@@ -69,13 +71,13 @@ def is_keyed(timers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def is_held(timers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Whose key stays until the acknowledgement."""
+    """Which timers keep their key until the acknowledgement."""
     found: npt.NDArray[np.bool_] = timers["flags"] & HELD != 0
     return found
 
 
 def joined(keys: Keys) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.uint8]]:
-    """The sizes of those keys that there are, and their bytes, end to end."""
+    """The sizes of the keys (without None), and their bytes, end to end."""
     there = [key for key in keys.tolist() if key is not None]
     sizes = np.array([len(key) for key in there], np.uint16)
     return sizes, np.frombuffer(b"".join(there), np.uint8)
@@ -94,10 +96,10 @@ def separated(
 
 
 def doubled(keys: Keys, claims: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    """Which timers claim a key that a later one claims as well.
+    """Which timers claim a key that a later timer claims as well.
 
-    A key names one timer at any time, so of two that were read one after the other while they were
-    named, the later one has replaced the other.
+    A key names one timer at a time, so if two timers were read while it named them, the later one
+    has replaced the other.
     """
     last = {keys[i]: i for i in np.flatnonzero(claims).tolist()}
     found = np.zeros(len(keys), bool)

@@ -1,7 +1,8 @@
-"""Arming the timers of a snapshot again: when each is due now, then into fresh segments.
+"""Arms the timers of a snapshot again: plans when each is due now, then writes them into fresh
+segments.
 
 Each timer keeps its slot and its generation, so its id stays what it was. Whole slabs are claimed
-for their owners, which are kept workers until a client connects with their names.
+for the owners, who count as kept workers until clients connect with their names.
 """
 
 from __future__ import annotations
@@ -44,15 +45,15 @@ class Restoration:
     """The timers to arm (dtype TIMER), with the deadlines that they have now."""
     payloads: npt.NDArray[np.uint8]
     late: int
-    """How many of them fell due meanwhile and are due at once."""
+    """How many of them fell due in the meantime, and fire at once."""
     skipped: int
-    """One-shot timers that fell due meanwhile and are dropped."""
+    """One-shot timers that fell due in the meantime and are dropped."""
     moved_on: int
-    """Periodic timers that fell due meanwhile and continue with their next tick."""
+    """Periodic timers that fell due in the meantime and continue with their next tick."""
     sizes: npt.NDArray[np.int64]
     """Bytes of payload of each timer to arm."""
     keys: Keys
-    """Of the timers to arm."""
+    """Belongs to the timers to arm."""
     claims: npt.NDArray[np.bool_]
     """Which of them take their key. The others have fired before, so that it is free, or have
     none."""
@@ -173,7 +174,7 @@ def _offsets(then: Clocks, now: Clocks, restore: str) -> tuple[int, int, int]:
 
 
 def _shifted(deadline: npt.NDArray[np.int64], offset: int) -> npt.NDArray[np.int64]:
-    """The sums, saturated; the end of time stays where it is."""
+    """The sums, saturated; the end of time does not move."""
     offset = max(-FOREVER, min(offset, FOREVER))
     if offset < 0:
         moved = np.maximum(deadline, -FOREVER - 1 - offset) + offset
@@ -183,7 +184,8 @@ def _shifted(deadline: npt.NDArray[np.int64], offset: int) -> npt.NDArray[np.int
 
 
 def _kept_grids(timers: npt.NDArray[Any], offset: int) -> npt.NDArray[np.int64]:
-    """The deadlines of paused periodic timers, which keep where their grids begin: after 0."""
+    """The deadlines of paused periodic timers, which keep the origin of their grids, moved above
+    0."""
     begins = _shifted(FOREVER - timers["deadline"], offset)
     after = next_on_grid(begins, timers["interval"], np.zeros(len(timers), np.int64))
     return FOREVER - np.minimum(after, _native.MOST_KEPT)
@@ -202,15 +204,15 @@ def apply(
     keys: Directory | None = None,
 ) -> None:
     """Write the timers of a plan into fresh segments, before any clock runs over it. `rows` is name
-    -> (row, incarnation) for all of `plan.workers`, `groups` name -> index; a target that is not
-    there is gone, so the owner gets its expiration. `grow` takes more memory for the payload heap;
-    False: there is none. `keys`: the fresh directory of keys; without it the timers lose theirs.
+    -> (row, incarnation) for all of `plan.workers`, `groups` name -> index; if a target is missing,
+    the owner gets the expiration. `grow` takes more memory for the payload heap; False: there is
+    none. `keys`: the fresh directory of keys; without it the timers lose theirs.
 
-    Slots of the claimed slabs that hold no timer are written as cancelled ones, so that the first
-    clock gives them to their owner. All other generations continue, too, so that ids stay unique.
+    Slots of the claimed slabs without a timer are written as cancelled, so that the first clock
+    gives them to their owner. Generations continue everywhere, so that ids stay unique.
 
-    `WheelError`: the segment is in use, or an owner has no row, and nothing is written; or the
-    payload heap or the keys have no room, and no timer is armed.
+    `WheelError`: the segment is in use, or an owner has no row: nothing is written. Or the payload
+    heap or the keys have no room: no timer is armed.
     """
     names, timers = plan.snapshot.names, plan.timers
     if slots.states.any() or slots.owners.any():
@@ -251,7 +253,7 @@ def _write_owners(
     index: npt.NDArray[Any],
     words: npt.NDArray[np.uint64],
 ) -> None:
-    """The slabs of these slots are their owners'; one that has several is split."""
+    """Give the slabs of these slots to their owners; a slab with several owners is split."""
     slab = index // _native.SLAB_SLOTS
     parked = words | np.uint64(packing.OWNER_PARKED.mask)
     slots.owners[slab] = parked
@@ -281,7 +283,7 @@ def _target_words(
 
 
 def _write_payloads(plan: Restoration, payloads: npt.NDArray[np.uint8]) -> None:
-    """Write those that fit beside their slots."""
+    """Write the payloads that fit beside their slots."""
     sizes, room = plan.sizes, payloads.shape[1]
     ends = np.cumsum(sizes)
     step = max(1, _PAYLOAD_CHUNK // room)

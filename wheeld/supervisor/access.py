@@ -1,4 +1,4 @@
-"""The callers at the control socket, as the kernel knows them, and what they may ask for."""
+"""The callers at the control socket, as the kernel identifies them, and their permissions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wheeld_core.control.messages import Request
 from wheeld_core.errors import WheelError
 
 OWNERS_ONLY: Final = (Request.STOP, Request.RESTART, Request.ADVANCE, Request.EVICT, Request.DRAIN)
-"""Requests that end the daemon or a worker, empty one, or move the virtual time."""
+"""Requests that end the daemon or a worker, drain a worker, or move the virtual time."""
 _CREDENTIALS: Final = struct.Struct("3i")
 _SO_PEERGROUPS: Final = 59
 _SO_PEERPIDFD: Final = 77
@@ -24,7 +24,7 @@ _MOST_BYTES: Final = 1024  # the most that Python's getsockopt takes: 256 groups
 
 
 class Caller(NamedTuple):
-    """The process that made a connection. Another process may hold the socket now."""
+    """The process that made a connection; another process may hold the socket now."""
 
     pid: int
     uid: int
@@ -38,10 +38,10 @@ class Caller(NamedTuple):
         return self.uid in (os.getuid(), 0)
 
     def open_process(self) -> int:
-        """A pidfd of that process, for the caller of this to close.
+        """A pidfd of that process; the caller closes it.
 
-        The kernel has a handle of it since it connected. Before Linux 6.5 that cannot be had: then
-        user and start time are compared with those at the accept.
+        The kernel has kept a handle of the process since it connected. Linux before 6.5 does not
+        offer it: then user and start time are compared with their values at the accept.
 
         `WheelError`: it has ended, and its number may be another process's.
         """
@@ -73,8 +73,7 @@ class Caller(NamedTuple):
             )
 
     def check_request(self, op: object, config: Config) -> None:
-        """Raise PermissionError for requests that are reserved for the owner, root and
-        --admin-group."""
+        """Raise PermissionError for requests reserved for the owner, root and --admin-group."""
         if op not in OWNERS_ONLY or self.owns or config.admin_gid in self.gids:
             return
         group = config.admin_group

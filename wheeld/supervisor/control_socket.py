@@ -1,4 +1,4 @@
-"""The control socket: a connection is a worker's for its lifetime, or makes requests.
+"""The control socket: a connection belongs to a worker for its lifetime, or makes requests.
 
 The supervisor answers the requests; this module decides who may ask and how long a connection may
 be silent, and sends the answers.
@@ -28,11 +28,11 @@ from wheeld_core.runtime import WORKER_NAME_BYTES
 FIRST_MESSAGE_SECONDS: Final = 10.0
 """Seconds that a new connection may take to send its first message."""
 IDLE_SECONDS: Final = 60.0
-"""Seconds that a connection that is not a worker's may be silent after that."""
+"""Seconds that a connection other than a worker's may be silent after that."""
 UNTAKEN_SECONDS: Final = 10.0
-"""Seconds for which a connection that is not a worker's may leave an answer untaken."""
+"""Seconds for which a connection other than a worker's may leave an answer unread."""
 MOST_UNTAKEN: Final = 64 << 20
-"""Bytes of answers that such connections leave untaken, together."""
+"""Most bytes of unread answers of such connections, together."""
 MOST_CALLERS: Final = 512
 """Connections besides those of `max_workers` workers."""
 LONGEST_REQUEST: Final = 1 << 16
@@ -44,8 +44,8 @@ Answer = Mapping[str, Any]
 
 
 class ControlSocket:
-    """The connections of one daemon. `answer` answers a request, of a worker or of another
-    connection, None: no answer; once `stopping` is set, no further message is read."""
+    """The connections of one daemon. `answer` answers the request of a worker or of another
+    connection; None: no answer. Once `stopping` is set, no further message is read."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class ControlSocket:
             writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection: a worker's, for its lifetime, or a command's."""
+        """Serve one connection, of a worker for its lifetime, or of a command."""
         tenant: Tenant | None = None
         task = asyncio.current_task()
         dismiss = functools.partial(callers.dismiss, task, writer)
@@ -180,8 +180,8 @@ class ControlSocket:
         writer.write(line)
 
     async def _until_taken(self, writer: asyncio.StreamWriter, uid: int) -> None:
-        """Wait until the peer has read its answer; the peer with the most unread bytes makes room
-        for others."""
+        """Wait until the peer has read its answer; if necessary, the peer with the most unread
+        bytes is closed."""
         task, size = asyncio.current_task(), writer.transport.get_write_buffer_size()
         if task is None or not size:
             return

@@ -1,7 +1,7 @@
 """`wheeld drain`: a worker gets nothing new of its group, and nothing is dropped when it ends.
 
-It keeps what it has scheduled, and what is addressed to it alone, for as long as it runs: only its
-process may write into its slots.
+It keeps timers that it has scheduled, and timers addressed to it alone, for as long as it runs:
+only its process may write into its slots.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def drain(workers: Workers, message: Message) -> dict[str, Any]:
     groups = _groups(workers, tenant)
     others = [one.name for one in registry.members(_bits(workers, groups))]
     policy = tenant.on_death.name.lower()
-    text = f"(pid {tenant.pid}) is drained: what it leaves is to be {_said(policy)}"
+    text = f"(pid {tenant.pid}) is drained: its timers will be {_said(policy)}"
     workers.note(Kind.DRAIN, text, tenant)
     return {
         "ok": True, "worker": tenant.name, "pid": tenant.pid, "on_death": policy, "groups": groups,
@@ -45,7 +45,7 @@ def _said(policy: str) -> str:
 
 
 def _policy(workers: Workers, tenant: Tenant) -> OnDeath:
-    """A policy that loses nothing; an unnamed worker without a group has none."""
+    """A policy that loses no timer; for an unnamed worker without a group there is none."""
     if tenant.on_death != OnDeath.DROP:
         return tenant.on_death
     if _groups(workers, tenant):
@@ -54,7 +54,7 @@ def _policy(workers: Workers, tenant: Tenant) -> OnDeath:
 
 
 def _groups(workers: Workers, tenant: Tenant) -> list[str]:
-    """Its groups, but for the one that is only its own, and those of its deadlines."""
+    """Its groups, except the one that is only its own, and the groups of its `Deadlines`."""
     names = workers.registry.group_names().items()
     return [
         name

@@ -1,4 +1,4 @@
-"""Is a daemon healthy? Used by status, health, top, list, doctor and the metrics."""
+"""Judges the health of a daemon, for status, health, top, list, doctor and the metrics."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ _STOPPED = {"T": "is stopped: `kill -CONT {pid}`", "t": "is stopped by a debugge
 
 
 def clock_trouble(pid: int | None, state: str, progresses: bool) -> str | None:
-    """The fault of a clock process, and what to do; None: nothing. `state` is as in /proc/PID/stat,
-    empty: it has ended; `progresses`: its last pass is recent, or its sleep is not over."""
+    """Describes the fault of a clock process, and the remedy; None: nothing. `state` is as in
+    /proc/PID/stat, empty: it has ended; `progresses`: its last pass is recent, or it still sleeps
+    as planned."""
     if pid is None or state in ("", "Z", "X"):
-        return "no clock is running: the daemon starts another; its log says what it waits for"
+        return "no clock is running: the daemon starts another; its log says why that takes long"
     if state in _STOPPED:
         return f"the clock (pid {pid}) {_STOPPED[state].format(pid=pid)}"
     if not progresses:

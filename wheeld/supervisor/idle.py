@@ -1,7 +1,7 @@
 """Ends a daemon that nobody uses (`wheeld start --idle-exit`).
 
-It is in use while a worker is connected, while what a worker has left waits for its successor,
-while a detached timer is pending or its end waits, and while a command talks to it.
+It is in use while a worker is connected, while timers of a departed worker wait for its successor,
+while a detached timer is pending or its expiration waits, and while a command talks to it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from wheeld.supervisor.workers import Workers
 log = logging.getLogger("wheeld")
 
 LOOKS: Final = 8
-"""Looks in the time that it may be unused."""
+"""Number of checks within the time that it may be unused."""
 MOST_SECONDS: Final = 5.0
-"""Longest time between two looks."""
+"""Longest time between two checks."""
 
 
 class Idleness:
-    """Looks now and then whether anybody uses the daemon."""
+    """Checks now and then whether anybody uses the daemon."""
 
     def __init__(self, resources: Resources, workers: Workers, control: ControlSocket) -> None:
         self._resources, self._workers, self._control = resources, workers, control
@@ -40,9 +40,9 @@ class Idleness:
         )
 
     async def watch(self, seconds: float, end: Callable[[], None]) -> None:
-        """Call `end` once nobody has used the daemon for so long. Nothing else runs between the
-        last look and that call, so no worker can have connected in the meantime; one that does
-        later gets no answer, and asks the next daemon."""
+        """Call `end` once nobody has used the daemon for that time. Nothing else runs between the
+        last check and that call, so no worker can have connected in the meantime. A worker that
+        connects later gets no answer, and asks the next daemon."""
         used = time.monotonic()
         while True:
             await asyncio.sleep(min(seconds / LOOKS, MOST_SECONDS))

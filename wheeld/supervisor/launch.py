@@ -46,8 +46,8 @@ def launch(
     check: bool = False,
 ) -> None:
     """Run a daemon until it ends, or until this process executes the program again. `given` and
-    `file` are as in `config.load`, `parent_pid` to `fresh` as in `Supervisor`; `check` only prints
-    what would be started. It raises the errors in `EXPECTED`."""
+    `file` are as in `config.load`, `parent_pid` to `fresh` as in `Supervisor`. With `check` it only
+    prints a description of the daemon. It raises the errors in `EXPECTED`."""
     loaded = configuration.load(given, file)
     if not check:
         titles.set_title(loaded.name, "supervisor")

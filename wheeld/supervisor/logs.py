@@ -2,10 +2,10 @@
 
 An unread pipe fills, a terminal can be stopped, a journal can hang: a process that writes there
 blocks. So a daemon with such a stderr writes to a non-blocking pipe of its own instead, and a
-thread copies that to stderr and does the waiting. The processes that it starts inherit this pipe
-as their stderr, also for tracebacks of the interpreter, which `logging.handlers.QueueHandler` could
-not carry. Messages for which the pipe has no room are counted, and the count is logged when there
-is room again. A file never blocks, and is written to directly.
+thread copies that to stderr and does the waiting. Its child processes inherit this pipe as their
+stderr, even for tracebacks of the interpreter, which `logging.handlers.QueueHandler` could not
+carry. Messages for which the pipe has no room are counted, and the count is logged when there is
+room again. A file never blocks, and is written to directly.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class _StderrRelay(threading.Thread):
         os.close(write)
 
     def begin(self) -> None:
-        """Start copying; at the end of the process the rest gets a short time."""
+        """Start copying; at the end of the process, the rest gets a short time to be copied."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self.start()  # with all signals blocked: they are the main thread's
@@ -151,8 +151,8 @@ class _StderrRelay(threading.Thread):
         self.join(FLUSH_SECONDS)
 
     def end(self) -> None:
-        """From now on messages bypass the pipe; those in it get a short time. Child processes still
-        have its other end, so it does not end by itself."""
+        """From now on messages bypass the pipe; messages in it get a short time to be copied. Child
+        processes still have its other end, so it does not close by itself."""
         os.dup2(self._out, STDERR)
         give_up = time.monotonic() + FLUSH_SECONDS
         while self._is_behind() and time.monotonic() < give_up:

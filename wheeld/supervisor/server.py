@@ -47,7 +47,7 @@ SETTLE_SECONDS = 0.5
 
 
 class StopMode(enum.Enum):
-    """The remains of a daemon that has ended."""
+    """The parts of a daemon that remain after its end."""
 
     FINAL = enum.auto()
     """Nothing: pending timers go into the last snapshot, with --state-dir."""
@@ -65,9 +65,9 @@ class Supervisor:
     It stops when `parent_pid` dies (embedded daemons), a process of the identity `parent_known`
     (identity.py). `remove_base` also removes the directory that holds the runtime directory, if it
     is empty then; `fresh` discards what a killed daemon of that name left, instead of taking it
-    over; `read_config` reads the configuration again, for SIGHUP; `before` comes from this process
-    before it executed the program again. After `run`, `successor` is the program to execute, if
-    any, with signals blocked.
+    over; `read_config` reads the configuration again, for SIGHUP; `before` comes from the previous
+    incarnation of this process. After `run`, `successor` is the program to execute, if any, with
+    signals blocked.
     """
 
     def __init__(
@@ -129,7 +129,8 @@ class Supervisor:
 
     async def run(self) -> None:
         """Serve until a signal, `wheeld stop`, or the parent's death; then clean up. `WheelError`:
-        why it ended, if not by request. Memory that another daemon can take over is left then."""
+        it did not end by request; the message says why. Memory that another daemon can take over
+        stays then."""
         keep = functools.partial(self.stop, StopMode.KEEP)
         signals.handle(asyncio.get_running_loop(), self.stopping.set, keep, self._reload)
         tasks: list[asyncio.Task[None]] = []
@@ -191,7 +192,7 @@ class Supervisor:
 
     async def _listen(self, before: handover.Handover | None) -> None:
         """Serve the socket that was handed over, or a new one; note its file at once, before
-        another one can have its name."""
+        another file can take its name."""
         where = known = None
         if before is not None or self._server is None:  # it was not removed by anyone
             where = handover.activated(before, self.resources.directory)
@@ -208,7 +209,7 @@ class Supervisor:
         self.resources.write_daemon_file(pid=os.getpid(), clock_pid=self.clock.pid)
 
     def _renew_facts(self) -> None:
-        """Write daemon.json again; if there is no space now, at one of the next checks."""
+        """Write daemon.json again; if there is no space now, a later check retries."""
         try:
             self._write_facts()
             self._facts_are_old = False
@@ -228,7 +229,7 @@ class Supervisor:
         self.clock.look_soon()  # the next check may be due earlier now
 
     def stop(self, mode: StopMode = StopMode.FINAL) -> None:
-        """Make `run` return; the first call decides whether the memory is left."""
+        """Make `run` return; the first call decides whether the memory stays."""
         if not self.stopping.is_set():
             self._mode = mode
             self.stopping.set()
@@ -236,7 +237,8 @@ class Supervisor:
     # -- the runtime directory ------------------------------------------------------------------
 
     async def _keep_place(self) -> None:
-        """Look now and then whether the runtime directory leads here, and make it so again."""
+        """Check now and then whether the runtime directory leads to this daemon, and repair it if
+        not."""
         said = ""
         while True:
             await asyncio.sleep(takeover.LOOK_SECONDS)
@@ -253,9 +255,9 @@ class Supervisor:
                     )
 
     async def _mend_place(self, lost: set[str]) -> None:
-        """Make again what others have removed or replaced. A clock and workers that have FIFOs of
-        before do as after a start over such a directory: the clock is another one, and workers
-        reconnect."""
+        """Restore files that others have removed or replaced. If clock and workers have the old
+        FIFOs open, the same happens as at a start over such a directory: the clock is replaced, and
+        workers reconnect."""
         if not lost:
             return
         log.warning(
@@ -346,7 +348,7 @@ class Supervisor:
         return target
 
     def _count(self, tenant: Tenant) -> None:
-        """Add a worker that leaves to the counts of its group and name."""
+        """Add the counts of a leaving worker to the counts of its group and name."""
         with contextlib.suppress(WheelError, OSError):  # its segment is damaged
             self.departed.add(status.departed(self.resources, self.workers, tenant))
 
@@ -430,7 +432,7 @@ class Supervisor:
         self.resources.leave_locked(next_one)
 
     async def _stop_clock(self) -> bool:
-        """End the clock and the processes that depend on it; returns whether the memory is left."""
+        """End the clock and the processes that depend on it; returns whether the memory stays."""
         wanted = self._mode in (StopMode.KEEP, StopMode.RESTART)
         sound = self.resources.damage() is None
         keep = (wanted or self.failed is not None) and self._may_leave()
@@ -454,7 +456,7 @@ class Supervisor:
         self.resources.write_daemon_file(kept={"snapshot": snapshot})
 
     async def _step(self, step: Coroutine[Any, Any, None]) -> bool:
-        """Run one step; false if it failed, which the daemon's exit code shows."""
+        """Run one step; False if it failed, which the daemon's exit code shows."""
         try:
             await step
         except Exception as error:

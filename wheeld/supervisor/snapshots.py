@@ -1,6 +1,6 @@
 """The daemon's snapshots: restored at start, written every few seconds and at the end.
 
-They are for a restart of the host, or of the daemon, after which the shared memory is gone. See
+They serve restarts of the host, or of the daemon, that lose the shared memory. See
 docs/snapshots.md.
 """
 
@@ -29,7 +29,7 @@ from wheeld_core.errors import WheelError
 log = logging.getLogger("wheeld")
 
 _RECLAIMED = np.uint64(packing.completion(packing.Stage.RECLAIMED, 0, 0))
-"""The `link.completion` of a slot without an owner."""
+"""`link.completion` of a slot without an owner."""
 
 
 class Snapshots:
@@ -135,7 +135,7 @@ class Snapshots:
     async def write_last(self) -> None:
         """Write the pending timers when the daemon stops. The clock has stopped.
 
-        A daemon that never served leaves a snapshot that it could not restore unchanged.
+        A daemon that never served does not touch a snapshot that it could not restore.
 
         `WheelError`: it could not be written; the message says what to do.
         """

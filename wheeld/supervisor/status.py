@@ -91,9 +91,9 @@ def collect(
 
 
 def _directory(sharing: Sharing) -> dict[str, dict[str, int]]:
-    """How full the directory of keys is: of shared words, of timers, limits and leases, ended ones
-    included whose places are not needed yet. A worker that is killed while it makes a place may not
-    have counted it."""
+    """The use of the directory of keys by shared words, timers, limits and leases, including ended
+    ones whose places nobody needs yet. A worker that was killed while it made a place may not have
+    counted it."""
     used, possible = sharing.places()
     return {
         "words": {"used": used[0], "possible": possible},
@@ -141,7 +141,7 @@ def _workers(resources: Resources, workers: Workers, counts: Census) -> list[dic
 
 
 def departed(resources: Resources, workers: Workers, tenant: Tenant) -> dict[str, Any]:
-    """A worker's entry for its last count: what it has counted, without what it holds."""
+    """A worker's entry for its last count: its counters, without the slots that it holds."""
     names = workers.registry.group_names().items()
     return {
         "name": tenant.name,

@@ -1,7 +1,7 @@
 """The workers of a daemon: how they arrive, reconnect, and depart.
 
 A worker is a process with a row of the worker table. It departs by a good-bye or by its death
-(pidfd), not by the end of its connection (`FencedWorkers`); each leads to the same departure, which
+(pidfd), not by the end of its connection (`FencedWorkers`). Both lead to the same departure, which
 begins once. Its policy decides whether its timers are dropped, kept, or rerouted.
 """
 
@@ -112,7 +112,8 @@ class Workers:
     # -- a supervisor that comes after a killed one -----------------------------------------------
 
     def adopt(self) -> None:
-        """Take over the workers of a killed supervisor: find their segments; nothing runs yet."""
+        """Take over the workers of a killed supervisor, and find their segments; nothing runs
+        yet."""
         gone = (RowState.FREE, RowState.KEPT)
         tenants = self.registry.tenants
         self._resources.sharing.resume(
@@ -135,7 +136,8 @@ class Workers:
                 self.registry.set_state(tenant, RowState.FREE)
 
     def watch_adopted(self) -> None:
-        """Watch the live ones and begin the departure of the others. The clock runs by now."""
+        """Watch the live workers, and begin the departure of the others. Called once the clock
+        runs."""
         for tenant in list(self.registry.tenants.values()):
             state = self.registry.state(tenant)
             pidfd = self.registry.open_process(tenant)
@@ -165,8 +167,9 @@ class Workers:
     # -- a worker without a connection ------------------------------------------------------------
 
     def hang_up(self, tenant: Tenant) -> None:
-        """A worker's connection has ended: it departs, or if its process lives and has not said
-        good-bye, it is fenced. A dying process closes its connection before it is dead."""
+        """Called when a worker's connection has ended: the worker departs, or is fenced if its
+        process lives and has not said good-bye. A dying process closes its connection before it is
+        dead."""
         if not self.connections.closed(tenant) or self.registry.state(tenant) != RowState.ACTIVE:
             return
         if not self.registry.is_tenant(tenant):
@@ -226,8 +229,8 @@ class Workers:
     async def _place_of(
         self, name: str | None, numbered: bool, uid: int
     ) -> tuple[str | None, Tenant | None]:
-        """Its name, and the kept tenant of that name. A forked child gets its parent's name with
-        the first number that no live worker has: so a later child succeeds it."""
+        """The worker's name, and the kept tenant of that name. A forked child gets its parent's
+        name with the first number that no live worker has, so that a later child can succeed it."""
         if name is None or not numbered:
             kept = await self._settled(name)
             if kept is not None:
@@ -270,9 +273,9 @@ class Workers:
     # -- detached timers --------------------------------------------------------------------------
 
     async def address(self, to: object) -> None:
-        """Make sure that detached timers can wait for this receiver: a row keeps them, and its
-        group has a number. `ValueError`: no receiver can have that name. `WheelError`: there is no
-        row, or no number."""
+        """Make sure that detached timers can wait for this receiver: make a row to keep them, and
+        give its group a number. `ValueError`: the name is not allowed for a receiver. `WheelError`:
+        no row or no number is free."""
         is_group = isinstance(to, str) and to.startswith("group:")
         name = str(to).removeprefix("group:") if is_group else to
         if is_group:
@@ -286,8 +289,7 @@ class Workers:
                 self._set_groups(tenant, tenant.groups | bit)
 
     async def _number(self, group: str) -> int:
-        """The bit of a group for which detached timers can wait, as there is a row that keeps
-        them."""
+        """The bit of a group for which detached timers can wait; makes the row that keeps them."""
         if self.registry.find(KEEPER) is None:
             keeper = self.registry.allocate(KEEPER, 0, ANY_UID, OnDeath.KEEP)
             await self._furnish(keeper, RowState.KEPT)
@@ -304,8 +306,8 @@ class Workers:
             self.clock.send(Order.PRESENCE, row=tenant.row, present=present, groups=groups)
 
     async def join(self, message: Message, caller: Caller) -> Message:
-        """Let a live worker be a member of one more group, or no longer. `ValueError`: it is none
-        that workers join. Raises as `resume` and `address` do."""
+        """Add a live worker to one more group, or remove it. `ValueError`: workers cannot join this
+        group. Also raises as `resume` and `address` do."""
         group, tenant = message.get("group"), self._caller_of(message, caller)
         self.registry.check_group(group)
         if not str(group).startswith(JOINED_GROUP):
@@ -457,7 +459,7 @@ class Workers:
         self._resources.events.note(kind, text, tenant.name, dropped=dropped)
 
     def _evict(self, tenant: Tenant) -> None:
-        """Remove a worker whose process has gone from what workers share."""
+        """Remove a worker whose process has gone from the shared tables."""
         try:
             returned = self._resources.sharing.clear(tenant.row)
         except WheelError as error:
@@ -504,7 +506,7 @@ class Workers:
 
 DIED: Final = "died"
 INHERITED: Final = "is inherited by its group"
-"""Why a row is given up: words of the log and of `wheeld events`."""
+"""Why a row is given up, in the words of the log and of `wheeld events`."""
 ALL_GROUPS: Final = 2**64 - 1
 NOTICE_SECONDS: Final = 1.0
 """Seconds that a process may take to die once it has closed its connection; then that is logged."""
@@ -554,7 +556,8 @@ class FencedWorkers:
         return self._is_set(tenant, "receives")
 
     def await_client(self, tenant: Tenant) -> None:
-        """Prepare for a successor: until its client attaches, no process uses the segment."""
+        """Prepare the segment for a successor; no process uses it until the successor's client
+        attaches."""
         fields = record(self._resources.find_worker_segment(tenant.row), "worker")
         fields["goodbye"], fields["receives"] = 1, 0
 
@@ -579,7 +582,7 @@ MEMBER_LOOK_SECONDS: Final = 0.25
 
 
 class KeptWorkers:
-    """Rows of departed workers that are kept for a successor or their group, for a limited time."""
+    """Rows of departed workers that are kept for a limited time, for a successor or their group."""
 
     def __init__(
         self,
@@ -594,7 +597,7 @@ class KeptWorkers:
         self._offers: dict[int, asyncio.TimerHandle] = {}
 
     def add(self, tenant: Tenant) -> None:
-        """Keep a row until a successor connects, or drop it in time; its group may inherit it at
+        """Keep a row until a successor connects or its time is over; its group may inherit it at
         once."""
         if tenant.is_keeper:
             return
@@ -638,11 +641,12 @@ class KeptWorkers:
 
 
 RING_LOOK_SECONDS: Final = 0.05
-"""Seconds by which their submissions may be late."""
+"""Seconds by which submissions of such workers may be late."""
 
 
 class Connections:
-    """How many connections each worker has, and who has not reconnected to a new supervisor yet.
+    """How many connections each worker has, and which workers have not reconnected to a new
+    supervisor yet.
 
     A worker has two connections when two of its threads have restored a lost one. It has hung up
     when both are closed. If the runtime directory was removed while there was no daemon, its FIFOs
@@ -659,7 +663,7 @@ class Connections:
         self.discard(tenant.row)
 
     def closed(self, tenant: Tenant) -> bool:
-        """One of its connections has ended: was it the last one?"""
+        """Note that one of its connections has ended; returns whether it was the last one."""
         who = tenant.row, tenant.incarnation
         self._connections[who] -= 1
         if self._connections[who] > 0:
@@ -680,9 +684,9 @@ class Connections:
 
 
 def policy_of(message: Message, registry: Registry, resources: Resources) -> tuple[OnDeath, int]:
-    """Its policy for its timers, and the bits of its groups. `ValueError`: there is no such policy;
-    it needs a group; or the group's name is too long. `WheelError`: there is no room for another
-    group."""
+    """A worker's policy for its timers, and the bits of its groups. `ValueError`: there is no such
+    policy; it needs a group; or the group's name is too long. `WheelError`: there is no room for
+    another group."""
     policy, group = message.get("on_death", "drop"), message.get("group")
     names = [option.name.lower() for option in OnDeath]
     if policy not in names:
@@ -751,13 +755,13 @@ def check_compatible(message: Message) -> None:
 
 
 END_SECONDS: Final = 8.0
-"""Seconds that a killed worker may take to be gone; the command waits for ten."""
+"""Seconds that a killed worker may take to end; the command waits for ten."""
 EVICTED_LOOK_SECONDS: Final = 0.01
 
 
 def evict_offenders(workers: Workers, limit: int | None) -> None:
     """Kill workers that misbehave more than `limit` allows. Ignoring them is not enough: they could
-    write into slots that belong to others by then."""
+    write into slots that have passed to others."""
     if limit is None:
         return
     for tenant in list(workers.registry.tenants.values()):
@@ -795,7 +799,7 @@ async def evict(workers: Workers, message: Message) -> dict[str, Any]:
 
 
 def _evicted(workers: Workers, tenant: Tenant, kept: bool) -> bool:
-    """Is it gone, or replaced, or now kept for a successor?"""
+    """Whether it is gone, replaced, or now kept for a successor."""
     now = workers.registry.find(tenant.name)
     if now is not tenant:
         return True

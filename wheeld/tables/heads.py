@@ -35,8 +35,8 @@ OPTIONS: Final = (
 
 
 def heap_hole(native: Mapping[str, int], backed: int) -> list[tuple[int, int]]:
-    """The part of the slots' segment that the payload heap does not use: behind the first `backed`
-    chunks; as offsets and sizes."""
+    """The part of the slots' segment behind the first `backed` chunks of the payload heap, which is
+    not used yet, as offsets and sizes."""
     sizes = _native.geometry(**native)
     begin = sizes["heap_off"] + backed * _native.CHUNK_BYTES
     return [(begin, sizes["slots_bytes"] - begin)]
@@ -96,8 +96,9 @@ class SharedHeads:
         self._fresh = fresh
 
     def parts(self, pools: _native.Memory | bytes) -> Iterator[tuple[str, int, bytes]]:
-        """Segment, offset and bytes of the fixed contents. The times at which pools were made come
-        from `pools`, the current segment, if plausible: they are stored nowhere else."""
+        """Segment, offset and bytes of the fixed contents. The creation times of pools come from
+        `pools`, the current segment, if they are plausible, because they are stored nowhere
+        else."""
         fresh, now = self._fresh["pools"], time.monotonic_ns()
         for i in range(len(self.pools)):
             offset = int(record(fresh, "pools")["pools_off"]) + i * dtype_of("pool").itemsize
@@ -163,8 +164,8 @@ class SharedHeads:
 
 
 def _open(name: str, model: int | None = None) -> int:
-    """A descriptor of a segment of this user; if there is none, of a new one with the access rights
-    of `model`."""
+    """A descriptor of this user's segment; if it is missing, of a new one with the access rights of
+    `model`."""
     path = f"{segments.SHM_DIRECTORY}/{trust.plain(name)}"
     try:
         fd = os.open(path, _FLAGS)

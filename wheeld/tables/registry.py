@@ -34,15 +34,15 @@ class RowState(IntEnum):
 
 
 ANY_UID: Final = 2**32 - 1
-"""No user: for names that were restored from a snapshot without user ids."""
+"""No user; for names restored from a snapshot without user ids."""
 KEEPER: Final = "(detached)"
 """The name of the row without a process that keeps detached timers (clock/detached.h)."""
 OWN_GROUP: Final = "="
-"""A worker that receives detached timers is the only member of the group that has this before its
-name. No user can join one."""
+"""A worker that receives detached timers is the only member of a group whose name is this prefix
+and the worker's name. No user can join one."""
 JOINED_GROUP: Final = "@"
-"""Begins the names of groups that workers join and leave as they run: those of `Deadlines`. Only
-their events are for all members: a worker that dies leaves nothing else to them."""
+"""Prefix of the names of groups that workers join and leave while running; `Deadlines` use them.
+Only their events are for all members: a worker that dies leaves nothing else to them."""
 
 
 class OnDeath(IntEnum):
@@ -59,7 +59,7 @@ class OnDeath(IntEnum):
 
 @dataclass(eq=False)
 class Tenant:
-    """The worker in a row. Its identity is this object: what changes is changed in place."""
+    """The worker in a row. The object is its identity, so changes are made in place."""
 
     row: int
     incarnation: int
@@ -74,7 +74,7 @@ class Tenant:
     uid: int = ANY_UID
     """The user of its process. Only that user may take over what it left."""
     drained: bool = False
-    """Its group is not to give it anything new; the next supervisor does not know."""
+    """Its group gives it nothing new; the next supervisor does not know that."""
 
     @property
     def is_keeper(self) -> bool:
@@ -94,8 +94,8 @@ def _check_printable(what: str, name: object) -> None:
 
 
 class Registry:
-    """Allocates rows and writes them. Rows in `memory` that are not free become tenants. It is
-    copied: later, the copy is read alone, as another process may write to the segment."""
+    """Allocates rows and writes them. Rows in `memory` that are not free become tenants. The table
+    is copied, and later only the copy is read, because another process may write to the segment."""
 
     def __init__(self, memory: _native.Memory) -> None:
         self._memory = memory
@@ -137,8 +137,8 @@ class Registry:
     ) -> Tenant:
         """Give a new worker a row, state ATTACHING.
 
-        The row that had the same name before is taken again if it is free. Without a name it gets
-        one made from `pid`.
+        It gets the row that last had this name, if that is free. Without a name it gets one made
+        from `pid`.
 
         `ValueError`: the name is empty or too long. `NameInUse`: a worker of that name is
         connected. `WorkersFull`: every row is taken.
@@ -241,7 +241,7 @@ class Registry:
         cls.encode_name(name)
         _check_printable(f"worker name {name!r}", name)
         if name == KEEPER:
-            raise ValueError(f"worker name {name!r}: it is reserved for the daemon")
+            raise ValueError(f"worker name {name!r}: this name is reserved for the daemon")
 
     @staticmethod
     def encode_group(name: object) -> bytes:
@@ -255,10 +255,10 @@ class Registry:
             raise ValueError(f"group {name!r}: {OWN_GROUP!r} is reserved at its begin")
 
     def group_bit(self, name: object, targets: Callable[[], frozenset[int]] | None = None) -> int:
-        """The bit of a group, which is named here if it is new.
+        """The bit of a group; a new group gets a number.
 
-        When all numbers have names, the number of an empty group is reused: one without workers,
-        not even kept ones, that is not among the `targets` of timers that are armed or not
+        When all numbers have names, the number of an empty group is reused. Such a group has no
+        workers, not even kept ones, and is not among the `targets` of timers that are armed or not
         delivered yet. Without `targets` no number is reused.
 
         `ValueError`: the name is not allowed. `WheelError`: all 64 groups are in use.
@@ -282,7 +282,7 @@ class Registry:
         return 1 << group
 
     def own_group(self, name: str) -> int:
-        """The bit of the group that is a worker's own, 0: it was never addressed."""
+        """The bit of the group that belongs to one worker alone; 0: it was never addressed."""
         own = OWN_GROUP + name
         return sum(1 << number for number, known in self.group_names().items() if known == own)
 
@@ -319,18 +319,19 @@ class Registry:
         ]
 
     def set_state(self, tenant: Tenant, state: RowState) -> None:
-        """Move a tenant on; FREE gives its row back."""
+        """Move a tenant to another state; FREE gives its row back."""
         for memory in (self._copy, self._memory):
             _native.set_row_state(memory, tenant.row, state)
         if state == RowState.FREE:
             del self.tenants[tenant.row]
 
     def is_tenant(self, tenant: Tenant) -> bool:
-        """Is it still the one in its row? A successor, which has the same incarnation, is not."""
+        """Whether it is still the tenant of its row. A successor, which has the same incarnation,
+        is another tenant."""
         return self.tenants.get(tenant.row) is tenant
 
     def state(self, tenant: Tenant) -> RowState:
-        """A tenant's state; FREE when its row belongs to another."""
+        """A tenant's state; Its state; FREE if the row belongs to another tenant."""
         now = self.tenants.get(tenant.row)
         if now is None or now.incarnation != tenant.incarnation:
             return RowState.FREE
@@ -353,14 +354,13 @@ _NOBODY_ELSES: Final = (
     Stage.RECLAIMED,
     Stage.HANDED,
 )
-"""Stages of a fired timer that is no longer on its way to a group: its owner or its target has
-it."""
+"""Stages of a fired timer that its owner or its target already has, so no group will get it."""
 
 
 def targets(wheel: WheelView, slots: SlotsView) -> frozenset[int]:
-    """The `target` words of timers that are armed, fired and on their way, offered, or taken.
+    """The `target` words of timers that are armed, fired and not delivered, offered, or taken.
 
-    Timers armed meanwhile may be missed: their words say which use of a number they mean, see
+    Timers armed in the meantime may be missed; their words say which use of a number they mean, see
     WH_GROUP_FIELDS in layout.h.
     """
     states = slots.states.copy()

@@ -1,8 +1,8 @@
 """The daemon's part in the segments that workers share: `watch`, `keys` and `pools`.
 
-It makes them, assigns each worker a row, and cleans up after it: a dead worker watches nothing,
-touches no key's place, and its bytes go back to the pools. A SIGKILL may interrupt all of this and
-the next supervisor repeats it: nothing is done twice
+It makes them, assigns each worker a row, and cleans up after it: a dead worker watches nothing and
+uses no place of a key, and its bytes go back to the pools. A SIGKILL may interrupt any of this, and
+the next supervisor repeats it without doing anything twice
 (core/include/wheeld/sharing/{watch,directory,pool}.h).
 """
 
@@ -36,8 +36,8 @@ Memories = Mapping[str, _native.Memory]
 
 class Sharing:
     """Rows of the watch directory and of the pools' ledgers, for the workers that come and go.
-    `ready` is called before each use, and raises WheelError if the segments must no longer be
-    touched; `ring` wakes the worker in a row, if there is one."""
+    `ready` is called before each use, and raises WheelError if the segments must no longer be used;
+    `ring` wakes the worker in a row, if there is one."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class Sharing:
         self.pools = PoolsView(pools)
         self.sizes = SizesView(watch)
         self.returned = 0
-        """Bytes that went back to the pools because their worker was gone."""
+        """Bytes that were returned to the pools because their worker was gone."""
 
     def resume(self, there: Collection[int]) -> None:
         """Continue after a killed supervisor: complete its last change, and clear the rows not in
         `there`. Other rows are cleared when their workers depart. Workers that sleep although
-        something is marked for them are woken."""
+        something is marked for them are woken up."""
         self._do(lambda: _native.resume_pools(self._pools))
         self._ring_for(self._do(lambda: _native.owed_watchers(self._watch)))
         workers = len(self.watch.rows)
@@ -86,7 +86,7 @@ class Sharing:
         return returned
 
     def _put(self, row: int, incarnation: int) -> int:
-        """Clear a row, and assign it to a new tenant; 0: to none."""
+        """Clear a row, and assign it to a new tenant; 0: to nobody."""
         self._ring_for(self._do(lambda: self._seat_watcher(row, incarnation)))
         returned = self._do(lambda: _native.seat_borrower(self._pools, row, incarnation))
         self.returned += max(returned, 0)
@@ -98,7 +98,8 @@ class Sharing:
         return _native.seat_watcher(self._watch, row, incarnation)
 
     def places(self) -> tuple[list[int], int]:
-        """Places in the directory that are a key's: of words, timers, limits, leases; and all."""
+        """Places in the directory used by keys of words, timers, limits and leases; and the number
+        of all places."""
         rows = key_rows(self._keys, len(self.watch.rows))
         made, given_up = (
             rows[field].astype(np.int64).sum(axis=0) for field in ("made", "given_up")
@@ -123,7 +124,7 @@ class Sharing:
 
 
 def occupied(watch: WatchView, pools: PoolsView) -> npt.NDArray[np.bool_]:
-    """Mask of the rows that hold anything of a worker, shape (workers,)."""
+    """Mask of the rows that hold data of a worker, shape (workers,)."""
     rows = len(watch.rows)
     found: npt.NDArray[np.bool_]
     found = (watch.rows["tenant"] != 0) | (watch.rows["any"] != 0) | watch.watching()[:rows]
@@ -149,7 +150,7 @@ def create(
 
 
 def sizes(workers: int, capacity: int, pools: int) -> dict[str, int]:
-    """Bytes of the segments, most of those of `keys` a hole."""
+    """Bytes of the segments; `keys` is mostly a hole."""
     return {
         "watch": _native.watch_bytes(workers),
         "keys": _native.keys_bytes(workers, capacity)[0],
@@ -158,7 +159,7 @@ def sizes(workers: int, capacity: int, pools: int) -> dict[str, int]:
 
 
 def holes(kind: str, workers: int, capacity: int) -> list[tuple[int, int]]:
-    """Offset and size of the parts that have no memory before they are used."""
+    """Offset and size of the parts that get memory only when they are used."""
     if kind != "keys" or not segments.can_populate():
         return []
     size, begin = _native.keys_bytes(workers, capacity)
@@ -166,7 +167,7 @@ def holes(kind: str, workers: int, capacity: int) -> list[tuple[int, int]]:
 
 
 def blank(workers: int, capacity: int, pools: int) -> dict[str, _native.Memory]:
-    """Memory for new segments, of `keys` without the hole."""
+    """Memory for new segments, without the hole of `keys`."""
     found = sizes(workers, capacity, pools)
     found["keys"] = _native.keys_bytes(workers, capacity)[1]
     return {kind: _native.Memory(-1, size, True) for kind, size in found.items()}
@@ -217,7 +218,7 @@ def key_rows(keys: _native.Memory, workers: int) -> npt.NDArray[np.void]:
 
 
 def _places(workers: int, capacity: int) -> int:
-    """Places in a directory of that size, whatever its head says."""
+    """Places in a directory of that size; its head is not trusted."""
     size, begin = _native.keys_bytes(workers, capacity)
     page = mmap.PAGESIZE
     rooms = -(-dtype_of("key_room").itemsize * capacity // page) * page

@@ -69,7 +69,8 @@ class AsyncTimerHandle(TimerHandle):
     def _arm_key(
         self, delay: Seconds, now: float, key: Key, on_conflict: Conflict
     ) -> AsyncTimerHandle:
-        """The handle of the timer that has the key afterwards: of its callback here, or this."""
+        """The handle of the timer that has the key afterwards: an earlier one of this process, or
+        this one."""
         seconds = float_of(delay)
         self._when = now + seconds
         timers = self._callbacks.timers
@@ -90,7 +91,8 @@ class AsyncTimerHandle(TimerHandle):
 
 
 def span_of(delay: float) -> float:
-    """The delay on the wheel for one of asyncio, which may be below 0, or infinity: never."""
+    """Convert a delay of asyncio, which may be negative or infinite (never), to one for the
+    wheel."""
     if delay <= 0:
         return 0.0
     return MOST_SECONDS if delay == math.inf else delay

@@ -1,4 +1,4 @@
-"""OperationPoller: operations on an asyncio loop end in time, even while the daemon is away."""
+"""OperationPoller: ends operations on an asyncio loop in time, even while the daemon is away."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from wheeld_client.aio.waiters import Waiters
 
 
 class OperationPoller:
-    """Checks operations of `timers`, which calls `look` when it is rung or finds the daemon away;
-    while there is no daemon, runs again when the next operation times out."""
+    """Checks the operations of `timers`, which calls `look` when it is woken or finds the daemon
+    away. While there is no daemon, it runs again when the next operation times out."""
 
     def __init__(self, timers: Waiters) -> None:
         self._timers = timers
         self._later: asyncio.Handle | None = None
 
     def look(self) -> None:
-        """Complete operations that others have checked; without a daemon, expire those that are
-        due."""
+        """Complete operations that other workers have checked; without a daemon, expire operations
+        that are due."""
         if self._later is not None:
             self.stop()
         try:

@@ -19,11 +19,11 @@ Refusal = RingFull | WheelFull
 
 
 class Room:
-    """The callers that wait for room in a worker's ring, and those that wait for a slot.
+    """Two queues of callers: one waits for room in the worker's ring, one for a slot.
 
-    They form two queues, and only the first of each tries again: so they are served in order,
-    however many there are, and a cancel, which needs no slot, does not wait behind those that do.
-    After `patience` seconds without room a call raises what a blocking one would.
+    Only the first caller of each queue retries, so callers are served in order, and a cancel, which
+    needs no slot, does not wait behind callers that need one. After `patience` seconds without room
+    a call raises what a blocking one would.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class Room:
         self._stirred = asyncio.Event()
 
     def wake(self) -> None:
-        """Something came from the clock: slots may be free."""
+        """Called when something came from the clock: slots may be free."""
         self._stirred.set()
 
     async def wait(self, call: Callable[[], T], refused: Refusal) -> T:
-        """Repeat a call that was just `refused`, until it finds room. If the task is cancelled
+        """Repeat a call that was just `refused` until there is room. If the task is cancelled
         meanwhile, the call has had no effect.
 
         WheelFull, DaemonNotRunning: there was no room for `patience` seconds.

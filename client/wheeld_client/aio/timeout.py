@@ -22,7 +22,7 @@ _FINISHED: Final = "finished"
 class Timeout:
     """A deadline for a block, from `AsyncTimers.timeout`; as `asyncio.Timeout`.
 
-    It is entered once. Times are those of `loop.time()`, which are those of the wheel's clock.
+    It is entered once. Times are on the clock of `loop.time()`, which is the wheel's clock.
     """
 
     def __init__(self, timers: Waiters, when: float | None, due_ns: int) -> None:
@@ -53,8 +53,8 @@ class Timeout:
         InvalidDelay
             `when` is not a number.
         RingFull, WheelFull, DaemonNotRunning
-            It would have to wait for the clock, or cannot be had: the deadline is unchanged. A move
-            to later never has to wait.
+            The move would have to wait for the clock, or no timer is available; the deadline is
+            unchanged. A move to later never has to wait.
         """
         if self._state != _ACTIVE:
             if self._state in (_CREATED, _ENTERING):
@@ -104,7 +104,7 @@ class Timeout:
         return self
 
     def _begin(self) -> RingFull | WheelFull | None:
-        """Have a timer; why it has to wait for room."""
+        """Arm a timer; returns the error if it has to wait for room."""
         if self._when is None:
             self._timers._check_open()
         elif (delay := self._left(self._due_ns)) <= 0:
@@ -118,7 +118,7 @@ class Timeout:
         return None
 
     def _disarm(self) -> None:
-        """No timer and no call is under way any more."""
+        """Forget the timer and the scheduled call."""
         if self._soon is not None:
             self._soon.cancel()
         if self._id:
@@ -173,7 +173,8 @@ class Timeout:
         return TimeoutError()
 
     def _explain(self, error: BaseException) -> None:
-        """It came while the block was being cancelled: say in its context by what."""
+        """An error was raised while the block was being cancelled: note the cause in its
+        context."""
         while (context := error.__context__) is not None:
             if isinstance(context, asyncio.CancelledError):
                 reason = self._reason()

@@ -50,24 +50,24 @@ class AsyncTimers(Waits):
     """A worker's timers for one asyncio loop.
 
     `async with AsyncTimers("default") as timers:` connects and closes. `sleep` and `timeout` are
-    timers of the shared wheel; `async for event in timers` yields the expirations of what was
-    scheduled through `timers.schedule` and its like, as records of `expiration_dtype`; callbacks of
+    timers of the shared wheel; `async for event in timers` yields expirations of timers that
+    `timers.schedule` and similar calls armed, as records of `expiration_dtype`; callbacks of
     `call_later` and `call_at` run on the loop.
 
     Nothing here blocks the loop to wait for the clock. Awaited calls (`sleep`, entering a block
-    under `timeout`, `patiently`) wait for room, up to 5 s, while other tasks go on; a full wheel
-    gets room when they cancel timers and when timers fire. Calls that are not awaited raise
-    `RingFull` or `WheelFull` at once, without any effect.
+    under `timeout`, `patiently`) wait for room, up to 5 s, while other tasks run; a full wheel has
+    room again once timers fire or are cancelled. Calls that are not awaited raise `RingFull` or
+    `WheelFull` at once, without any effect.
 
     At the end of the `async with`, iterations end, and tasks that still wait in `sleep` or in a
-    block under `timeout` get `ClientClosed`, as does every call from then on.
+    block under `timeout` get `ClientClosed`, and so does every later call.
 
-    When the supervisor is restarted, everything keeps waiting; what still waits after
-    `reconnect_for` seconds raises `DaemonNotRunning`, and so do new calls until it is back. When
-    the daemon is stopped for good, this happens at once. With `on_reconnect` the client then looks
-    for the next daemon in the same place, as in `connect`: iterations wait for `reconnect_for`
-    seconds and go on, new calls succeed once it is there, and `on_reconnect` is called on the loop;
-    if it returns an awaitable (as a coroutine function does), that runs as a task.
+    When the supervisor is restarted, everything keeps waiting. Waits that last longer than
+    `reconnect_for` seconds raise `DaemonNotRunning`, and so do new calls until it is back. When the
+    daemon is stopped for good, this happens at once. With `on_reconnect` the client then looks for
+    the next daemon in the same place, as in `connect`: iterations wait for `reconnect_for` seconds
+    and go on, new calls succeed once it is there, and `on_reconnect` is called on the loop; if it
+    returns an awaitable (as a coroutine function does), that runs as a task.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class AsyncTimers(Waits):
         self._readers.add(fd)
 
     def _unread(self, fd: int) -> None:
-        """Once only: when it is closed the number may be another's."""
+        """Close it only once: afterwards another file may have the number."""
         if fd in self._readers:
             self._readers.remove(fd)
             self._loop.remove_reader(fd)
@@ -207,7 +207,7 @@ class AsyncTimers(Waits):
         self._operations.look()
 
     def _end(self, error: WheelError) -> None:
-        """The wheel has ended; shall the client wait for another one?"""
+        """The wheel has ended; returns whether the client waits for another one."""
         self._stop_reading()
         self._patient = self.timers._renewing
         self._lose(error)
@@ -259,7 +259,7 @@ class AsyncTimers(Waits):
         self._fail_waiters(self._lost)
 
     def _fail_waiters(self, error: WheelError) -> None:
-        """No timer of theirs will come: every waiter gets the error."""
+        """Pass the error to every waiter: their timers will never fire."""
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters.values():
             if not waiter.done():
@@ -290,7 +290,7 @@ class AsyncTimers(Waits):
             self._sort(events, ticks)
 
     def _sort(self, events: npt.NDArray[np.void], ticks: dict[int, int]) -> None:
-        """Hand each to its waiter, or to an iteration."""
+        """Hand each event to its waiter, or to an iteration."""
         due: list[Waiter] = []
         others = _native.take_handles(self._waiters, events, due)
         for waiter in due:
@@ -417,9 +417,9 @@ class AsyncTimers(Waits):
     ) -> AsyncTimerHandle:
         """Have the loop call `callback(*args, **kwargs)` in `delay` seconds.
 
-        As `asyncio.loop.call_later`, by a timer of the wheel: a delay below 0 is soon, infinity
-        never; the current context is copied if none is given. Neither it nor its handle waits for
-        the clock. `key` and `on_conflict` are those of `Timers.call_later`.
+        As `asyncio.loop.call_later`, with a timer of the wheel: a negative delay means soon,
+        infinity means never. Without `context` it copies the current one. Neither it nor its handle
+        waits for the clock. `key` and `on_conflict` are as in `Timers.call_later`.
 
         Raises
         ------
@@ -459,10 +459,11 @@ class AsyncTimers(Waits):
         key: Key | None = None,
         on_conflict: Conflict = "raise",
     ) -> AsyncTimerHandle:
-        """Have the loop call `callback(*args)` when `loop.time()` is `when`; if that is past, soon.
+        """Have the loop call `callback(*args)` when `loop.time()` reaches `when`, or soon if that
+        has passed.
 
-        `when` may be a datetime with a time zone: the time until then is measured now, so a wall
-        clock that is set later does not move it; `timers.schedule_at` makes timers that follow it.
+        `when` may be a datetime with a time zone: the time until then is measured now, so setting
+        the wall clock later does not move it; `timers.schedule_at` makes timers that follow it.
 
         Raises as `call_later` does.
         """
@@ -478,7 +479,7 @@ class AsyncTimers(Waits):
         return handle
 
     async def patiently(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
-        """Make a call that waits for room, if it has to, while the loop runs.
+        """Make a call, and wait for room if necessary, while the loop runs.
 
         `id = await timers.patiently(timers.schedule, 1.0, cookie=7)`, and likewise batches:
         `ids = await timers.patiently(timers.timers.schedule_many, delays)`.
@@ -492,12 +493,12 @@ class AsyncTimers(Waits):
 
         Returns
         -------
-        What the call returns. A task that is cancelled while it waits has not made it.
+        What the call returns. If the task is cancelled while it waits, the call has had no effect.
 
         Raises
         ------
         WheelFull, DaemonNotRunning
-            There was no room for 5 s: no slot, or the clock process has not drained the ring.
+            There was no room for 5 s: either no slot, or the clock process did not drain the ring.
         Whatever else the call raises, at once.
         """
         try:
@@ -525,6 +526,7 @@ class AsyncTimers(Waits):
 
 
 def _leave(connecting: asyncio.Future[Timers]) -> None:
-    """Close what nobody waits for any more; not in the loop, which it could block."""
+    """Close a connection that nobody waits for any more; outside of the loop, because it can
+    block."""
     if not connecting.cancelled() and connecting.exception() is None:
         threading.Thread(target=connecting.result().close, name="wheeld-leave").start()

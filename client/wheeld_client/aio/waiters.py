@@ -28,20 +28,20 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 class Waiter(Protocol):
-    """Waits for a timer: an `asyncio.Future`, or an object with these of its methods."""
+    """Waits for a timer: an `asyncio.Future`, or an object with these methods."""
 
     def done(self) -> bool:
-        """Whether it waits no more."""
+        """Whether the wait has ended."""
 
     def set_result(self, result: None, /) -> None:
-        """Its timer has fired. Called by the loop, not from within a task."""
+        """Its timer has fired. Called by the loop, outside of any task."""
 
     def set_exception(self, error: WheelError, /) -> None:
-        """No timer will come. Also called from within tasks."""
+        """The timer will never fire. Also called from within tasks."""
 
 
 class Waiters:
-    """The part of `AsyncTimers` that knows who waits for which timer. A timer that nobody waits for
+    """The part of `AsyncTimers` that maps timers to their waiters. A timer that nobody waits for
     any more leaves the wheel; if its expiration is already on the way, it is ignored.
     """
 
@@ -69,8 +69,8 @@ class Waiters:
         return self._loop.time() if self._shares_clock else self.timers.now_ns() / 1e9
 
     def _loop_time(self, when: When) -> float:
-        """A point in time on the clock of `loop.time()`; of a datetime, by the present difference
-        of the clocks."""
+        """A point in time on the clock of `loop.time()`; a datetime is converted by the current
+        difference of the clocks."""
         if isinstance(when, datetime):
             rest = epoch_ns(when) - self.timers._clock_ns(_native.CLOCK_REALTIME)
             return self._time() + rest / 1e9
@@ -94,7 +94,7 @@ class Waiters:
         )
 
     def _watch(self, delay: float, waiter: Waiter) -> int:
-        """Arm a timer for a waiter; its id. Raises where it would have to wait for room."""
+        """Arm a timer for a waiter; its id. Raises if it would have to wait for room."""
         if self._lost is not None:
             raise DaemonNotRunning(str(self._lost))
         assert self._timers is not None  # entered: who waits has asked _check_loop()
@@ -103,7 +103,7 @@ class Waiters:
     async def _watch_later(
         self, delay: float, waiter: Waiter, refused: RingFull | WheelFull
     ) -> int:
-        """The same, after it was refused: wait for room, as part of the delay."""
+        """Arm a timer that was refused: wait for room, and count the wait as part of the delay."""
         began = self.timers.now_ns()
         seconds = float(min(delay, MOST_SECONDS))
 
@@ -128,7 +128,7 @@ class Waiters:
                 self._late.add(id)  # its expiration is on the way, and nobody's
 
     def _shed(self) -> None:
-        """Cancel timers that could not be cancelled when they were dropped."""
+        """Cancel timers for which the ring had no room when they were dropped."""
         try:
             while self._unwanted:
                 if self.timers.cancel(self._unwanted[-1], block=False):

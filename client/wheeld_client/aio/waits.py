@@ -1,4 +1,4 @@
-"""Waits: a task on an asyncio loop waits by a timer of the wheel, in a sleep or a timeout."""
+"""Waits: how tasks on an asyncio loop sleep, and wait with a timeout, on timers of the wheel."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 class Waits(Waiters):
-    """The part of `AsyncTimers` that tasks wait by."""
+    """The calls of `AsyncTimers` in which tasks wait."""
 
     async def sleep(self, delay: Seconds, result: T | None = None) -> T | None:
         """Sleep for `delay` seconds and return `result`; a cancelled one leaves the wheel at once.
 
-        As `asyncio.sleep`: 0 and less lets the loop turn once, infinity is for ever.
+        As `asyncio.sleep`: with 0 or less the loop turns once, infinity means forever.
 
         Raises
         ------
@@ -51,7 +51,7 @@ class Waits(Waiters):
     def timeout(self, delay: Seconds | None) -> Timeout:
         """`async with timers.timeout(s):` raises TimeoutError when the block takes longer.
 
-        As `asyncio.timeout`: the time counts from this call on, None is no limit. Entering it may
+        As `asyncio.timeout`: the time counts from this call, None means no limit. Entering it may
         wait for room, as `sleep` does.
 
         Raises
@@ -66,8 +66,8 @@ class Waits(Waiters):
         return Timeout(self, self._time() + seconds, now + self._due_ns(seconds))
 
     def timeout_at(self, when: When | None) -> Timeout:
-        """The same for a time on the clock of `loop.time()`, as `asyncio.timeout_at`, or a datetime
-        with a time zone."""
+        """As `timeout`, until a time on the clock of `loop.time()`, as `asyncio.timeout_at`, or
+        until a datetime with a time zone."""
         if when is None:
             return Timeout(self, None, 0)
         seconds = self._loop_time(when)
@@ -80,8 +80,8 @@ class Waits(Waiters):
     ) -> T:
         """Await it for at most `timeout` seconds, then cancel it; as `asyncio.wait_for`.
 
-        For 0 seconds and less a coroutine is not even started, and the result of a future counts
-        only if it is there already.
+        With 0 seconds or less it does not start a coroutine, and accepts the result of a future
+        only if it is already there.
 
         Raises
         ------

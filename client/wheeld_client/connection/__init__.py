@@ -1,1 +1,1 @@
-"""This process as one of a daemon's workers: it comes, comes back, and leaves."""
+"""This process as one of a daemon's workers: it connects, reconnects, and leaves."""

@@ -1,4 +1,4 @@
-"""Find a daemon and connect to it, also while its supervisor is being restarted."""
+"""Find a daemon and connect to it, even while its supervisor is being restarted."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def arrive(
     options: ConnectOptions,
 ) -> Client:
     """Find a daemon as `connect` does, and call `enter` with its runtime directory. Retry for
-    `options.timeout` seconds while none answers but the shared memory of one that was not stopped
-    is there; or with `options.start`, until one was started.
+    `options.timeout` seconds while no daemon answers but the shared memory of a daemon that was not
+    stopped exists; with `options.start`, until one has been started.
 
-    DaemonNotRunning: there is none; raised at once if none has left any memory.
+    DaemonNotRunning: there is none; raised at once if no daemon left any memory.
     """
     give_up = time.monotonic() + options.timeout
     with contextlib.ExitStack() as at_end:

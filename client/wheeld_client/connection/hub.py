@@ -1,6 +1,6 @@
 """Waiting under gevent, where a thread runs many greenlets: while one waits, the others run.
 
-Nothing here imports gevent: what is not loaded has patched nothing.
+Nothing here imports gevent: if it is not loaded, it has patched nothing.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ PATCHED = ("select", "socket", "threading", "thread", "time")
 
 
 def is_patched() -> bool:
-    """Has gevent patched the calls with which this process waits?"""
+    """Whether gevent has patched the calls with which this process waits."""
     monkey: Any = sys.modules.get("gevent.monkey")
     return monkey is not None and any(map(monkey.is_module_patched, PATCHED))
 
 
 def is_current() -> bool:
-    """Is this the hub itself, such as a signal handler or an event's callback? It cannot wait."""
+    """Whether this code runs in the hub itself, such as in a signal handler or an event's callback.
+    It cannot wait."""
     from gevent import get_hub, getcurrent
 
     return getcurrent() is get_hub()
@@ -38,8 +39,8 @@ def soon(call: Callable[[], object]) -> None:
 
 
 def wait(fds: list[int], seconds: float | None) -> None:
-    """Wait until one of the descriptors is readable or hung up, or for so many seconds;
-    other greenlets run."""
+    """Wait until one of the descriptors is readable or hung up, or the time is over; other
+    greenlets run."""
     from gevent import select, sleep
 
     if not fds:
@@ -54,7 +55,7 @@ def wait(fds: list[int], seconds: float | None) -> None:
 def hand_on(error: BaseException) -> bool:
     """Raise an error in the main greenlet, as gevent does with errors that end a program.
 
-    False: not raised, as there are no greenlets, or this is the main one.
+    False: it was not raised, because there are no greenlets, or this is the main one.
     """
     if not is_patched():
         return False

@@ -1,4 +1,4 @@
-"""The options of `connect`, and the message `hello` that is made of them."""
+"""The options of `connect`, and the message `hello` made of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Start = Literal["never", "if-needed"]
 AGAIN_SECONDS: Final = 0.02
 """Pause before a client retries after the daemon hung up without an answer."""
 MOST_SECONDS: Final = float(_native.MOST_SECONDS)
-"""9.2e9, a little less than 2**63 ns: later times are saturated, and no socket can wait for so
+"""9.2e9, a little less than 2**63 ns: later times are saturated, and no socket can wait that
 long."""
 
 
@@ -40,11 +40,11 @@ class ConnectOptions:
     reconnect_for: float = 10.0
     timeout: float = 10.0
     numbered: bool = False
-    """A forked child's: the daemon appends a number to the name."""
+    """Set in a forked child: the daemon appends a number to the name."""
     on_reconnect: Announce | None = None
     start: Start = "never"
     joined: frozenset[str] = frozenset()
-    """Groups that the worker joined as it ran (`ConnectedWorker._join`)."""
+    """Groups that the worker joined while running (`ConnectedWorker._join`)."""
 
     def __post_init__(self) -> None:
         if self.worker is not None and not isinstance(self.worker, str):
@@ -72,8 +72,8 @@ class ConnectOptions:
             )
 
     def for_child(self) -> ConnectOptions:
-        """Options for a forked child, which needs a name of its own; if it may have a successor,
-        the next child can use that name."""
+        """Options for a forked child, which needs its own name; if it may have a successor, the
+        next child can use that name."""
         if self.worker is None:
             return self
         if self.on_death == "keep":

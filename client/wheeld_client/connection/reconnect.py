@@ -1,8 +1,8 @@
 """Reconnector: restores the control connection after the supervisor was restarted.
 
 The wheel does not need the supervisor: timers are scheduled, fire and arrive while it is away. But
-nobody sees this worker die or leave meanwhile. So nothing here ever waits: each step does what can
-be done at once and says when to come again.
+in that time nobody sees this worker die or leave. So nothing here ever waits: each step does what
+is possible at once, and says when to call again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ error."""
 
 
 FINAL: Final = ("LayoutMismatch", "PermissionError")
-"""Refusals that the caller gets at once, as waiting does not help."""
+"""Refusals that are raised at once, because waiting does not help."""
 
 
 class Wait(NamedTuple):
@@ -40,7 +40,7 @@ class Wait(NamedTuple):
 
 
 class Refused(Exception):
-    """The daemon will not have this worker (back): its reason, and the kind of error."""
+    """The daemon does not accept this worker (again): its reason, and the kind of error."""
 
     def __init__(self, answer: control.Message) -> None:
         super().__init__(str(answer.get("error", "the daemon refused")))
@@ -48,7 +48,7 @@ class Refused(Exception):
 
 
 class ReconnectAttempt(control.Connection):
-    """A connection on which a request was made that is not answered yet. It never blocks."""
+    """A connection with a request that is not answered yet. It never blocks."""
 
     def __init__(self, directory: Path, request: control.Message) -> None:
         super().__init__(directory, 0.0)
@@ -62,8 +62,8 @@ class ReconnectAttempt(control.Connection):
             raise
 
     def answered(self, timeout: float) -> bool:
-        """Has the daemon taken the worker? From then on an ordinary connection. Refused: it has
-        not. OSError, ValueError: this attempt has failed."""
+        """Whether the daemon has accepted the worker; from then on this is an ordinary connection.
+        Refused: the daemon does not accept it. OSError, ValueError: this attempt has failed."""
         try:
             self.answer = control.decode(self._read_line())
         except BlockingIOError:
@@ -98,11 +98,11 @@ class Reconnector:
         """The daemon's answer to the last request that it granted."""
 
     def step(self, hello: control.Message | None = None) -> control.Connection | Wait:
-        """Do the next step. One thread at a time does; the others have to call again later. With
+        """Do the next step. One thread at a time does it; the others have to call again later. With
         `hello` the wheel has ended: send this to the next daemon, instead of `resume` to this one.
 
-        DaemonNotRunning: the time is up. Refused: the daemon will not have this worker (back). In
-        both cases a later step, after a refusal one with `hello`, tries again now and then.
+        DaemonNotRunning: the time is up. Refused: the daemon does not accept this worker (again).
+        In both cases later steps try again now and then, after a refusal only with `hello`.
         """
         if self._lock.locked():
             return Wait(-1, FIRST_PAUSE)
@@ -183,7 +183,7 @@ class Reconnector:
             attempt.close()
 
     def say_goodbye(self) -> None:
-        """Restore the connection only to leave: for a close() while it is lost."""
+        """Restore the connection only to leave, for a close() while it is lost."""
         with suppress(WheelError, OSError, ValueError):
             connection = control.Connection(self._directory, ANSWER_SECONDS)
             try:
@@ -193,8 +193,8 @@ class Reconnector:
                 connection.close()
 
     def close(self) -> None:
-        """Abandon the attempt under way. A step that runs in another thread does so when it
-        ends."""
+        """Abandon the attempt under way. A step that runs in another thread abandons it at its
+        end."""
         self._closed = True
         if not self._lock.locked():
             with self._lock:

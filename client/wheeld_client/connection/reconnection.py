@@ -14,18 +14,18 @@ class Reconnection:
     Attributes
     ----------
     worker : str
-        Name of this worker, which is another one if it had none of its own.
+        Name of this worker; a new one if the daemon had chosen its name.
     lost : int
-        Timers of this worker that were pending when the daemon was stopped, and are no more. All
-        ids from before but those of restored timers are nobody's now: `cancel` is False.
+        Timers of this worker that were pending when the daemon was stopped and are gone now. All
+        earlier ids, except those of restored timers, name no timer any more: `cancel` is False.
     restored : int
-        Timers that are there again under this worker's name and the same ids, from a snapshot
-        (`wheeld start --state-dir`): pending, or due meanwhile.
+        Timers that a snapshot (`wheeld start --state-dir`) restored under this worker's name with
+        the same ids: pending, or due in the meantime.
     operations : list of DelayedOperation
-        What waited in this worker's purgatories: cancelled, as their timeouts are lost. The
-        purgatories go on.
+        Operations that waited in this worker's purgatories; they are cancelled, because their
+        timeouts are lost. The purgatories stay usable.
     adopted : bool
-        This worker took over what one of the same name had left, a snapshot's included.
+        This worker took over timers of an earlier worker of its name, perhaps from a snapshot.
     wheel_token : int
         The number of the new wheel.
     """
@@ -42,7 +42,7 @@ Announce = Callable[[Reconnection], object]
 
 
 class Block(Protocol):
-    """A block of `Purgatory.changing` that a worker is in, and has noted in its row."""
+    """An open block of `Purgatory.changing`, which the worker has noted in its row."""
 
     def note_anew(self) -> None:
-        """It has another row now."""
+        """The worker has another row now."""

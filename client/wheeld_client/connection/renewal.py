@@ -1,7 +1,7 @@
 """Renewal: after a stop of the daemon, the same client becomes a worker of the next daemon.
 
 A stop ends the wheel, and with it the worker. With `on_reconnect` its client waits for the next
-daemon at the same place, for as long as for a supervisor that is restarted, and says what was lost.
+daemon at the same place, as long as it would for a restarted supervisor, and reports what was lost.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Renewable(Protocol):
 
 
 class Renewal:
-    """Moves a worker to the next daemon when its wheel has ended. No step ever waits."""
+    """Moves a worker to the next daemon when its wheel has ended; no step ever waits."""
 
     def __init__(self, worker: Renewable) -> None:
         self._worker = worker
@@ -95,8 +95,8 @@ class Renewal:
 
 
 def announce(to: Announce | None, event: Reconnection) -> None:
-    """Log the reconnection and call `on_reconnect`; an exception of it is logged and ends no
-    call."""
+    """Log the reconnection and call `on_reconnect`; an exception that it raises is logged and ends
+    no call."""
     log.warning(
         "worker %s (pid %d): a new daemon; %d timers are lost, %d restored",
         event.worker,

@@ -1,8 +1,8 @@
 """Starts a daemon for `connect(start="if-needed")`, once for all processes of this user.
 
 The lock on the directory that holds the runtime directories lets one process at a time start a
-daemon there; the kernel frees it when that process dies. Whether two daemons of one name run is not
-its matter: the daemon's own lock on its runtime directory decides that.
+daemon there; the kernel frees it when that process dies. It does not prevent two daemons of one
+name: the daemon's own lock on its runtime directory does.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from wheeld_core import runtime, trust
 from wheeld_core.errors import DaemonNotRunning, WheelError
 
 IDLE_EXIT: Final = "5m"
-"""How long such a daemon may be unused, unless $WHEELD_IDLE_EXIT says otherwise."""
+"""How long such a daemon runs unused, unless $WHEELD_IDLE_EXIT says otherwise."""
 MOST_SAID: Final = 65_536
 """Bytes of the last messages of a daemon that did not start."""
 _FOREIGN: Final = ("NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_")
-"""Beginnings of variables by which the service manager speaks to this process alone."""
+"""Prefixes of variables that the service manager sets for this process alone."""
 _DETACHED: Final = '"$@" &'
 """The daemon is no child of this process, which could not wait for it."""
 
 
 class Starter:
-    """Starts the daemon `name`. Call `step` each time that none was found, and `close` at the end:
+    """Starts the daemon `name`. Call `step` each time no daemon was found, and `close` at the end;
     the daemon stays."""
 
     def __init__(self, name: str, runtime_dir: str | os.PathLike[str] | None) -> None:
@@ -52,7 +52,7 @@ class Starter:
             self._start()
 
     def overdue(self, seconds: float) -> DaemonNotRunning:
-        """The error when the time is over."""
+        """The error once the time is over."""
         who = "the daemon that was started for start='if-needed' does not answer"
         if self._output < 0:
             who = f"another process holds the lock on {self._base}, and is starting a daemon"
@@ -61,7 +61,8 @@ class Starter:
 
     @property
     def _base(self) -> Path:
-        """The directory that a daemon of this name uses; made if need be, with its own in it."""
+        """The directory that a daemon of this name uses, made if necessary, with its runtime
+        directory in it."""
         if self._directory is None:
             self._directory = runtime.create(self._name, self._runtime_dir).absolute()
         return self._directory.parent
@@ -102,7 +103,7 @@ class Starter:
         self._output = said
 
     def _look(self) -> None:
-        """Read what it says; at the end of that it has ended."""
+        """Read its messages; the end of the stream means that it has ended."""
         try:
             more = os.read(self._output, MOST_SAID)
         except BlockingIOError:
@@ -126,7 +127,7 @@ class Starter:
 
 
 def _remove_unused(directory: Path) -> None:
-    """Remove a runtime directory that no daemon has, nor is about to have."""
+    """Remove a runtime directory that no daemon uses or is about to use."""
     with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
         fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         opened.callback(os.close, fd)
@@ -135,7 +136,7 @@ def _remove_unused(directory: Path) -> None:
 
 
 def _python() -> str:
-    """This environment's Python: a server that embeds Python is its own executable."""
+    """This environment's Python; `sys.executable` may be a server that embeds Python."""
     if "python" in Path(sys.executable).name:
         return sys.executable
     return str(Path(sys.prefix, "bin", "python3"))

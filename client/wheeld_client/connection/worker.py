@@ -51,9 +51,9 @@ class ConnectedWorker(_native.Worker):
     _reconnector: Reconnector | None = None
     _renewal: Renewal | None = None
     _changing: set[Block]
-    """The blocks that threads are in."""
+    """Blocks that threads have entered."""
     _watched = False
-    """Another object watches the connection and restores it."""
+    """Whether another object watches the connection and restores it."""
 
     def __init__(self, directory: Path, options: ConnectOptions) -> None:
         self.directory = directory
@@ -81,8 +81,9 @@ class ConnectedWorker(_native.Worker):
             self._renews()
 
     def _make_sure(self) -> None:
-        """A daemon that has just been restarted may believe that this client has left: ask it, and
-        connect again if it does. This cannot happen while the connection is up."""
+        """Ask the daemon whether this worker is still connected, and connect again if not: a daemon
+        that was just restarted may believe that it has left. This cannot happen while the
+        connection is up."""
         while _has_hung_up(self._connection):
             assert self._reconnector is not None
             try:
@@ -199,7 +200,7 @@ class ConnectedWorker(_native.Worker):
         return found  # type: ignore[no-any-return]
 
     def _ids_of(self, events: Any) -> list[int]:
-        """The ids of an event, of events, or that are given as such."""
+        """Timer ids, from an event, from an array of events, or given as ids."""
         dtype = getattr(events, "dtype", None)
         found = events["timer_id"] if dtype is not None and dtype.names else events
         ids: list[int] = np.atleast_1d(np.asarray(found, np.uint64)).tolist()
@@ -210,7 +211,7 @@ class ConnectedWorker(_native.Worker):
         control.ask(self.directory, Request.ADDRESS, to=to)
 
     def _join(self, group: str) -> None:
-        """Be a member of this group, too; so are forked children, and the next daemon's worker."""
+        """Join this group, too; forked children and the next daemon's worker join it as well."""
         if group not in self._options.joined:
             self._tell_membership(Request.JOIN, group)
             self._let_join(self._options.joined | {group})
@@ -224,7 +225,7 @@ class ConnectedWorker(_native.Worker):
         self._current = replace(self._current, joined=joined)
 
     def _tell_membership(self, op: Request, group: str) -> None:
-        """Ask the daemon, also while its supervisor is being restarted."""
+        """Ask the daemon, even while its supervisor is being restarted."""
         self._check(True)
         give_up = time.monotonic() + self._options.timeout
         while True:
@@ -251,14 +252,14 @@ class ConnectedWorker(_native.Worker):
             return place.open_bell(runtime.worker_fifo(row))
 
     def _wait_in_hub(self, fd: int, other: int, seconds: float) -> bool:
-        """Wait for descriptors (-1: none) as gevent wants it; False: it has patched nothing."""
+        """Wait for descriptors (-1: none) through gevent; False: gevent has patched nothing."""
         if not hub.is_patched():
             return False
         hub.wait([one for one in (fd, other) if one >= 0], None if seconds < 0 else seconds)
         return True
 
     def _nap_in_hub(self, seconds: float) -> bool:
-        """Let other greenlets run for a moment; False: there are none, or this is their hub."""
+        """Let other greenlets run for a moment; False: there are none, or this is the hub."""
         if not hub.is_patched() or hub.is_current():
             return False
         hub.wait([], seconds)
@@ -298,7 +299,7 @@ class ConnectedWorker(_native.Worker):
         return None
 
     def _go_on(self, connection: control.Connection) -> None:
-        """The supervisor is back at the other end of this connection."""
+        """Continue with this connection, at whose other end the supervisor is back."""
         lost, self._connection = self._connection, connection
         self._connected(connection.fileno())
         lost.close()
@@ -312,7 +313,7 @@ class ConnectedWorker(_native.Worker):
             )
 
     def _hear_anew(self) -> None:
-        """Open the FIFOs that are in the runtime directory now: it may have been removed and made
+        """Open the FIFOs again, since the runtime directory may have been removed and made
         again."""
         assert self._reconnector is not None
         names = self._reconnector.welcome
@@ -324,8 +325,8 @@ class ConnectedWorker(_native.Worker):
             self._hear(clock_bell, bell)
 
     def _come_back(self) -> None:
-        """This worker's FIFO was removed, and it does not wait in a call that would see the next
-        supervisor: look for that; never waits."""
+        """Look for the next supervisor, because this worker's FIFO was removed and no waiting call
+        would notice it; never waits."""
         if not self._watched and _has_hung_up(self._connection):
             with suppress(DaemonNotRunning):  # the next call says so, if that is so
                 self._reconnect()
@@ -379,7 +380,7 @@ class ConnectedWorker(_native.Worker):
                 self._reforking = 0
 
     def _forget_parent(self) -> None:
-        """Drop what would keep the parent's connection open after its death."""
+        """Drop descriptors that would keep the parent's connection open after its death."""
         self._renewal = Renewal(self)
         self._reconnecting = threading.Lock()  # never waited for
         self._connection.close()
@@ -392,7 +393,7 @@ class ConnectedWorker(_native.Worker):
     def control_fileno(self) -> int:
         """A descriptor that becomes readable when the supervisor goes.
 
-        After the supervisor has come back it is a different one: ask again then.
+        When the supervisor has come back, the descriptor is a different one: ask again.
         """
         if self._state == "forked":
             self._check()
@@ -403,9 +404,9 @@ class ConnectedWorker(_native.Worker):
     def close(self) -> None:
         """Leave the daemon. May be called twice.
 
-        Pending timers go the way of `on_death`, which drops them by default. Returns when the
-        daemon has taken the slots back (or after two seconds), at once if another thread closes it
-        already. A daemon or a connection that has gone is no error.
+        `on_death` decides what happens to pending timers; by default they are dropped. Returns when
+        the daemon has taken the slots back, after at most two seconds; at once if another thread is
+        already closing it. It is no error if the daemon or the connection has gone.
         """
         ended = self._close()
         if ended is None:
@@ -432,7 +433,8 @@ class ConnectedWorker(_native.Worker):
 
 
 def _tells(connection: control.Connection, events: int) -> bool:
-    """Has one of these events come, or was the connection closed, perhaps in another thread?"""
+    """Whether one of these events has come, or the connection was closed, perhaps in another
+    thread."""
     if (fd := connection.fileno()) < 0:
         return True
     poller = select.poll()

@@ -3,17 +3,18 @@
 Its bytes are plain or under TLS; `State` names what is being read.
 
 Invariants
- 1. READY is the only state in which nothing is read. A request that has memory is read to its end,
-    or it would hold what others wait for. A peer that is too slow for that is closed (gate.py).
+ 1. READY is the only state in which nothing is read. A request that has memory is read to its end;
+    otherwise it would hold memory that others wait for. A peer that is too slow for that is closed
+    (gate.py).
  2. Only `_advance` leaves READY, and it asks the gate for memory only when there is no other reason
-    to wait: no request of this connection in its handler, no answer that the peer has yet to take,
-    no `mute()`, and the request's first bytes are there (a request that is announced but not sent
-    costs nothing). Only connections that have asked are tried when memory comes back, so memory
-    never undoes a mute.
+    to wait: no request of this connection is in its handler, the peer has taken all answers, there
+    is no `mute()`, and the request's first bytes have arrived (a request that is announced but not
+    sent costs nothing). Only connections that have asked are tried when memory comes back, so
+    memory never undoes a mute.
  3. The next prefix is read in any case, because it needs no memory, but not its body.
  4. A peer that has finished sending takes no answer, unless the intake allows half-closed peers:
-    its handler is cancelled. Complete requests are handled anyway, as far as they need not wait.
- 5. A buffer has one holder: the connection in BODY, then the `Request`. The last one returns it.
+    its handler is cancelled. Complete requests are handled anyway, unless they have to wait. 5. A
+ buffer has one holder: the connection in BODY, then the `Request`. The last one returns it.
  6. While nothing is read the bytes stay in the kernel, and TLS holds at most what one read has
     brought in, which `_pump` handles before more is read.
  7. An answer is taken when the kernel has its last byte, not when 64 KiB are left.
@@ -83,9 +84,9 @@ class Tls:
     """The server side of TLS for one connection, between encrypted and plain bytes; `secure`: the
     handshake is over.
 
-    It works in memory: the connection feeds what arrived and sends what is to go. So it decides how
-    much is read, and when. An event loop's own TLS does not allow that: it keeps reading while it
-    is paused, and allocates 256 KiB per connection.
+    It works in memory: the connection feeds it bytes that arrived and sends bytes that it returns.
+    So the connection decides how much is read, and when. An event loop's own TLS does not allow
+    that: it keeps reading while it is paused, and allocates 256 KiB per connection.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
@@ -101,7 +102,8 @@ class Tls:
 
     @property
     def pending(self) -> int:
-        """Bytes that arrived but were not read: decrypted, and encrypted with overhead."""
+        """Bytes that arrived but were not read: decrypted ones, and encrypted ones with
+        overhead."""
         return self._incoming.pending + self.session.pending()
 
     def handshake(self) -> bool:
@@ -221,7 +223,7 @@ class Connection:
 
     @property
     def tls(self) -> ssl.SSLObject | None:
-        """The TLS session, with the peer's certificate; None: there is none."""
+        """The TLS session, with the peer's certificate; None without TLS."""
         return None if self._tls is None else self._tls.session
 
     @property
@@ -258,7 +260,7 @@ class Connection:
         self._transport.abort()
 
     def _progress(self) -> str:
-        """The thing that it waits for, for the log."""
+        """Why it waits, for the log."""
         if self._tls is not None and not self._tls.secure:
             return "in the TLS handshake"
         if self._owes:
@@ -339,7 +341,8 @@ class Connection:
     # -- bytes in --------------------------------------------------------------------------------
 
     def _set_reading(self, reading: bool) -> bool:
-        """Read, or leave the bytes in the kernel. True: this is a change."""
+        """Start or stop reading; while stopped, bytes stay in the kernel. Returns whether that
+        changed."""
         if reading == self._reading or self._at_eof or self._gone or self._lingering:
             return False
         self._reading = reading
@@ -353,7 +356,7 @@ class Connection:
         return True
 
     def _pump(self) -> None:
-        """Read bytes that arrived through TLS, as far as they are wanted."""
+        """Read bytes that arrived through TLS, as many as are wanted."""
         if self._tls is None or self._pumping or self._at_eof or self._lingering or self._gone:
             return
         self._pumping = True
@@ -392,7 +395,8 @@ class Connection:
         return _number[0] if self._tls is None else _number[0] + self._tls.pending
 
     def _read_now(self, *views: memoryview) -> int:
-        """Read what has already arrived, without a turn of the loop. 0 under TLS: see `_pump`."""
+        """Read bytes that have already arrived, without a turn of the loop. Returns 0 under TLS:
+        see `_pump`."""
         if self._tls is not None:
             return 0
         try:
@@ -487,7 +491,8 @@ class Connection:
             self._intake._peers.remove(self._fd)
 
     def _watch(self) -> None:
-        """Ask for news of the peer's end, and, if they are waited for, of arriving bytes."""
+        """Have the watch report the peer's end and, if this connection waits for bytes, their
+        arrival."""
         if self._hung_up or self.closed or (self._reading and not self._at_eof):
             return
         waits = self._busy or self._muted or self in self._intake._gate.waiting
@@ -518,7 +523,7 @@ class Connection:
             self._loop.call_soon(self._task.cancel)
 
     def _handled(self, request: Request, answer: bytes) -> None:
-        """The handler has ended with this answer, framed; empty: with none."""
+        """The handler has ended with this framed answer; empty: with no answer."""
         if not self._is_over(request) or self._state is CLOSED:
             return
         if answer and not self._skipped:
@@ -548,7 +553,8 @@ class Connection:
             self._retire()
 
     def _is_over(self, request: Request) -> bool:
-        """Reclaim the memory of a request. False: already done, the handler was abandoned."""
+        """Reclaim the memory of a request. False: that was already done, because the handler was
+        abandoned."""
         if request is not self._request:
             return False
         self._task = self._request = None
@@ -636,7 +642,8 @@ class Connection:
         return keep
 
     def _peer_event(self, events: int) -> None:
-        """From the watch, while nothing is read: the peer finished, vanished, or sent something."""
+        """Called by the watch while nothing is read: the peer finished, vanished, or sent
+        something."""
         if events & select.EPOLLERR:
             self._intake._counts["peers_lost"] += 1
             self.close()
@@ -670,7 +677,8 @@ class Connection:
     # -- the end ----------------------------------------------------------------------------------
 
     def _retire(self) -> None:
-        """Send nothing more: close it as soon as the peer has what it was sent."""
+        """Send nothing more, and close the connection once the peer has everything that it was
+        sent."""
         if self._buffer is not None or self._busy:
             self.close()
             return
@@ -718,7 +726,7 @@ class Connection:
         return _number[0] == 0
 
     def _discard(self) -> None:
-        """Read what arrived, so that closing does not reset the connection."""
+        """Discard bytes that arrived, so that closing does not reset the connection."""
         try:
             for _ in range(DISCARDS):
                 if not os.read(self._fd, SCRATCH):
@@ -728,7 +736,7 @@ class Connection:
 
 
 class WireConnection(Connection, asyncio.BufferedProtocol):
-    """A connection under the names by which a transport calls it; programs have no use for them."""
+    """The methods that a transport calls; programs have no use for them."""
 
     __slots__ = ()
 

@@ -6,14 +6,14 @@ Rules (after KIP-72)
     the queue is full. No request starts while more than `max_unsent` bytes of answers wait for
     their readers.
  2. A connection that gets nothing waits, with nothing allocated. When memory or a slot returns, in
-    this process or another, all waiting ones are tried again, in one turn.
- 3. A turn is in random order when less than a tenth of the memory is available or something was
+ this process or another, all waiting connections are tried again, in one turn. 3. A turn is in
+ random order when less than a tenth of the memory is available or something was
     refused, so that no position starves; else in order of arrival.
  4. A connection that arrives while others wait, or while memory is tight, does not try at once: it
     joins a turn.
 
-Beside it: which connections are admitted (`Limits`), how long one may take (`StateTimeout`), and
-which ones without progress end sooner (`Pace`).
+This file also decides which connections are admitted (`Limits`), how long one may take
+(`StateTimeout`), and which ones end sooner for lack of progress (`Pace`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WAIT_SLICE: Final = 0.1
 TICK: Final = 1.0
 """Seconds between two checks of connections that read or write."""
 PATIENCE: Final = 2
-"""Ticks without a byte, after which a connection that holds what others want is ended."""
+"""Ticks without a byte, after which a connection that holds memory others want is ended."""
 
 
 class PoolProtocol(Protocol):
@@ -65,7 +65,7 @@ class PoolProtocol(Protocol):
 
     @property
     def has_waiters(self) -> bool:
-        """Whether anybody waits for memory of it, in any process."""
+        """Whether any process waits for its memory."""
 
     @property
     def available(self) -> int:
@@ -86,7 +86,7 @@ class MemoryWatch:
 
     It starts at the first refusal and sleeps while nothing is refused. It is a daemon thread: the
     interpreter does not wait for it at exit. On the loop it calls `back(None)` when there may be
-    memory, and `back(error)` when the pool failed; either answers one `want`.
+    memory, and `back(error)` when the pool failed; each of these answers one `want`.
     """
 
     def __init__(self, pool: PoolProtocol, back: Callable[[Exception | None], None]) -> None:
@@ -151,11 +151,11 @@ class Gate:
     Attributes
     ----------
     waiting : dict of Connection
-        Those that want memory and have none; in order of arrival.
+        Connections that want memory and have none, in order of arrival.
     in_flight, bytes : int
-        Requests that are read or handled, and the memory that they have.
+        Requests that are being read or handled, and their memory.
     released : int
-        Of these, those that gave their memory back and are still in their handler.
+        How many of these gave their memory back and are still in their handler.
     unsent : int
         Bytes of answers that have not been taken.
     refusals, errors : int
@@ -194,8 +194,8 @@ class Gate:
     # -- asking ---------------------------------------------------------------------------------
 
     def acquire(self, connection: Connection) -> bool:
-        """A request's length is known: give it memory at once (True), or let it wait for its
-        turn."""
+        """Request memory for a request of known length; True: granted at once, else it waits for
+        its turn."""
         at_once = not self.waiting and not self._tight()
         self.waiting[connection] = None
         if at_once:
@@ -207,7 +207,8 @@ class Gate:
         self.waiting.pop(connection, None)
 
     def _try(self, connection: Connection) -> bool:
-        """Memory and a slot for a waiting connection. False: there was none; it still waits."""
+        """Give memory and a slot to a waiting connection. False: there was none, and it still
+        waits."""
         if self._full():
             return False
         size = connection._size
@@ -251,7 +252,8 @@ class Gate:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Try all that wait: those refused, and those that arrived in the last loop turn."""
+        """Try all waiting connections: refused ones, and ones that arrived in the last loop
+        turn."""
         self._turn_due = False
         least = self._largest + 1  # bytes that were refused in this turn
         for connection in self._in_order():
@@ -281,7 +283,7 @@ class Gate:
 
     @property
     def is_clogged(self) -> bool:
-        """Whether answers that have not been taken keep requests from being read."""
+        """Whether unsent answers keep further requests from being read."""
         return self.unsent >= self._max_unsent
 
     @property
@@ -344,13 +346,13 @@ class Gate:
 
 
 def most_connections() -> int:
-    """As many as the process may have, leaving an eighth of its descriptors for other things."""
+    """The limit of connections: an eighth of the process's descriptors is left for other things."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if files == resource.RLIM_INFINITY else max(1, files - files // 8)
 
 
 def address_of(connection: Connection) -> str | None:
-    """The peer's address; None: on this host, by a local socket."""
+    """The peer's address; None: the peer is on this host, at a local socket."""
     if not isinstance(connection.peer, tuple):
         return None
     address = str(connection.peer[0])
@@ -361,8 +363,8 @@ class Limits:
     """Admits `most` connections, and `most_per_peer`; None: no limit.
 
     A connection that has sent no request yet makes room for a new one, the longest silent one
-    first. So silent peers keep nobody out, however many, and a connection that was served is never
-    closed to admit strangers.
+    first. So silent peers keep nobody out, and a connection that was served is never closed to
+    admit another one.
     """
 
     def __init__(self, most: int | None, most_per_peer: int | None) -> None:
@@ -425,7 +427,7 @@ class StateTimeout:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, connection: Connection) -> None:
-        """Start its time; it leaves the clock that it was in."""
+        """Start its time, and take it out of the timeout that it was in."""
         if (before := connection._clock) is not None:
             before.stop(connection)
         if self._timeout is None:
@@ -436,7 +438,7 @@ class StateTimeout:
             self._timer = connection._loop.call_later(self._timeout, self._tick)
 
     def go_on(self, connection: Connection) -> None:
-        """As `start`, unless it is already in this one."""
+        """As `start`, unless it is already in this timeout."""
         if connection._clock is not self:
             self.start(connection)
 
@@ -476,11 +478,11 @@ class _Mark:
 
 class Pace:
     """Calls `expire` for connections that make no progress while they hold memory that others wait
-    for, as `wanted` says.
+    for (`wanted`).
 
-    A connection is late if it will not finish its request or answer within `timeout` seconds, None:
-    only if it makes no progress at all. It counts its own ticks, not seconds: a loop that was
-    blocked for long has not read its sockets either.
+    A connection is late if it will not finish its request or answer within `timeout` seconds; with
+    None, only if it makes no progress at all. It counts its own ticks instead of seconds, because a
+    loop that was blocked has not read its sockets either.
     """
 
     def __init__(
@@ -496,7 +498,7 @@ class Pace:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, connection: Connection, size: int) -> None:
-        """It has this many bytes to go; called once."""
+        """The connection has this many bytes to go; called once."""
         if connection in self._marks:
             return
         self._marks[connection] = _Mark(size, size)

@@ -24,7 +24,7 @@ NAME: Final = "wheeld-request"
 
 
 class Request:
-    """A request in memory, as passed to a handler.
+    """A request in memory; the argument of a handler.
 
     Attributes
     ----------
@@ -99,8 +99,8 @@ class Work(asyncio.Task[None]):
 def start(request: Request, handler: Handler) -> Work:
     """Start a handler, which begins in the next turn of the loop.
 
-    The task factory is not used: the connection relies on `Work.cancel`, and on a first step that
-    is not taken at once.
+    It does not use the task factory: the connection relies on `Work.cancel`, and on a first step
+    that does not run at once.
     """
     connection = request.connection
     # The connection's context, not the running one, which may be the previous handler's.

@@ -1,7 +1,7 @@
 """Intake: reads length-prefixed requests from sockets into a pool's memory, and no more than fits.
 
 A `Connection` (connection.py) reads, request.py has a request and the task of its handler, and
-gate.py has whatever makes a connection wait or end: memory, limits, timeouts.
+gate.py has the reasons for which a connection waits or ends: memory, limits, timeouts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FIRST_BYTES: Final = 1024
 of any size holds them."""
 BACKLOG: Final = 1024
 LAST_TURNS: Final = 5
-"""Turns of the loop that tell connections accepted before the end about it."""
+"""Turns of the loop in which connections that were just accepted learn of the end."""
 GRACE: Final = 5.0
 """Seconds that handlers get to end when an `async with` block ends."""
 LAST_CALL: Final = 5.0
@@ -48,9 +48,9 @@ LOG_EVERY: Final = 1.0
 class PeerWatch:
     """Notices that the peer of a paused connection ends, which its loop does not check.
 
-    An epoll descriptor inside the loop's own. It reports the end of the data, so it is silent
-    however much a muted peer has sent; and, to a connection that waits for a request's first
-    bytes, once each time that some arrive.
+    An epoll descriptor inside the loop's own. It reports the end of the data, so it stays silent
+    however much a muted peer has sent. To a connection that waits for a request's first bytes it
+    also reports each arrival, once.
     """
 
     def __init__(self) -> None:
@@ -122,8 +122,8 @@ class Intake:
         Bytes of the largest request; a connection that announces more is closed. Default: the
         largest that the pool lends.
     idle_timeout : float or timedelta, optional
-        Seconds between two requests, and for which one may wait for memory. None: no limit, here
-        and below.
+        Seconds between two requests, and the longest wait of a request for memory. None: no limit,
+        here and below.
     read_timeout : float or timedelta, optional
         Seconds that a peer may take to send a request: before it gets memory, and again
         after.
@@ -245,7 +245,7 @@ class Intake:
         reuse_port : bool
             Several processes may listen on this port, and the kernel distributes connections.
         sock : socket.socket, optional
-            A bound socket instead, as one that workers inherit from their parent.
+            A bound socket instead, such as one that workers inherit from their parent.
 
         Returns
         -------
@@ -292,7 +292,7 @@ class Intake:
             raise RuntimeError("the intake was closed: create a new one")
 
     def _join(self, connection: Connection) -> bool:
-        """A peer has connected. Whether it may stay."""
+        """Called when a peer has connected; returns whether it may stay."""
         self._counts["accepted"] += 1
         if self._closing:
             return False

@@ -1,4 +1,4 @@
-"""Requests of an aiohttp server have a deadline on the wheel.
+"""Gives requests of an aiohttp server a deadline on the wheel.
 
 setup(app, 2.0)
 
@@ -49,13 +49,13 @@ def setup(
     Parameters
     ----------
     app : aiohttp.web.Application
-        Which does not run yet.
+        An application that does not run yet.
     seconds : float or timedelta, optional
         Time for a request; None: without limit.
     daemon : str
         Name of the daemon, or the path of its runtime directory.
     **options
-        As of `AsyncTimers`.
+        As in `AsyncTimers`.
     """
     seconds = limit_of(seconds)
 
@@ -85,7 +85,7 @@ def setup(
             raise
 
     async def begin(request: web.Request, response: web.StreamResponse) -> None:
-        """Its head is about to be sent: no other can follow."""
+        """Called before the head is sent: no other response can follow."""
         request[BEGUN] = response
         deadline = request.get(DEADLINE)
         if isinstance(response, web.WebSocketResponse):
@@ -111,7 +111,7 @@ def _lift(deadline: Timeout | None) -> None:
 
 
 def _cut_off(request: web.Request, response: web.StreamResponse) -> None:
-    """End the connection so that the client can see that the body is not complete."""
+    """End the connection so that the client notices the incomplete body."""
     if request.transport is None:
         return
     if response.chunked or response.content_length is not None:

@@ -40,7 +40,7 @@ class AnyioTimers:
         self._arrived = anyio.Event()
 
     async def sleep(self, delay: Seconds) -> None:
-        """Sleep for `delay` seconds, infinity is for ever; one that is cancelled leaves the wheel.
+        """Sleep for `delay` seconds; infinity means forever. A cancelled sleep leaves the wheel.
 
         Raises
         ------
@@ -60,8 +60,8 @@ class AnyioTimers:
         """Cancel what the block waits for after `delay` seconds; `scope.cancelled_caught` says
         whether it was.
 
-        As `anyio.move_on_after`: None and infinity are no limit, less than 0 is over at once. The
-        scope's `deadline` is independent of the wheel; if it is set, both count.
+        As `anyio.move_on_after`: None and infinity mean no limit; a negative delay is over at once.
+        The scope's `deadline` is independent of the wheel; if it is set, both count.
         """
         with self._limited(delay, shield) as (scope, _):
             yield scope
@@ -70,7 +70,8 @@ class AnyioTimers:
     def fail_after(
         self, delay: Seconds | None, shield: bool = False
     ) -> Iterator[anyio.CancelScope]:
-        """The same, and TimeoutError if it was cancelled by its time, not by `scope.cancel()`."""
+        """As `move_on_after`, but raises TimeoutError if the time cancelled it, not
+        `scope.cancel()`."""
         with self._limited(delay, shield) as (scope, over):
             yield scope
         if scope.cancelled_caught and (over or anyio.current_time() >= scope.deadline):
@@ -80,7 +81,7 @@ class AnyioTimers:
     def _limited(
         self, delay: Seconds | None, shield: bool
     ) -> Iterator[tuple[anyio.CancelScope, list[bool]]]:
-        """A scope, and a list that is not empty once its time is over."""
+        """A scope, and a list that gets an element once its time is over."""
         over: list[bool] = []
         with anyio.CancelScope(shield=shield) as scope:
 
@@ -138,14 +139,14 @@ async def open_timers(daemon: str = "default", **options: Any) -> AsyncIterator[
     daemon : str
         Name of the daemon, or the path of its runtime directory.
     **options
-        As of `connect`.
+        As in `connect`.
 
     Raises
     ------
     DaemonNotRunning
-        There is none; or it ends while the block lasts: what waits in it is cancelled.
+        There is none; or it ends during the block, whose waits are then cancelled.
     Exception
-        What the block raises, as it is: no group is around it.
+        Any exception of the block, without an exception group around it.
     """
     worker = await anyio.to_thread.run_sync(lambda: connect(daemon, **options))
     timers = AnyioTimers(worker)

@@ -1,4 +1,4 @@
-"""Requests of ASGI applications have a deadline on the wheel: Starlette, FastAPI, Litestar, Quart.
+"""Gives requests of ASGI applications a deadline on the wheel: Starlette, FastAPI, Litestar, Quart.
 
 app = DeadlineMiddleware(app, 2.0)
 
@@ -40,10 +40,10 @@ Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 class DeadlineMiddleware:
     """Gives each HTTP request a deadline, `request.state.deadline`, and cancels it there.
 
-    It connects when the server starts (the ASGI lifespan), or else with the first request: in each
-    worker process of the server, and in each event loop, by itself. The deadline is a `Timeout`:
-    `when()` says how long the request may take, `reschedule(when)` moves it, and None lifts it.
-    The limit applies to the response: a response that is not complete by then is cut off, and work
+    It connects when the server starts (the ASGI lifespan), or else with the first request: each
+    worker process of the server, and each event loop, on its own. The deadline is a `Timeout`:
+    `when()` says how long the request may take, `reschedule(when)` moves it, and None lifts it. The
+    limit applies to the response: a response that is not complete by then is cut off, and work
     after a complete response, such as background tasks, has no limit. WebSockets have none.
     Functions that the framework runs in threads continue there.
 
@@ -53,13 +53,13 @@ class DeadlineMiddleware:
     Parameters
     ----------
     app : ASGI application
-        Whose requests they are.
+        The application that is limited.
     seconds : float, None, or callable
         Time for a request; None: without limit. A function is called with the request's scope.
     daemon : str
         Name of the daemon, or the path of its runtime directory.
     **options
-        As of `AsyncTimers`: `group="web"`, `runtime_dir=...`
+        As in `AsyncTimers`: `group="web"`, `runtime_dir=...`
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class DeadlineMiddleware:
         return wrapped
 
     async def _connect(self) -> AsyncTimers | None:
-        """This loop's worker, or None, which is logged, if there is no daemon."""
+        """This loop's worker; None, with a log message, if there is no daemon."""
         loop = asyncio.get_running_loop()
         timers = self._timers.get(loop)
         if timers is not None:
@@ -170,8 +170,8 @@ class JobsMiddleware:
 
     Async functions run on the server's loop, others in threads. While there is no daemon, it waits
     for one. The server starts and stops them by the ASGI lifespan: they are connected before it
-    accepts requests, and it ends when the runs that have begun are done. An application need not
-    know the lifespan.
+    accepts requests, and the server ends when the runs that have begun are done. An application
+    need not know the lifespan.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ class JobsMiddleware:
 
 
 async def _live(receive: Receive, send: Send) -> None:
-    """The lifespan of an application that refuses to have one."""
+    """A lifespan for an application that does not implement one."""
     for phase in ("startup", "shutdown"):
         while (await receive())["type"] != f"lifespan.{phase}":
             pass
@@ -216,7 +216,8 @@ async def _live(receive: Receive, send: Send) -> None:
 
 
 def _completes(message: MutableMapping[str, Any], trailers: bool) -> bool:
-    """Is it the last of a response? Servers know more kinds of bodies as extensions."""
+    """Whether it is the last message of a response; servers have further kinds of bodies as
+    extensions."""
     if message["type"] == "http.response.trailers":
         return not message.get("more_trailers", False)
     bodies = "http.response.body", "http.response.zerocopysend", "http.response.pathsend"

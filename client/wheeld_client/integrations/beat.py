@@ -2,8 +2,8 @@
 
     celery -A shop beat -S wheeld_client.integrations.beat:JobsScheduler
 
-It reads `beat_schedule` and `add_periodic_task` as beat does. An entry is a job of `wheeld jobs`. A
-beat that dies while it sends has it sent again by another one, and no file keeps the last runs.
+It reads `beat_schedule` and `add_periodic_task` as beat does. An entry is a job of `wheeld jobs`.
+If a beat dies while it sends a task, another beat sends it again. No file of last runs is needed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from celery.schedules import schedule as Interval
 from wheeld_client import Jobs
 
 LOOK_SECONDS: Final = 1.0
-"""How often beat looks whether it is to end."""
+"""How often beat checks whether it should end."""
 LATE_SECONDS: Final = 3600.0
-"""An entry of a calendar that nobody sent for so long is left out; of an interval, after one."""
+"""A calendar entry that nobody sent for this long is left out; an interval's entry, after one
+interval."""
 
 
 class JobsScheduler(Scheduler):
-    """A scheduler for `celery beat -S`. The daemon is that of `install(app, daemon)`, or else the
-    setting `wheeld_daemon`, or "default"."""
+    """A scheduler for `celery beat -S`. It uses the daemon of `install(app, daemon)`, else of the
+    setting `wheeld_daemon`, else "default"."""
 
     _jobs: Jobs | None = None
 
@@ -34,7 +35,7 @@ class JobsScheduler(Scheduler):
         self.merge_inplace(self.app.conf.beat_schedule)
 
     def tick(self, *_: Any, **__: Any) -> float:
-        """Sends nothing: the jobs do, in threads."""
+        """Sends nothing, because jobs send the tasks, in threads."""
         if self._jobs is None:
             self._jobs = self._made()
             self._jobs.start()

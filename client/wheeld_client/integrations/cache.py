@@ -1,4 +1,5 @@
-"""A cache of Django in the daemon's memory, for all processes of a host: so for its sessions, too.
+"""A Django cache in the daemon's memory, shared by all processes of a host; sessions can use it,
+too.
 
 CACHES = {"default": {
     "BACKEND": "wheeld_client.integrations.cache.WheeldCache",
@@ -6,8 +7,8 @@ CACHES = {"default": {
     "OPTIONS": {"name": "sessions"},   # caches of other names are others
 }}
 
-An entry is a detached timer with a key and a payload: it outlives who set it, and its end is the
-entry's.
+An entry is a detached timer with a key and a payload: it outlives the process that set it, and
+expires with the timer.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from wheeld_core.timer_options import Key
 from wheeld_core.timer_record import TimerRecord
 
 GROUP: Final = "caches"
-"""Its members receive the ends of entries, and drop them."""
+"""Members of this group receive expired entries, and drop them."""
 KIND: Final = "cache"
 FOREVER: Final = 100 * 365 * 86400.0
 INCR_SECONDS: Final = 10.0
@@ -44,10 +45,11 @@ class WheeldCache(BaseCache):
 
     Notes
     -----
-    Values are pickled: who may use the daemon can run code in all processes that read the cache, as
-    with Redis or Memcached. `MAX_ENTRIES` does not count: when the daemon is full, one entry in
-    `CULL_FREQUENCY` goes, those first that would end first. `incr` and `decr` of all processes add
-    up; one that meets a `set` of the same key in the same microsecond may undo that.
+    Values are pickled: anyone who may use the daemon can run code in all processes that read the
+    cache, as with Redis or Memcached. `MAX_ENTRIES` has no effect: when the daemon is full, one
+    entry in `CULL_FREQUENCY` is removed, starting with those that would expire first. `incr` and
+    `decr` of all processes add up; one that coincides with a `set` of the same key, within a
+    microsecond, may undo it.
     """
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:
@@ -87,7 +89,7 @@ class WheeldCache(BaseCache):
         return True
 
     def _drop(self, part: int = 1) -> int:
-        """Of so many entries one, those first that would end first."""
+        """Remove one entry in `CULL_FREQUENCY`, starting with those that would expire first."""
         entries = pending_timers(self._process.daemon, prefix=(KIND, self._name)).timers
         soonest = entries["timer_id"][entries["due"].argsort()]
         return int(self._process.get().cancel_many(soonest[: -(-len(soonest) // part)]).sum())
@@ -95,7 +97,7 @@ class WheeldCache(BaseCache):
     def add(
         self, key: Any, value: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None
     ) -> bool:
-        """Set it if the key has no value. False: it has."""
+        """Set a key's value if it has none. False: it has."""
         value = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         return self._put(self._key(key, version), value, self._seconds(timeout), "raise")
 
@@ -105,7 +107,7 @@ class WheeldCache(BaseCache):
         return default if record is None else pickle.loads(record.payload or b"")
 
     def get_many(self, keys: Any, version: int | None = None) -> dict[Any, Any]:
-        """The values of those keys that have one."""
+        """The values of the keys that have one."""
         full = {self._key(key, version): key for key in keys}
         records = self._process.get().find_many(full)
         return {
@@ -122,7 +124,7 @@ class WheeldCache(BaseCache):
         self._put(self._key(key, version), value, self._seconds(timeout), "replace")
 
     def touch(self, key: Any, timeout: Any = DEFAULT_TIMEOUT, version: int | None = None) -> bool:
-        """Let a key's value end `timeout` seconds from now. False: it has none."""
+        """Let a key's value expire `timeout` seconds from now. False: it has none."""
         seconds, found = self._seconds(timeout), self._key(key, version)
         if seconds <= 0:
             return bool(self._process.get().cancel(key=found))
@@ -133,7 +135,7 @@ class WheeldCache(BaseCache):
         return bool(self._process.get().cancel(key=self._key(key, version)))
 
     def incr(self, key: Any, delta: int = 1, version: int | None = None) -> int:
-        """Add to a key's value, which keeps its end. ValueError: it has none."""
+        """Add to a key's value, which keeps its expiry. ValueError: it has none."""
         full = self._key(key, version)
         with Lease(self._process.get(), KIND, INCR_SECONDS, full):
             if (record := self._find(full)) is None:

@@ -5,11 +5,11 @@
 
 A delayed task of Celery is sent at once; a worker takes it from the broker and holds it until its
 time. With Redis and SQS the broker sends it again to another worker when that takes longer than the
-visibility timeout (an hour), so that it runs twice. Here it is a timer: the broker gets it when its
-time has come, and no worker holds it until then.
+visibility timeout (an hour), so that it runs twice. Here it is a timer: the broker gets the task
+when it is due, and no worker holds it until then.
 
-The timer carries the message as Celery has made it: serialized, compressed and routed. Nothing is
-made again from its parts when it is sent. Its key is `celery:` and the task's id.
+The timer carries the message as Celery made it: serialized, compressed and routed. It is sent
+unchanged. Its key is `celery:` and the task's id.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ __all__ = ["install", "run_jobs"]
 log = logging.getLogger("wheeld")
 
 AGAIN_SECONDS: Final = 5.0
-"""After a broker did not take a task that was due."""
+"""Delay after a broker refused a task that was due."""
 AGAIN_CONNECTED_SECONDS: Final = 1.0
-"""Between two tries of a worker to connect."""
+"""Delay between two attempts of a worker to connect."""
 FORMAT: Final = b"\x01"
-"""First byte of each payload: another number for another form, or for other WORDS."""
+"""First byte of each payload; the number changes with the format or with WORDS."""
 WORDS: Final = (
     b'["application/x-python-serialize","binary",["application/json","utf-8","","celery",["celery"],'
     b'{"lang":"py","task":"tasks.","id":"","shadow":null,"eta":null,"expires":"20","group":null,'
@@ -54,7 +54,7 @@ WORDS: Final = (
     b'{"delivery_mode":2,"expiration":0.0,"priority":null,"correlation_id":"","reply_to":""}]'
     b'[[""], {}, {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]'
 )
-"""Common to most messages: it need not be carried."""
+"""Common to most messages, so it need not be carried."""
 MOST_SAID: Final = 1000
 """Reasons that are remembered as logged."""
 
@@ -62,31 +62,31 @@ MOST_SAID: Final = 1000
 def install(app: Celery, daemon: str = "default", group: str = "celery", **options: Any) -> None:
     """Use a daemon for the delayed tasks of an application.
 
-    Each of its workers on this host sends what is due. They share `group`, so that one of them
-    sends each task. A daemon takes messages up to its `max_payload`, and with
-    a state directory delayed tasks outlive the host.
+    Its workers on this host send tasks that are due. They share `group`, so that one of them sends
+    each task. A daemon accepts messages up to its `max_payload`; with a state directory, delayed
+    tasks survive a reboot.
 
     A delayed task is the timer of the key `celery:` and its id: `AsyncResult.revoke` cancels it,
     and `pending_timers(prefix="celery:")` lists it.
 
-    The signals `before_task_publish` and `after_task_publish`, and the event `task-sent`, belong to
-    the call, as without a daemon. Celery itself delays each message that the wheel cannot carry
-    unchanged; each reason is logged once for each task: there is no daemon or no room, the message
-    is larger than its payloads, `task_protocol` is 1, the broker delays by itself (quorum queues),
-    the caller has a producer of its own, a queue that is not one of the application's, or headers
-    that JSON does not hold. So it does with a second call of an id while the first one's timer is
-    pending, since Celery sends both.
+    The signals `before_task_publish` and `after_task_publish`, and the event `task-sent`, are sent
+    during the call, as without a daemon. Celery itself delays each message that the wheel cannot
+    carry unchanged; each reason is logged once for each task: there is no daemon or no room, the
+    message is larger than its payloads, `task_protocol` is 1, the broker delays by itself (quorum
+    queues), the caller has a producer of its own, a queue that is not one of the application's, or
+    headers that JSON does not hold. It also delays a second call with the same id while the timer
+    of the first one is pending, since Celery sends both.
 
     Parameters
     ----------
     app : Celery
-        The application. Its configuration may follow.
+        The application. It may be configured later.
     daemon : str
         Name of the daemon, or the path of its runtime directory.
     group : str
         Name of the group of workers.
     **options
-        As of `connect`: `runtime_dir=...`
+        As in `connect`: `runtime_dir=...`
     """
     process = ProcessTimers(daemon, dispatch=False, on_death="reroute", group=group, **options)
     app.wheeld = (process, group, daemon, options)
@@ -98,8 +98,8 @@ def install(app: Celery, daemon: str = "default", group: str = "celery", **optio
 def run_jobs(app: Celery, jobs: RunsJobs | str) -> None:
     """Have each worker of an application run jobs, from its start to its end.
 
-    They run in threads of the worker's main process, not in its pool: a job that works for long
-    sends a task. While there is no daemon, the worker waits for one.
+    They run in threads of the worker's main process, not in its pool: a long job should send a
+    task. While there is no daemon, the worker waits for one.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def run_jobs(app: Celery, jobs: RunsJobs | str) -> None:
 
 
 def _extend(app: Celery, part: str, extended: Callable[[Any], Any]) -> None:
-    """Let a part of an application, which it may have made already, know the wheel."""
+    """Make a part of an application, which may already exist, aware of the wheel."""
     made = vars(app).get(part)
     kind = type(made) if made is not None else symbol_by_name(getattr(app, f"{part}_cls"))
     if not hasattr(kind, "on_the_wheel"):
@@ -150,7 +150,7 @@ def _key(task_id: object) -> str:
 
 
 def _cancel(app: Any, task_ids: Iterable[str]) -> None:
-    """Cancel delayed tasks. One that is no timer any more is Celery's to revoke."""
+    """Cancel delayed tasks. If it is no longer a timer, Celery revokes it."""
     timers = app.wheeld[0].find()
     if timers is None:  # which it has logged
         return
@@ -161,7 +161,7 @@ def _cancel(app: Any, task_ids: Iterable[str]) -> None:
 
 
 class WheelTask(Task):
-    """A task as Celery's: `install` needs no class of tasks any more."""
+    """Celery's own task class: `install` no longer needs a special one."""
 
     abstract = True
 
@@ -195,7 +195,7 @@ def _send(app: Any, send: Any, producer: Any, name: str, message: Any, **options
 
 
 def _delay(app: Any, message: Any) -> float:
-    """Seconds until it is due, as a worker would understand it; 0: it is not delayed."""
+    """Seconds until it is due, as a worker would compute them; 0: it is not delayed."""
     if isinstance(message.body, dict) and message.body.get("eta"):
         raise _NotTaken("task_protocol is 1; expected 2")
     eta = message.headers.get("eta")
@@ -208,7 +208,8 @@ def _delay(app: Any, message: Any) -> float:
 
 
 def _check(app: Any, producer: Any, exchange: Any) -> None:
-    """Would another producer, of this application, publish the same in the same place?"""
+    """Raise unless any other producer of this application would publish the same message to the
+    same place."""
     if str(getattr(exchange, "name", exchange)).startswith("celery_delayed"):
         raise _NotTaken("the broker delays it by itself")
     given = (producer.exchange.name, producer.routing_key, producer.serializer)
@@ -275,7 +276,7 @@ def _packed(
     declare: Any,
     **properties: Any,
 ) -> bytes:
-    """A message as a producer makes it, and where it goes."""
+    """A message as a producer makes it, and its destination."""
     for ours in ("retry", "retry_policy", "timeout", "confirm_timeout"):  # how the caller waits
         properties.pop(ours, None)
     kind, encoding, data = dumps(body, serializer=serializer)
@@ -300,7 +301,7 @@ def _packed(
 
 
 def _unpacked(payload: bytes) -> tuple[list[Any], bytes]:
-    """Unpack a payload: its head and its body. Other data raises an exception of any kind."""
+    """Unpack a payload: its head and its body. Data of another form raises some exception."""
     if not payload.startswith(FORMAT):
         raise ValueError("unknown form")
     unpacker = zlib.decompressobj(wbits=-zlib.MAX_WBITS, zdict=WORDS)
@@ -348,7 +349,7 @@ class Sender(bootsteps.StartStopStep):
         self._thread.join()
 
     def _run(self) -> None:
-        """Send until it is stopped, whatever keeps this worker from the daemon for a while."""
+        """Send until it is stopped, even if this worker cannot reach the daemon for a while."""
         said = ""
         while not self._stopping:
             try:
@@ -398,7 +399,7 @@ class Sender(bootsteps.StartStopStep):
             self._send_later(headers, payload, error)
 
     def _send_later(self, headers: dict[str, Any], payload: bytes, error: Exception) -> None:
-        """Schedule it again, for whichever worker of the group is connected then."""
+        """Schedule it again, for any worker of the group that is connected by then."""
         assert self._timers is not None
         _, group, *_ = self._app.wheeld
         log.warning("%s will be sent again in %g s: %s", headers.get("task"), AGAIN_SECONDS, error)

@@ -1,4 +1,4 @@
-"""Deadline: a timeout of a request, which holds whatever becomes of the daemon."""
+"""Deadline: a timeout for a request that holds whatever happens to the daemon."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__: list[str] = []
 
 
 class Deadline(Timeout):
-    """A `Timeout` that the loop's own timers keep where the wheel cannot.
+    """A `Timeout` that falls back to the loop's own timers when the wheel is not available.
 
-    That is while the daemon is away, once the client is closed, or when the wheel is full: a server
-    answers its requests then, too, and does not make them wait for room.
+    It falls back while the daemon is away, once the client is closed, or when the wheel is full: a
+    server answers its requests then, too, and does not make them wait for room.
     """
 
     @classmethod
     def after(cls, timers: AsyncTimers, seconds: float | None) -> Deadline:
-        """A deadline in so many seconds from now; None: without."""
+        """A deadline this many seconds from now; None: without."""
         if seconds is None:
             return cls(timers, None, 0)
         due_ns = 0
@@ -43,7 +43,7 @@ class Deadline(Timeout):
             self._by_loop()
 
     def reschedule(self, when: When | None) -> None:
-        """As `Timeout.reschedule`, but for the errors of a wheel that is away or full."""
+        """As `Timeout.reschedule`, without the errors of a wheel that is away or full."""
         try:
             super().reschedule(when)
         except InvalidDelay:

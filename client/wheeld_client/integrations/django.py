@@ -48,7 +48,7 @@ def _process() -> ProcessTimers:
 
 
 def timers() -> Timers:
-    """This process's worker, whose callbacks a thread dispatches; errors as of `connect`."""
+    """This process's worker, whose callbacks a thread dispatches; errors as in `connect`."""
     return _process().get()
 
 
@@ -56,7 +56,7 @@ class JobsConfig(AppConfig):
     """An application of Django: each process that serves runs the jobs of the setting
     `WHEELD["jobs"]`, from its start, without a request.
 
-    Commands of `manage.py` do not, but for `runserver`. A server that loads the application and
+    Commands of `manage.py` do not, except `runserver`. A server that loads the application and
     then forks (gunicorn's `preload_app`) needs its own hook instead.
     """
 
@@ -71,7 +71,7 @@ class JobsConfig(AppConfig):
 
 
 def _serves(words: list[str]) -> bool:
-    """Is this process a server, not a command of `manage.py`?"""
+    """Whether this process is a server, not a command of `manage.py`."""
     program = Path(words[0]).name if words else ""
     if program == "__main__.py":
         program = Path(words[0]).parent.name
@@ -85,7 +85,7 @@ def _serves(words: list[str]) -> bool:
 class TimeoutMiddleware:
     """Ends requests that take too long, and answers them with 504; see `RequestTimeout`.
 
-    Streamed responses are cut off when their time is up, but for files and asynchronous ones.
+    Streamed responses are cut off when their time is up, except files and asynchronous ones.
 
     The setting `WHEELD` is a dict of `timeout`, `daemon`, and `options`, which are those of
     `connect`. Put it first, so that it limits what the others do.

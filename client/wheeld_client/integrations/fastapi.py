@@ -48,10 +48,10 @@ def lifespan(
     inner : lifespan, optional
         Another one, entered after it.
     jobs : Jobs or str, optional
-        What each process runs from its start to its end, async functions on its loop;
+        Jobs that each process runs from its start to its end, async functions on its loop;
         "shop.work:jobs" is imported when it starts.
     **options
-        As of `AsyncTimers`.
+        As in `AsyncTimers`.
     """
 
     @asynccontextmanager
@@ -80,12 +80,12 @@ WheelTimers = Annotated[AsyncTimers, Depends(_timers_of)]
 
 
 def deadline(seconds: Seconds | None) -> Callable[..., AsyncIterator[Timeout]]:
-    """A dependency that ends its request after so many seconds, with 504; None: without limit.
+    """A dependency that ends its request after this many seconds, with 504; None: without limit.
 
     It limits the function and its dependencies until they have made the response. Sending it,
     streaming it, and background tasks have no limit; a `DeadlineMiddleware` limits streams, too. A
     handler that depends on it gets the `Timeout`: it may move the deadline, or ask for `when()`.
-    Functions that are not `async def` run in threads, and continue there.
+    Functions that are not `async def` run in threads, and are not interrupted there.
     """
 
     seconds = limit_of(seconds)

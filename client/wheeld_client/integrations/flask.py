@@ -27,7 +27,7 @@ class Wheeld:
     app : Flask, optional
         Default: `init_app` names it later.
     **options
-        As of `connect`: `group="web"`, `runtime_dir=...`
+        As in `connect`: `group="web"`, `runtime_dir=...`
     """
 
     def __init__(self, app: Flask | None = None, **options: Any) -> None:
@@ -36,7 +36,8 @@ class Wheeld:
             self.init_app(app)
 
     def init_app(self, app: Flask) -> None:
-        """Use it in this application, which is configured already; the timeout may change later."""
+        """Use it in this application, which must already be configured; the timeout may change
+        later."""
         app.config.setdefault("WHEELD_DAEMON", "default")
         app.config.setdefault("WHEELD_TIMEOUT", 30.0)
         limit_of(app.config["WHEELD_TIMEOUT"], "WHEELD_TIMEOUT")
@@ -47,6 +48,6 @@ class Wheeld:
 
     @property
     def timers(self) -> Timers:
-        """This process's worker, whose callbacks a thread dispatches; errors as of `connect`."""
+        """This process's worker, whose callbacks a thread dispatches; errors as in `connect`."""
         process: ProcessTimers = current_app.extensions["wheeld"]
         return process.get()

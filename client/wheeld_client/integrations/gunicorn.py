@@ -33,7 +33,7 @@ def connect_worker(daemon: str = "default", **options: Any) -> Callable[[Any, An
     daemon : str
         Name of the daemon, or the path of its runtime directory.
     **options
-        As of `connect`. `worker` gets the worker's number in `{age}`, such as "web-{age}"; a
+        As in `connect`. `worker` gets the worker's number in `{age}`, such as "web-{age}"; a
         number is used once.
     """
     process = ProcessTimers(daemon, **options)
@@ -56,9 +56,9 @@ def leave_worker(server: Any, worker: Any) -> None:
 def run_jobs(jobs: RunsJobs | str) -> Callable[[Any], None]:
     """A `post_worker_init` hook: the worker process runs jobs from its start to its exit.
 
-    It does so without a request; while there is no daemon, it waits for one. At its exit it ends
-    the runs that have begun; gunicorn's `graceful_timeout` kills it if these take longer, and
-    another worker has them run again.
+    It does so without a request; while there is no daemon, it waits for one. At its exit it
+    completes the runs that have begun. If they take longer than gunicorn's `graceful_timeout`,
+    gunicorn kills it, and another worker runs them again.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def run_jobs(jobs: RunsJobs | str) -> Callable[[Any], None]:
 
 
 def process_timers() -> ProcessTimers:
-    """The worker that `connect_worker` connected, as `TimeoutMiddleware` takes it.
+    """The worker that `connect_worker` connected, for `TimeoutMiddleware`.
 
     Raises
     ------
@@ -96,5 +96,5 @@ def process_timers() -> ProcessTimers:
 
 
 def timers() -> Timers:
-    """This process's worker; errors as of `connect` if there is no daemon."""
+    """This process's worker; errors as in `connect` if there is no daemon."""
     return process_timers().get()

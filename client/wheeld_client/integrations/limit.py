@@ -1,4 +1,4 @@
-"""Limit: a time limit for a block of synchronous code, which is interrupted when it is over.
+"""Limit: a time limit for a block of synchronous code, which is interrupted when the time is over.
 
 A signal interrupts a block in the main thread, even while it waits for a socket, a lock or a sleep.
 It is the highest real-time signal that the program does not handle. Another thread gets an
@@ -32,17 +32,17 @@ Part = TypeVar("Part")
 
 
 class RequestTimeout(BaseException):
-    """A request took longer than it may.
+    """A request took longer than allowed.
 
-    Not an Exception, because frameworks answer those with 500 and continue, and programs catch them
-    all.
+    It is not an Exception, because frameworks answer exceptions with 500 and continue, and programs
+    catch them all.
     """
 
 
 class Limit:
     """A time limit for a block; `with Limit(timers, seconds):` raises RequestTimeout.
 
-    When the wheel is full or the daemon away, the block runs without one, which is logged.
+    When the wheel is full or the daemon away, the block runs without a limit, and the log says so.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ _limits: list[Limit] = []
 def _take_signal() -> int:
     """The signal that this module may use in the main thread; 0 if the program uses all of them.
 
-    SIGALRM is the program's: a view may set an alarm and handle it.
+    SIGALRM is left to the program: a view may set an alarm and handle it.
     """
     for number in range(signal.SIGRTMAX, signal.SIGRTMIN, -1):
         handler = signal.getsignal(number)
@@ -140,14 +140,15 @@ def _handle(number: int, frame: FrameType | None) -> None:
 def in_time(
     parts: Iterator[Part], process: ProcessTimers, seconds: float, until: float
 ) -> Iterator[Part]:
-    """The parts of a body that is sent while it is made, until its time is up.
+    """The parts of a streamed body, until its time is up.
 
-    It counts on while the server sends, but only what makes the parts is interrupted.
+    The time also counts while the server sends, but only the code that makes the parts is
+    interrupted.
 
     Raises
     ------
     RuntimeError
-        Its time is up. An Exception: nobody else's request shall end with it, nor the server.
+        Its time is up. It is an Exception, so that it ends neither other requests nor the server.
     """
     while True:
         timers = process.find()
@@ -165,7 +166,7 @@ def in_time(
 
 
 def cut_off(seconds: float) -> RuntimeError:
-    """The rest of a response that the server has begun to send."""
+    """The error that cuts off a response whose beginning the server has already sent."""
     return RuntimeError(f"the response is cut off: it took longer than {seconds:g} s")
 
 

@@ -1,4 +1,4 @@
-"""A storage for the library `limits`, and so for flask-limiter, slowapi and others of its users.
+"""A storage for the library `limits`, and so for flask-limiter, slowapi and its other users.
 
 import wheeld_client.integrations.limits             # registers wheeld:// and async+wheeld://
 Limiter(key, app=app, storage_uri="wheeld://default")  # or wheeld:///run/wheeld/default
@@ -43,7 +43,7 @@ def _process(daemon: str, options: dict[str, Any]) -> ProcessTimers:
 
 
 class _Limits:
-    """The calls of both storages. Times are the wheel's."""
+    """The calls that both storages have. Times are on the wheel's clock."""
 
     def __init__(self, uri: str | None, options: dict[str, Any]) -> None:
         place = urlparse(uri or "wheeld://default")
@@ -71,7 +71,7 @@ class _Limits:
         return self.process.get()._clock_ns(_native.CLOCK_REALTIME) / SECOND
 
     def _key(self, key: Any) -> tuple[int, Any]:
-        """The key of now: another one after each reset."""
+        """The current form of a key, which changes with each reset."""
         return self._fixed()._count("resets", 0, 0, 0)[1], key
 
     def incr(self, key: str, expiry: int, amount: int) -> int:
@@ -137,16 +137,16 @@ class _Limits:
 class WheeldStorage(
     Storage, MovingWindowSupport, SlidingWindowCounterSupport, TimestampedSlidingWindow
 ):
-    """`wheeld://default`, or `wheeld:///run/wheeld/default`: the limits are those of all workers.
+    """`wheeld://default`, or `wheeld:///run/wheeld/default`: all workers share the limits.
 
     Parameters
     ----------
     uri : str
         The daemon's name, or the path of its runtime directory.
     wrap_exceptions : bool
-        As of any storage.
+        As in any storage.
     **options
-        As of `connect`.
+        As in `connect`.
 
     Notes
     -----
@@ -198,7 +198,8 @@ class WheeldStorage(
         return self._limits.acquire_entry(key, limit, expiry, amount)
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        """When the first of a moving window came, seconds since 1970; and how many there are."""
+        """When the oldest entry of a moving window came, seconds since 1970; and how many entries
+        there are."""
         return self._limits.get_moving_window(key, limit, expiry)
 
     def acquire_sliding_window_entry(
@@ -208,7 +209,7 @@ class WheeldStorage(
         return self._limits.acquire_sliding(key, limit, expiry, amount)
 
     def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        """Counts and seconds left of the last and of this window."""
+        """Count and remaining seconds of the previous and of the current window."""
         return self._limits.get_sliding(key, expiry)
 
     def clear_sliding_window(self, key: str, expiry: int) -> None:
@@ -222,7 +223,7 @@ class AsyncWheeldStorage(
     AsyncSlidingWindowCounterSupport,
     TimestampedSlidingWindow,
 ):
-    """`async+wheeld://default`: as `WheeldStorage`, for asyncio. Calls do not wait; a thread makes
+    """`async+wheeld://default`: as `WheeldStorage`, for asyncio. Calls do not block; a thread makes
     the connection."""
 
     STORAGE_SCHEME = ["async+wheeld"]  # noqa: RUF012 - as its base declares it

@@ -1,4 +1,5 @@
-"""One connection for a whole process, for frameworks that hand requests to threads and forks."""
+"""One connection for a whole process, for frameworks that hand requests to threads or forked
+processes."""
 
 from __future__ import annotations
 
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("wheeld")
 
 RETRY_SECONDS: Final = 1.0
-"""Between two tries to connect while there is no daemon: requests do not wait for it."""
+"""Time between two attempts to connect while there is no daemon: requests do not wait for it."""
 
 
 class RunsJobs(Protocol):
-    """`Jobs`, which stand above the integrations, as far as these use them."""
+    """The methods of `Jobs` that the integrations use (`Jobs` stands above them)."""
 
     def start(self, loop: AbstractEventLoop | None = None) -> None: ...
 
@@ -45,8 +46,8 @@ class RunsJobs(Protocol):
 
 
 def jobs_of(jobs: RunsJobs | str) -> RunsJobs:
-    """Jobs, or what a text such as "shop.work:jobs" names: that is imported in this process, when
-    it is needed, so that a server that reloads its code reloads them, too.
+    """The jobs, given as such or by a text such as "shop.work:jobs". A text is imported in this
+    process, when the jobs are needed, so that a server that reloads its code reloads them, too.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def connect_as(daemon: str, *, worker: str | None = None, **options: Any) -> Tim
 
 
 def another_name(worker: str | None) -> str:
-    """A name that no other worker has, for when this one is in use, which is logged.
+    """A name that no other worker has, to use when this one is taken; the log says so.
 
     Two services with the same settings, or two generations of one server, share a daemon. The
     process id is not enough: each container counts from 1, and a process may connect twice.
@@ -90,10 +91,10 @@ class ProcessTimers:
     dispatch : bool
         Whether a thread dispatches; without it the worker receives nothing.
     on_events : callable, optional
-        Gets what it receives beside callbacks, as of `Timers.dispatching`.
+        Gets the events that belong to no callback, as in `Timers.dispatching`.
     **options
-        As of `connect`, but for `after_fork` and `on_reconnect`. A `worker` that another process is
-        already gets a suffix.
+        As in `connect`, except `after_fork` and `on_reconnect`. A `worker` name that another
+        process has gets a suffix.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class ProcessTimers:
             return None
 
     def rename(self, worker: str) -> None:
-        """The name of the worker that the next `get` connects."""
+        """The worker name that the next `get` uses."""
         self._options["worker"] = worker
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""How long a request may take, checked when the application is made, not by its first request."""
+"""How long a request may take; checked when the application is made, not at its first request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Request = TypeVar("Request")
 
 
 def limit_of(seconds: Seconds | None, option: str = "seconds") -> float | None:
-    """A limit in seconds; None, as for infinity: without limit.
+    """A limit in seconds; None, as for infinity: no limit.
 
     Raises
     ------
@@ -34,12 +34,13 @@ def limits_of(
 ) -> Callable[[Request], float | None]:
     """A function that returns the limit of a request.
 
-    A function may subtract what others have used up already: below 0 is 0, over at once.
+    A function may return less than 0, after subtracting time that others have used: it counts as 0,
+    over at once.
 
     Raises
     ------
     TypeError, ValueError
-        As `limit_of`: now for a number, with each request for what a function returns.
+        As `limit_of`: raised here for a number, and at each request for a function's result.
     """
     if not callable(seconds):
         limit = limit_of(seconds)

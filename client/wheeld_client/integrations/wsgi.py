@@ -1,4 +1,4 @@
-"""Requests of WSGI applications have a time limit: Flask, Django, Pyramid under gunicorn, uWSGI.
+"""Gives requests of WSGI applications a time limit: Flask, Django, Pyramid under gunicorn, uWSGI.
 
 app = TimeoutMiddleware(app, 2.0)
 
@@ -27,11 +27,11 @@ Application: TypeAlias = Callable[[Environ, Start], Iterable[bytes]]
 class TimeoutMiddleware:
     """Ends requests that take too long, and answers them with 504.
 
-    In the code of the request that is the exception `RequestTimeout`, which no `except Exception`
-    catches. In a worker that serves in its main thread (gunicorn's sync workers) it comes at once,
-    whatever the request waits for; in a thread of its own (gthread) when it runs Python code; under
-    gevent at once. The limit is for the response: one that is streamed is cut off when its time is
-    up, between its parts or while one is made. While no daemon runs, requests have no limit; a
+    The code of the request gets the exception `RequestTimeout`, which no `except Exception`
+    catches. In a worker that serves in its main thread (gunicorn's sync workers), and under gevent,
+    it comes at once, whatever the request waits for; in another thread (gthread), as soon as that
+    runs Python code. The limit applies to the response: a streamed one is cut off when its time is
+    up, between two parts or while a part is made. While no daemon runs, requests have no limit; a
     warning in the log says so.
 
     Parameters
@@ -43,7 +43,7 @@ class TimeoutMiddleware:
     daemon : str or ProcessTimers
         Name of the daemon, or the path of its runtime directory; or a connection to share.
     **options
-        As of `ProcessTimers`.
+        As in `ProcessTimers`.
     """
 
     def __init__(

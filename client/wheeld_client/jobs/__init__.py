@@ -1,1 +1,1 @@
-"""Named callbacks that any worker of a host runs: when they are due, each occurrence once."""
+"""Named callbacks that any worker of a host runs when they are due, each occurrence once."""

@@ -1,4 +1,4 @@
-"""Arguments of jobs as JSON, as far as it gives back exactly what it was given."""
+"""Arguments of jobs as JSON, restricted to values that come back exactly as given."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Final
 from wheeld_core.arguments import shown
 
 DEEPEST: Final = 100
-"""So deep: whoever receives it can read it, wherever its own stack is."""
+"""Nesting that every receiver can parse, however deep its own stack is."""
 
 
 def packed(value: Any, place: str = "argument") -> bytes:
-    """A value as bytes, of which `json.loads` makes an equal value of the same types.
+    """A value as bytes that `json.loads` turns into an equal value of the same types.
 
     Raises
     ------
@@ -21,8 +21,8 @@ def packed(value: Any, place: str = "argument") -> bytes:
         Something in it has a type that would come back as another one: a tuple, bytes, a datetime,
         a subclass, a dict with keys that are not str.
     ValueError
-        A float is NaN or infinite, a str has lone surrogates, or lists and dicts are in each other
-        more than 100 deep, as in one that contains itself.
+        A float is NaN or infinite, a str has lone surrogates, or lists and dicts are nested more
+        than 100 deep, such as one that contains itself.
     """
     _check(value, place, ())
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

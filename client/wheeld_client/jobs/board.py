@@ -1,4 +1,4 @@
-"""JobBoard: who looks at the jobs of a daemon, and runs, pauses and resumes them."""
+"""JobBoard: lists the jobs of a daemon, and runs, pauses and resumes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from wheeld_core.arguments import shown
 
 KINDS: Final = (NEXT, RUNNING, DEFINITION, ACCOUNT, PAUSED)
 GAP: Final = 64
-"""Slots that are read in one piece with the payloads of those between them."""
+"""Gap between slots up to which they are read in one piece."""
 Found = dict[tuple[str, str], dict[str, Any]]
 
 
@@ -41,13 +41,14 @@ class JobState:
     schedule : str
         Such as "every 60 s", "0 3 * * * Europe/Berlin", "task", or "removed".
     next : float or None
-        When its next occurrence is due, seconds since 1970; None: none is armed, as while one runs.
+        When its next occurrence is due, seconds since 1970; None: none is armed, for example while
+        one runs.
     last : float or None
         When its last run began.
     lasted, late : float or None
         How long that run took, and how long after its planned time it began, seconds.
     worker : str
-        Who ran it.
+        The worker that ran it.
     runs, failures, missed : int
         Runs that ended, those that raised, and occurrences that were left out: they would have come
         too late, or the job was paused. Several in a row without a worker count as one.
@@ -73,7 +74,7 @@ class JobState:
 
 
 class JobBoard:
-    """The jobs of all applications of a daemon, for who looks at them and intervenes.
+    """The jobs of all applications of a daemon, to list and to control them.
 
     Parameters
     ----------
@@ -128,7 +129,7 @@ class JobBoard:
         raise ValueError(f"no job {shown(job)}; there are: {known or 'none'}")
 
     def run(self, job: str, application: str | None = None, *args: Any, **keywords: Any) -> int:
-        """Have it run now, by any worker, beside its schedule; a paused one, too.
+        """Run it now, by any worker, in addition to its schedule; even if it is paused.
 
         Returns
         -------
@@ -138,7 +139,7 @@ class JobBoard:
         Raises
         ------
         ValueError, TypeError
-            As `find`; an argument would not come back as it is.
+            As `find`; or JSON would change an argument.
         """
         found = self.find(job, application)
         with self._connected() as timers:
@@ -167,7 +168,8 @@ class JobBoard:
 
 
 def _records(observer: Observer, application: str | None) -> Found:
-    """The records of each job by kind; of the next occurrence when it is due, of the lock True."""
+    """The records of each job by kind: for the next occurrence the time it is due, for the lock
+    True."""
     light = observer.pending(payloads=False)
     wanted = {
         id: key
@@ -193,7 +195,7 @@ def _records(observer: Observer, application: str | None) -> Found:
 
 
 def _pieces(slots: list[int]) -> list[tuple[int, int]]:
-    """Ranges that hold these slots and few others."""
+    """Ranges that contain these slots and few others."""
     pieces: list[tuple[int, int]] = []
     for slot in slots:
         if pieces and slot - pieces[-1][1] <= GAP:

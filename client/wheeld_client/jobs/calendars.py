@@ -1,4 +1,4 @@
-"""When a job is due. Times are ns: of the wheel's clock for periods, since 1970 for calendars."""
+"""When a job is due. Times are ns: on the wheel's clock for periods, since 1970 for calendars."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class CronError(ValueError):
 
 
 class Calendar(Protocol):
-    """When a job is due: `after` gives the first time after another one, None: never again."""
+    """When a job is due: `after` gives the first time after another one; None: never again."""
 
     clock: int
     spec: list[Any]
-    """The same for the same schedule, in each process."""
+    """Equal for equal schedules, in each process."""
 
     def after(self, moment: int | None, now: int) -> int | None: ...
 
 
 class Every:
-    """The multiples of a period, so that all workers that start have the same grid."""
+    """The multiples of a period, so that all workers have the same grid."""
 
     clock = _native.CLOCK_BASE
 
@@ -48,7 +48,7 @@ class Every:
 
 
 class Cron:
-    """The times of a cron expression in a zone, as Debian's cron has them."""
+    """The times of a cron expression in a zone, as Debian's cron defines them."""
 
     clock = _native.CLOCK_REALTIME
 
@@ -108,7 +108,7 @@ class Trigger:
 
 
 def of_spec(spec: list[Any]) -> Calendar | None:
-    """The schedule of another worker's definition; None: only that one has it."""
+    """The schedule of another worker's definition; None: only that worker has it."""
     if spec[0] == "every":
         return Every(spec[1] / 1e9)
     return Cron(spec[1], spec[2]) if spec[0] == "cron" else None

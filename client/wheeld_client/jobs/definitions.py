@@ -1,4 +1,4 @@
-"""A worker that starts defines its jobs: the newest definition of each counts."""
+"""A worker that starts defines its jobs; the newest definition of each counts."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ log = logging.getLogger("wheeld.jobs")
 
 
 def define(jobs: Jobs, wheel: Occurrences) -> None:
-    """Begin the jobs that nobody has begun, change those of an older version, and end those that
-    this version does not have."""
+    """Start jobs that nobody has started, change jobs of an older version, and end jobs that this
+    version does not have."""
     for job in jobs.jobs.values():
         try:
             if job.calendar is None:
@@ -31,7 +31,7 @@ def define(jobs: Jobs, wheel: Occurrences) -> None:
         except WheelError:
             raise
         except Exception:  # its trigger's: the other jobs run
-            log.exception("job %r has not begun", job.name)
+            log.exception("job %r has not started", job.name)
     prefix = (DEFINITION, jobs.name)
     for key in pending_timers(str(wheel.timers.directory), prefix=prefix).keys.values():
         name = str(key[2])  # type: ignore[index]

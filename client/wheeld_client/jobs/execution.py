@@ -1,9 +1,10 @@
-"""A worker runs one occurrence, leaves it out, or gives it back.
+"""A worker runs one occurrence, skips it, or gives it back.
 
-It is held while it runs, and acknowledged at the end. One of a schedule runs under the job's lock,
-and the job's account says whether it has been run before. A worker that hangs loses both after
-`visibility` seconds: the occurrence goes to another worker, which takes the lock, and this one, if
-it goes on, finds at its end that the lock is not its own, and writes nothing.
+It holds the occurrence while it runs, and acknowledges it at the end. A scheduled occurrence runs
+under the job's lock, and the job's account says whether it has been run before. A worker that hangs
+loses both after `visibility` seconds: another worker gets the occurrence and takes the lock. If the
+first one continues after all, it finds at its end that it no longer has the lock, and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("wheeld.jobs")
 
 AGAIN_SECONDS: Final = 0.05
-"""Until an occurrence is offered again that this worker cannot run now."""
+"""Delay before an occurrence that this worker cannot run now is offered again."""
 OTHERS_SECONDS: Final = 1.0
-"""The same for one that only workers of another version can run, or that waits for `resume`."""
+"""The same for an occurrence that only workers of another version can run, or that waits for
+`resume`."""
 MOST_BACKOFF: Final = 3600.0
 
 
@@ -51,7 +53,7 @@ class Execution:
         self._lock: int | None = None
 
     def dispose(self) -> None:
-        """Run it, leave it out, or give it back for later."""
+        """Run it, skip it, or give it back for later."""
         job, run, wheel = self._jobs.jobs.get(self._run.job), self._run, self._wheel
         if run.spec is None:
             if job is None:
@@ -98,8 +100,8 @@ class Execution:
             self._lock = None
 
     def _execute(self, job: Job, calendar: Calendar | None) -> None:
-        """Run it, unless it was run or is left out; then the next one is armed, and this one
-        acknowledged."""
+        """Run it, unless it was run before or is skipped; then arm the next one, and acknowledge
+        this one."""
         run, wheel, options = self._run, self._wheel, job.options
         account = wheel.account(job.name)
         if calendar is not None:
@@ -146,7 +148,7 @@ class Execution:
         return calendar is not None and self._wheel.is_paused(job.name)
 
     def _first_began(self, account: Account) -> int:
-        """When a worker that hangs in this occurrence has begun it; else when this one does."""
+        """When this occurrence began: under a worker that hangs in it, or else now."""
         if int(self._event["attempts"]) == 1 or account.running != self._run.planned:
             return self._began
         with Observer(str(self._wheel.timers.directory)) as observer:
@@ -176,7 +178,7 @@ class Execution:
         self._wheel.write(job.name, account)
 
     def _note_end(self, job: Job, calendar: Calendar | None, failed: bool, again: bool) -> bool:
-        """False: the job is another worker's by now."""
+        """False: another worker has the job by now."""
         run, wheel = self._run, self._wheel
 
         def note(account: Account) -> None:
@@ -214,7 +216,7 @@ class Execution:
     # -- what comes then ------------------------------------------------------------------------
 
     def _follow(self, job: Job, calendar: Calendar, began: int) -> None:
-        """Arm the next occurrence: after this one's planned time, not after now."""
+        """Arm the next occurrence, counted from this one's planned time, not from now."""
         run, wheel, grace = self._run, self._wheel, job.grace
         now = wheel.now(calendar.clock)
         # a new definition: the old one's times are of another clock

@@ -1,4 +1,4 @@
-"""A function that is a job, and what its options are."""
+"""A function that is a job, and its options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from wheeld_client.jobs.jobs import Jobs
 
 NAME_BYTES: Final = 512
-"""The longest name of a job: keys of its timers have it, beside the application's."""
+"""The longest name of a job: the keys of its timers contain it and the application's name."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class JobOptions:
     name : str, optional
         Unique in its `Jobs`; default: the function's `__qualname__`.
     at_most_once : bool
-        A worker that dies in it does not have it run again.
+        If a worker dies in it, it is not run again.
     overlap : {'skip', 'wait'}
         Occurrences that fall due while one runs are left out, or run after it.
     grace : float or timedelta, optional
         Seconds; an occurrence that would begin later than that is left out. Default: each runs.
     jitter : float or timedelta
-        Seconds; each occurrence is later by up to as much.
+        Seconds; each occurrence is delayed by a random time up to this.
     retries : int
         How often it is run again after an exception.
     backoff : float or timedelta
@@ -67,7 +67,7 @@ class JobOptions:
 
 
 class Job:
-    """A function that `Jobs` runs; a call of it calls the function, here and now."""
+    """A function that `Jobs` runs. Calling it calls the function, here and now."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Job:
         on_conflict: Conflict = "raise",
         **keywords: Any,
     ) -> int:
-        """Have it run in `delay` seconds with these arguments, by any worker that runs the jobs.
+        """Run it in `delay` seconds with these arguments, in any worker that runs the jobs.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class Job:
         Raises
         ------
         TypeError, ValueError
-            An argument would not come back as it is, or the function does not take them; nothing is
+            JSON would change an argument, or the function does not accept the arguments; nothing is
             scheduled.
         KeyInUse, PayloadTooLarge, WheelFull, DaemonNotRunning
             As in `Timers.schedule`.

@@ -40,26 +40,26 @@ Decorator = Callable[[Callable[..., Any]], Job]
 class Jobs:
     """Named functions that any worker of a host runs: each occurrence once.
 
-    A worker that dies in an occurrence has it run again by another one. Making it and its jobs
-    needs no daemon; `run` and `running` do, and `Job.schedule`.
+    If a worker dies in an occurrence, another one runs it again. Creating `Jobs` and its jobs needs
+    no daemon; `run` and `running` do, and `Job.schedule`.
 
     Parameters
     ----------
     name : str
-        The application. Workers that run its jobs have the same functions under the same names.
+        The application. All workers that run its jobs need the same functions under the same names.
     daemon : str
         Name of the daemon, or the path of its runtime directory; for `Job.schedule` where the jobs
         do not run.
     version : int, optional
-        Of two definitions of a job, the one with the larger number counts, and jobs that it does
-        not have end. Default: the time when this object was made, ns.
+        Among two definitions of a job, the one with the larger number counts; jobs that it lacks
+        end. Default: the time when this object was made, ns.
     threads : int
         How many jobs this process runs at the same time.
     visibility : float or timedelta
         Seconds that a run may take. A run that takes longer hangs, and another worker runs it
         again; no worker does so earlier while this one lives.
     **options
-        As of `connect`: `runtime_dir=...`
+        As in `connect`: `runtime_dir=...`
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Jobs:
         os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        """In a forked child, nothing of these runs."""
+        """In a forked child, no jobs run."""
         self._lock, self._stopping = threading.RLock(), False
         self._stopped: SimpleQueue[None] = SimpleQueue()
         self._runner: Runner | None = None
@@ -114,12 +114,13 @@ class Jobs:
     def cron(self, expression: str, *, tz: str = "UTC", **options: Any) -> Decorator:
         """Decorate a function that runs at the times of a cron expression.
 
-        A fixed hour that a day has twice or not at all runs once; a wildcard follows the clock.
+        A fixed hour that occurs twice on a day, or not at all, runs once; a wildcard follows the
+        clock.
 
         Parameters
         ----------
         expression : str
-            Minute, hour, day, month, weekday, as `cronsim` takes them.
+            Minute, hour, day, month, weekday, in the syntax of `cronsim`.
         tz : str
             Name of a zone.
         **options
@@ -133,19 +134,19 @@ class Jobs:
         return self._decorator(Cron(expression, tz), options)
 
     def on(self, trigger: Any, **options: Any) -> Decorator:
-        """Decorate a function that runs when a trigger says.
+        """Decorate a function that runs at the times of a trigger.
 
         Parameters
         ----------
         trigger : object
-            With `get_next_fire_time(previous, now)`, as APScheduler's triggers have it.
+            An object with `get_next_fire_time(previous, now)`, such as APScheduler's triggers.
         **options
             Of `JobOptions`.
         """
         return self._decorator(Trigger(trigger), options)
 
     def task(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """Decorate a function that runs when its `schedule(delay, ...)` says; `options` as of
+        """Decorate a function that runs when `schedule(delay, ...)` asks for it; `options` as of
         `JobOptions`."""
         decorate = self._decorator(None, options)
         return decorate if function is None else decorate(function)
@@ -166,8 +167,8 @@ class Jobs:
         """Run the jobs in a thread of this process from now on, until `stop`.
 
         It does not wait: while the daemon that these `Jobs` were made with cannot be reached, the
-        thread tries again each second. Servers call it by one line: `run_jobs` and `JobsMiddleware`
-        in `wheeld_client.integrations`.
+        thread tries again each second. For servers there is one line each: `run_jobs` and
+        `JobsMiddleware` in `wheeld_client.integrations`.
 
         Parameters
         ----------
@@ -211,24 +212,24 @@ class Jobs:
         Parameters
         ----------
         timers : Timers or AsyncTimers
-            A connection to the daemon. The jobs have one of their own to the same daemon.
+            A connection to the daemon. The jobs make their own connection to the same daemon.
 
         Raises
         ------
         RuntimeError
             They run in this process already.
         DaemonNotRunning
-            As `connect`. Later it waits for the daemon.
+            As `connect`. Once running, it waits for the daemon instead.
         """
         self._start(timers, None).run()
 
     def stop(self, *, wait: bool = False) -> None:
-        """End `run`, from any thread, or what `start` has started.
+        """End `run`, from any thread, or the thread that `start` started.
 
         Parameters
         ----------
         wait : bool
-            Return when the runs that have begun are done, after `start`. Not in a job.
+            After `start`: wait until the runs that have begun are done. Not allowed inside a job.
         """
         self._stopping = True
         self._stopped.put(None)

@@ -1,13 +1,13 @@
-"""An application's jobs, as the wheel knows them.
+"""An application's jobs, as timers of the wheel.
 
-Each job with a schedule has one pending timer, under its key, which is its next occurrence; its
-payload says for when that was planned, by which schedule, of which version. While an occurrence
-runs there is none: the next one is armed from the planned time of this one before this one is
-acknowledged. A lock is a timer that ends with its worker, or when that hangs.
+Each job with a schedule has one pending timer, under its key, which is its next occurrence. The
+payload has the planned time, the schedule and the version. While an occurrence runs there is no
+such timer: before the occurrence is acknowledged, the next one is armed, counted from its planned
+time. A lock is a timer that ends with its worker, or when the worker hangs.
 
-A worker that starts begins only jobs without a definition: one whose occurrence is on its way or
-runs has no timer, either. The definition of a removed job stays, without a schedule, so that no
-worker of an older version begins it anew.
+A worker that starts begins only jobs without a definition: a job whose occurrence is being
+delivered or run has no timer, either. The definition of a removed job stays, without a schedule, so
+that no worker of an older version begins it again.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ from wheeld_core.timer_options import Conflict, Key
 
 NEVER_NS: Final = 2**63 - 1 - 10**9
 NOTE_SECONDS: Final = 1.0
-"""After which a worker that was stopped while it noted a run is not waited for."""
+"""How long to wait for a worker that was stopped while it noted a run."""
 
 
 class Occurrences:
-    """Arms, finds and ends the timers of an application's jobs, by one worker."""
+    """Arms, finds and ends the timers of an application's jobs, through one worker."""
 
     def __init__(self, timers: Timers, application: str, version: int) -> None:
         self.timers, self.application, self.version = timers, application, version
@@ -96,19 +96,19 @@ class Occurrences:
         jitter: float,
         on_conflict: Conflict = "keep",
     ) -> None:
-        """Let the occurrence of this time be a job's next one."""
+        """Make the occurrence at this time a job's next one."""
         run = Occurrence(job, planned, self.version, calendar.spec, clock=calendar.clock)
         self.arm(run, planned + span_ns(random.uniform(0.0, jitter)), on_conflict)
 
     def arm(self, run: Occurrence, due: int, on_conflict: Conflict = "keep") -> None:
-        """Let an occurrence be its job's next one; one without a schedule has no key."""
+        """Make an occurrence its job's next one; a job without a schedule has no key."""
         run.ahead, run.boot = due - run.planned, boot_of(run.clock)
         key = self.key(NEXT, run.job) if run.spec is not None else None
         self._put(run, due, run.clock, key, on_conflict)
 
     def received(self, event: Any, payload: bytes) -> Occurrence:
-        """The occurrence of an event. After a reboot its planned time is told from its timer,
-        which was moved to the new clock."""
+        """The occurrence of an event. After a reboot its planned time follows from its timer, which
+        was moved to the new clock."""
         run = read(Occurrence, payload)
         if (run.boot and run.boot != boot_of(run.clock)) or (run.spec is None and not run.planned):
             run.planned = int(event["deadline"]) - run.ahead
@@ -166,11 +166,11 @@ class Occurrences:
     # -- locks ----------------------------------------------------------------------------------
 
     def lock(self, job: str, seconds: float, kind: str = RUNNING) -> int | None:
-        """Take a job for a run; None: it is taken. It is free again when this worker unlocks it,
-        closes or dies, and when it has not renewed it for so long.
+        """Lock a job for a run; None: another worker has it. The job is free again when this worker
+        unlocks it, closes or dies, or does not renew the lock in time.
 
-        The lock's end goes to any worker, which has nothing to do with it: an event that is held
-        by its own worker could not be acknowledged alone.
+        The expired lock goes to any worker, which ignores it: its own worker could not acknowledge
+        that event alone.
         """
         try:
             return self.timers.schedule(seconds, key=self.key(kind, job), to=self._group)
@@ -186,7 +186,7 @@ class Occurrences:
 
     @contextmanager
     def noting(self, job: str) -> Iterator[None]:
-        """Be the one that writes the account of a job whose runs take no lock."""
+        """Become the only writer of the account of a job whose runs take no lock."""
         while (lock := self.lock(job, NOTE_SECONDS, NOTING)) is None:
             time.sleep(0.0005)
         try:

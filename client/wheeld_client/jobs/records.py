@@ -1,7 +1,7 @@
 """The wheel keeps records of an application's jobs: payloads of timers, as JSON.
 
-Their keys are (kind, application, job). Each record but the occurrences is the payload of a
-detached timer that is never due, so any process reads it, and it outlives the workers and, in a
+Their keys are (kind, application, job). Each record except an occurrence is the payload of a
+detached timer that is never due, so any process can read it, and it outlives the workers and, in a
 snapshot, the host (docs/decisions/0032-jobs.md).
 """
 
@@ -15,10 +15,10 @@ from typing import Any, Final, TypeVar
 from wheeld_core import _native
 
 NEXT, RUNNING = "job", "job-run"
-"""The next occurrence, and the lock of the one that runs."""
+"""The next occurrence, and the lock of the running one."""
 DEFINITION, ACCOUNT, PAUSED, NOTING = "job-definition", "job-account", "job-paused", "job-noting"
 TASK: Final[list[Any]] = ["task"]
-"""The schedule of a job that runs by hand only."""
+"""The schedule of a job that only runs by hand."""
 
 Record = TypeVar("Record")
 
@@ -31,15 +31,15 @@ class Occurrence:
     planned: int
     version: int
     spec: list[Any] | None = None
-    """Its schedule; None: it was armed by hand, and is no part of one."""
+    """Its schedule; None: it was armed by hand, outside of any schedule."""
     tries: int = 0
     clock: int = _native.CLOCK_BASE
     call: dict[str, Any] = field(default_factory=dict)
     ahead: int = 0
-    """By how much its timer was due after `planned`."""
+    """How much later than `planned` its timer was due."""
     boot: str = ""
     paused_too: bool = False
-    """Armed by who looks at the jobs, for now: a paused task runs, too."""
+    """Requested with `wheeld jobs run` or JobBoard: it runs even if the task is paused."""
 
 
 @dataclass
@@ -52,15 +52,15 @@ class Definition:
 
 @dataclass
 class Account:
-    """The runs of a job. Only who holds the job's lock writes it."""
+    """The runs of a job. Only the holder of the job's lock writes it."""
 
     planned: int | None = None
-    """Up to here the occurrences of the schedule are done."""
+    """Occurrences of the schedule up to this time are done."""
     clock: int = _native.CLOCK_BASE
     boot: str = ""
-    """Of `planned` and `running`: the base clock begins anew with each boot."""
+    """The boot of `planned` and `running`: the base clock starts again with each boot."""
     running: int | None = None
-    """The planned time of the occurrence that has begun and has not ended."""
+    """The planned time of the occurrence that is running."""
     began: int = 0
     """When the last run began, wall clock."""
     runs: int = 0
@@ -73,19 +73,19 @@ class Account:
     worker: str = ""
 
     def moves_to(self, clock: int, boot: str) -> None:
-        """Times of another clock mean nothing on this one."""
+        """Discard times of another clock, which mean nothing on this one."""
         if (self.clock, self.boot) != (clock, boot):
             self.planned = self.running = None
             self.clock, self.boot = clock, boot
 
 
 def read(kind: type[Record], payload: bytes) -> Record:
-    """A record; what a newer version has added is left out.
+    """Decode a record; fields that a newer version has added are left out.
 
     Raises
     ------
     ValueError, TypeError, AttributeError
-        It is none.
+        It is not a record.
     """
     found = json.loads(payload)
     return kind(**{f.name: found[f.name] for f in fields(kind) if f.name in found})  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def group_of(application: str) -> str:
 
 
 def boot_of(clock: int) -> str:
-    """The boot within which times of a clock are comparable; "": all."""
+    """The boot within which times of a clock are comparable; "" if they always are."""
     if clock != _native.CLOCK_BASE:
         return ""
     return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]

@@ -1,4 +1,4 @@
-"""A worker that runs jobs: it receives occurrences, and has each done by a thread."""
+"""A worker that runs jobs: it receives occurrences, and hands each to a thread."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Leases: at most one worker of a host holds each."""
+"""Leases: each is held by at most one worker of a host."""

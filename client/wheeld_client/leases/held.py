@@ -1,7 +1,7 @@
-"""Held: a lease and a semaphore have this in common. core/wheeld_core/native/lease is its half.
+"""Held: the common part of leases and semaphores. core/wheeld_core/native/lease is its native half.
 
-A lease is a word in the directory of keys that all workers share, and a semaphore one for each of
-its seats: core/include/wheeld/sharing/leases.h.
+A lease is one word in the directory of keys that all workers share, a semaphore is one word for
+each seat: core/include/wheeld/sharing/leases.h.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FOREVER = 2**62
 
 
 class Held(_native.Lease):
-    """The calls that never wait, and what a `with` statement needs."""
+    """The calls that never wait, and the support for `with`."""
 
     name: str
     key: Any
@@ -45,7 +45,7 @@ class Held(_native.Lease):
         return False
 
     def _due(self, timeout: Seconds | None) -> int:
-        """When a wait that begins now is over, ns."""
+        """When a wait that begins now ends, ns."""
         return FOREVER if timeout is None else self._now() + span_ns(span_of("timeout", timeout))
 
     def _now(self) -> int:
@@ -94,9 +94,9 @@ class Waiting(Held):
 
         Notes
         -----
-        Callers get it in the order of their calls, in all processes. A stopped caller holds up the
-        others behind it for a second; then they pass it by. Blocks, and dispatches nothing; signals
-        are handled meanwhile. Any thread.
+        It goes to callers in the order of their calls, over all processes. A stopped caller delays
+        those behind it for a second; then they pass it. Blocks, and dispatches nothing; signals are
+        handled meanwhile. Any thread.
         """
         return self._wait(self._due(timeout)) != 0
 

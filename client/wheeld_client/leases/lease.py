@@ -1,4 +1,4 @@
-"""Lease: what one worker of a host holds for a time, as long as it lives and renews it."""
+"""Lease: held by one worker of a host for a time, as long as it lives and renews the lease."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ class Lease(Waiting):
 
     Notes
     -----
-    Any thread. Not reentrant: two objects, or two calls, are two holders. In a `with` statement it
-    is acquired without limit of time; `LeaseLost` is raised at its end if it was not renewed in
-    time. It belongs to this process: no successor of the worker gets it, and a snapshot does not
-    contain it.
+    Any thread. Not reentrant: two objects, or two calls, are two holders. A `with` statement waits
+    for it without a time limit; `LeaseLost` is raised at its end if it was not renewed in time. It
+    belongs to this process: no successor of the worker gets it, and a snapshot does not contain it.
     """
 
     def __init__(self, timers: Timers, name: str, seconds: Seconds, key: Any = None) -> None:

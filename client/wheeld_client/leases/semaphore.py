@@ -43,9 +43,9 @@ class Semaphore(_Seats, Waiting):
     name : str
         The same name and key are the same semaphore in other workers.
     count : int
-        From 1 to 1,024. While workers differ in it the largest count is the limit.
+        From 1 to 1,024. If workers give different counts, the largest one is the limit.
     seconds : float, timedelta or None
-        How long it is held without `renew`, as in `Lease`; None: as long as the worker lives.
+        How long it is held without `renew`, as in `Lease`; None: until the worker ends.
     key : str, bytes, int or a flat tuple of those, optional
         One semaphore for each.
 
@@ -56,9 +56,9 @@ class Semaphore(_Seats, Waiting):
 
     Notes
     -----
-    Any thread. One object may hold up to `count`: `release()` gives back what it took last,
-    `renew()` renews all, `token` is that of the last acquisition. A `with` statement gives back
-    what it took itself, and raises `LeaseLost` if that was not renewed in time.
+    Any thread. One object may hold up to `count`: `release()` gives back the seat taken last,
+    `renew()` renews all, `token` belongs to the last acquisition. A `with` statement gives back its
+    own seat, and raises `LeaseLost` if that was not renewed in time.
     """
 
     def __init__(

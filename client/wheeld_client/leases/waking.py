@@ -1,5 +1,5 @@
-"""Leases on an asyncio loop: tasks wait in the queue of all processes; one thread of each worker
-sleeps for all of them, and has them look when the worker was woken.
+"""Leases on an asyncio loop: tasks wait in the queue of all processes. One thread per worker sleeps
+for all of its tasks, and makes them look when the worker was woken.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SLICE_NS: Final = 250_000_000
 
 
 class Wakes:
-    """Of one worker: the events to set when it was woken."""
+    """The events to set when one worker was woken."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -84,7 +84,7 @@ class AsyncWaiting(Held):
         timeout: Seconds | None = None,  # noqa: ASYNC109 - the wheel's, and as for threads
     ) -> bool:
         """Wait until it is free, and take it, in the order of the calls of all processes. For the
-        loop; one that is cancelled has taken nothing.
+        loop; a cancelled call has taken nothing.
 
         Parameters
         ----------

@@ -1,1 +1,1 @@
-"""Limits: how much may be taken in a time, by all workers of a daemon together."""
+"""Limits: how much all workers of a daemon together may take in a period."""

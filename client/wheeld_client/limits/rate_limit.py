@@ -1,8 +1,8 @@
-"""RateLimit: so many in a time, for each key, by all workers of a daemon together.
+"""RateLimit: limits, for each key, how many all workers of a daemon together take per period.
 
-The native half (core/wheeld_core/native/limit/limit_type.c) takes; here a caller waits. Whoever
-waits has already taken what will be there then, so waiters come in the order of their calls,
-whichever process they are in.
+The native half (core/wheeld_core/native/limit/limit_type.c) takes; this file waits. A waiter has
+already taken its share in advance, so waiters are served in the order of their calls, whichever
+process they are in.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Window: TypeAlias = Literal["gcra", "fixed", "moving"]
 
 KINDS: Final = {"gcra": 0, "fixed": 1, "moving": 2}
 MOST: Final = {"gcra": 1_000_000_000, "fixed": 4_194_303, "moving": 65_535}
-"""Of a window; of the others what the bits of their words hold."""
+"""The largest counts that the words of each window can hold."""
 SHORTEST: Final = 0.001
 LONGEST: Final = 366 * 86400.0
 TURN_SECONDS: Final = 1.0
@@ -38,7 +38,7 @@ def _whole(what: str, number: Any, most: int) -> int:
 
 
 def _nanoseconds(timeout: Seconds | None) -> int:
-    """How long a caller waits."""
+    """How long a caller has to wait."""
     if timeout is None:
         return FOREVER
     if not (seconds := float_of(timeout)) >= 0:
@@ -84,7 +84,7 @@ class _Limit(_native.Limit):
 
 
 class RateLimit(_Limit):
-    """So many in a time, for each key, by all workers of a daemon together.
+    """Limits, for each key, how many all workers of a daemon together take per period.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ class RateLimit(_Limit):
     name : str
         The same name is the same limit in other workers.
     limit : int
-        How many in `per`: at most 65,535 of a moving window, 4,194,303 of a fixed one, and one in a
-        microsecond of "gcra".
+        How many in `per`: at most 65,535 in a moving window, 4,194,303 in a fixed one, and one per
+        microsecond with "gcra".
     per : float or timedelta
         Seconds, from 0.001 to 366 days.
     burst : int, optional
@@ -102,7 +102,7 @@ class RateLimit(_Limit):
     window : {"gcra", "fixed", "moving"}
         "gcra": `burst` at once, and one more each `per / limit`; a word for each key. "fixed":
         `limit` in each window, which begins with the first; two words. "moving": never more than
-        `limit` in any `per`; a word for each that was taken in the last `per`.
+        `limit` in any `per`; one word for each one taken in the last `per`.
 
     Raises
     ------
@@ -111,10 +111,10 @@ class RateLimit(_Limit):
 
     Notes
     -----
-    Keys need not be made or forgotten: the place of one that is not used for so long that all is
-    there again may be used by any other. The time is the wheel's clock. The state lasts as long as
-    the daemon's memory: `wheeld restart` and `wheeld stop --keep` keep it, a snapshot does not
-    contain it. All methods may be called from any thread.
+    Keys need not be created or deleted: once a key's whole limit is available again, another key
+    may use its place. The time is the wheel's clock. The state lasts as long as the daemon's
+    memory: `wheeld restart` and `wheeld stop --keep` keep it, a snapshot does not contain it. All
+    methods may be called from any thread.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class RateLimit(_Limit):
         self._begin(timers, name, limit, per, burst, window)
 
     def acquire(self, timeout: Seconds | None = None, n: int = 1, *, key: Any = None) -> bool:
-        """Take `n`, and wait until they are there.
+        """Take `n`, and wait until they are available.
 
         Parameters
         ----------
@@ -144,17 +144,17 @@ class RateLimit(_Limit):
         Returns
         -------
         bool
-            False, at once: they come later than `timeout`, and nothing was taken.
+            False, at once: they would come later than `timeout`; nothing was taken.
 
         Raises
         ------
-        as try_acquire(); and whatever `dispatch` raises.
+        as try_acquire(); and anything that `dispatch` raises.
 
         Notes
         -----
-        Callers get theirs in the order of their calls, in all processes. One that is interrupted
-        gives back what it did not use; of a moving window only if nobody has taken any after it.
-        One that dies has used it. Blocks; dispatches if no `timers.dispatching()` runs.
+        Callers are served in the order of their calls, over all processes. An interrupted caller
+        gives back its share, in a moving window only if nobody has taken any after it. The share of
+        a caller that dies counts as used. Blocks; dispatches if no `timers.dispatching()` runs.
         """
         taken, wait, ticket, _ = self._take(n, key, _nanoseconds(timeout))
         if not taken or wait == 0:
@@ -209,12 +209,12 @@ class AsyncRateLimit(_Limit):
         *,
         key: Any = None,
     ) -> bool:
-        """Take `n`, and wait until they are there. For the loop.
+        """Take `n`, and wait until they are available. For the loop.
 
         Returns
         -------
         bool
-            As `RateLimit.acquire`; one that is cancelled gives back what it did not use.
+            As `RateLimit.acquire`; a cancelled call gives back its share.
         """
         taken, wait, ticket, _ = self._take(n, key, _nanoseconds(timeout))
         if not taken or wait == 0:

@@ -83,7 +83,7 @@ class MemoryPool(_native.Pool):
         self._windows: dict[float, deque[tuple[float, float]]] = {}
 
     async def allocate_async(self, size: int) -> PoolBuffer:
-        """As `allocate`, for an event loop, which runs meanwhile.
+        """As `allocate`, for an event loop, which keeps running.
 
         Parameters
         ----------
@@ -117,8 +117,8 @@ class MemoryPool(_native.Pool):
         """The share of the last `seconds` in which the pool was dry, in percent.
 
         It is measured between calls of this method on this object, so call it regularly, as a
-        metrics exporter does: it looks back to the last call at least `seconds` ago, or, until
-        there is one, to the first, or to when this object was made.
+        metrics exporter does: it looks back to the last call at least `seconds` ago. Until there is
+        one, it looks back to the first call, or to when this object was made.
         """
         span = float_of(seconds)
         if not span > 0:

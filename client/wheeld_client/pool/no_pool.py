@@ -34,7 +34,7 @@ class LooseBuffer(bytearray):
 
 
 class NoPool:
-    """Lends whatever is asked for: no bound, no daemon, no waiting."""
+    """Lends any size: no bound, no daemon, no waiting."""
 
     name = "none"
     size = largest = sys.maxsize
@@ -64,7 +64,7 @@ class NoPool:
         Raises
         ------
         TypeError, ValueError
-            It is not a buffer of this pool; it was already released.
+            It is not a buffer of this pool, or was already released.
         """
         if not isinstance(buffer, LooseBuffer):
             raise TypeError(f"expected a buffer of this pool: got {type(buffer).__name__}")

@@ -54,8 +54,8 @@ class AllocationQueue:
             raise
 
     def _start(self) -> None:
-        """Have a thread serve the queue, which the caller has locked. If there is no room for a
-        thread, the one who has just come is refused, and the next one tries again."""
+        """Have a thread serve the queue, which the caller has locked. If no thread can be started,
+        the caller that just came is refused, and the next one tries again."""
         try:
             threading.Thread(target=self._run, name="wheeld-allocate", daemon=True).start()
         except BaseException:

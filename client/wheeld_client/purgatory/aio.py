@@ -21,7 +21,7 @@ W = TypeVar("W", bound=Waiter)
 class OperationCancelled(asyncio.CancelledError):
     """The awaited operation was cancelled; the task that awaited it was not.
 
-    An `asyncio.CancelledError`, so that a task that does not distinguish the two ends.
+    It is an `asyncio.CancelledError`, so a task that does not distinguish the two ends as well.
     """
 
 
@@ -138,7 +138,7 @@ class AsyncPurgatory(Purgatory):
         ------
         RingFull, WheelFull
             There is no room for its timeout just now; nothing was done.
-        Whatever else `try_complete_else_watch` raises.
+        Anything else that `try_complete_else_watch` raises.
         """
         waiter = self._enter(op, Begun(loop=self._loop))
         try:
@@ -246,8 +246,8 @@ class AsyncPurgatory(Purgatory):
 
 
 def _raise(errors: list[BaseException]) -> None:
-    """Raise the only error, or a group of several. One that ends a program is raised itself, with
-    the others as its cause."""
+    """Raise the only error, or a group of several. An exception that ends a program is raised as it
+    is, with the others as its cause."""
     exits = [error for error in errors if not isinstance(error, Exception)]
     others = [error for error in errors if error not in exits[:1]]
     group = BaseExceptionGroup("several operations raised", others) if len(errors) > 1 else None

@@ -20,7 +20,8 @@ from wheeld_core.timer_options import Conflict
 
 
 class Deadlines:
-    """Timeouts of sessions, leases, members of a group: of anything that no single worker owns.
+    """Timeouts of sessions, leases, members of a group, and of anything else that no single worker
+    owns.
 
     A deadline is a timer with a key that belongs to no worker: it is detached, and sent to the
     group of all workers that have `Deadlines` of this name. Any worker starts, extends and cancels
@@ -32,8 +33,9 @@ class Deadlines:
         The worker. Its `dispatch`, or its loop, calls `on_expire`. Neither `group` nor `on_death`
         of its connection matters here.
     name : str
-        What expires; the same in all workers. Each worker that may get one of them creates its
-        own `Deadlines` of that name. Each name takes one of the daemon's 64 numbers of groups.
+        The name of what expires; the same in all workers. Each worker that may get one of them
+        creates its own `Deadlines` of that name. Each name takes one of the daemon's 64 numbers of
+        groups.
     on_expire : callable
         Called as `on_expire(key)`: once, in one worker; again, in another, if that one dies,
         closes, or is interrupted before it returns.
@@ -41,8 +43,8 @@ class Deadlines:
         Seconds; if `on_expire` has not returned by then, another worker calls it, too, as this one
         may hang. Default: without a bound.
     keep : bool
-        One that is over while no worker has `Deadlines` of this name waits for one without a limit,
-        instead of for --keep-for.
+        If a deadline passes while no worker has `Deadlines` of this name, it waits for one without
+        a limit, instead of for --keep-for.
 
     Raises
     ------
@@ -51,7 +53,8 @@ class Deadlines:
 
     Notes
     -----
-    Any thread. An exception of `on_expire` is reported as for `call_later`; it is not called again.
+    Any thread. An exception that `on_expire` raises is reported as for `call_later`; it is not
+    called again.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class Deadlines:
         Raises
         ------
         KeyInUse, WheelFull, KeysFull, DetachedFull, RingFull, DaemonNotRunning, InvalidDelay
-            What was there is there still.
+            Nothing was changed.
 
         Notes
         -----
@@ -119,7 +122,7 @@ class Deadlines:
         )
 
     def extend(self, key: Any, timeout: Seconds) -> bool:
-        """Let the deadline of a key be no earlier than `timeout` seconds from now: a heartbeat.
+        """Move the deadline of a key to no earlier than `timeout` seconds from now: a heartbeat.
 
         Any worker; costs no system call and no wake-up. False: it has passed, was cancelled, or was
         never started.
@@ -127,7 +130,8 @@ class Deadlines:
         return self._timers._extend(under(self._name, key), timeout, self._block)
 
     def cancel(self, key: Any) -> bool:
-        """End any worker's deadline without `on_expire`. False: it has passed or was none."""
+        """End any worker's deadline without `on_expire`. False: it has passed, or there was
+        none."""
         return self._timers.cancel(key=under(self._name, key), block=self._block)
 
     def remaining(self, key: Any) -> float | None:

@@ -41,8 +41,8 @@ class DelayedOperation(_native.Operation):
 
     Notes
     -----
-    An operation waits once, in one purgatory. `try_complete` of one operation is never run by two
-    threads at once: a thread that arrives meanwhile causes one more run. So it needs no lock.
+    An operation waits once, in one purgatory. Two threads never run `try_complete` of one operation
+    at once: a thread that arrives during a run causes one more run. So it needs no lock.
     """
 
     def try_complete(self) -> bool:
@@ -60,7 +60,7 @@ class DelayedOperation(_native.Operation):
 
 
 class Purgatory(_native.Purgatory):
-    """Where the operations of one kind of request wait, in this worker.
+    """Holds the waiting operations of one kind of request, in this worker.
 
     Purgatories of the same name in the daemon's other workers are the same kind of request: a
     `check_and_complete` in one reaches all.
@@ -68,8 +68,8 @@ class Purgatory(_native.Purgatory):
     Parameters
     ----------
     timers : Timers
-        The worker. Its `dispatch` expires what times out, and completes what others triggered: call
-        it in a loop, or let `timers.dispatching()` do it.
+        The worker. Its `dispatch` expires operations that time out, and completes operations that
+        other workers checked: call it in a loop, or let `timers.dispatching()` do it.
     name : str
         The kind of request. A worker has at most one purgatory of each name.
     executor : concurrent.futures.Executor, optional
@@ -117,7 +117,8 @@ class Purgatory(_native.Purgatory):
     def _runner(
         self, submit: Callable[..., Any] | None
     ) -> Callable[[Callable[[], None]], object] | None:
-        """The runner of callbacks: `run(callbacks)`, or None: the thread that completes."""
+        """The function that runs callbacks: `run(callbacks)`, or None: the thread that
+        completes."""
         if submit is None:
             return None
 
@@ -155,8 +156,9 @@ class Purgatory(_native.Purgatory):
         Any thread, and several at once, nested or not. It costs two stores. Beyond 14 keys of a
         worker at a time, a death causes a check of all keys instead of these.
 
-        A block in which the client moves to the next daemon (`on_reconnect`) counts there from then
-        on. A worker that dies before it has moved is unknown there, and wakes nobody.
+        If the client moves to the next daemon within a block (`on_reconnect`), the block counts
+        there from then on. If the worker dies before that move, the next daemon does not know it,
+        and wakes nobody.
         """
         return Changing(self, keys)
 
@@ -185,12 +187,12 @@ class Purgatory(_native.Purgatory):
         Parameters
         ----------
         complete : bool
-            Complete what is left; else it is cancelled.
+            Complete the remaining operations; else they are cancelled.
 
         Returns
         -------
         list of DelayedOperation
-            What was left, in order of arrival; also for a worker that has closed.
+            The remaining operations, in order of arrival; also for a worker that has closed.
         """
         left, self._left = self._left, []
         return left + self._shutdown(complete)

@@ -36,7 +36,7 @@ FEW: Final = 1024
 
 
 class Waiting:
-    """One waiter; it ends once: reached, too late, cancelled, or with an error."""
+    """One waiter. It ends once: reached, timed out, cancelled, or with an error."""
 
     __slots__ = ("_tell", "key", "timer", "value")
 
@@ -58,7 +58,7 @@ class Waiting:
         return True
 
     def cancel(self) -> bool:
-        """End it without a call. False: it had already ended."""
+        """End it without calling the callback. False: it had already ended."""
         return self._take() is not None
 
     def _take(self) -> Callable[[Outcome], object] | None:
@@ -131,7 +131,7 @@ class Thresholds:
                     return level, fresh
 
     def look(self, level: Level) -> None:
-        """Complete those whose value is reached."""
+        """Complete the waiters whose value is reached."""
         while (waiting := self._reached(level)) is not None:
             try:
                 waiting.end(True)
@@ -139,7 +139,7 @@ class Thresholds:
                 self._purgatory._report(level, error)
 
     def _reached(self, level: Level) -> Waiting | None:
-        """The next whose value is reached; without waiters the key is no longer watched."""
+        """The next waiter whose value is reached; without waiters the key is no longer watched."""
         with self._lock:
             while level.heap and (first := level.heap[0])[2].over:
                 self._pop(level)
@@ -164,7 +164,7 @@ class Thresholds:
         return True
 
     def _sweep(self) -> None:
-        """Remove those that have ended. The next time comes after as many more as stay now."""
+        """Remove ended waiters. The next removal comes after as many more waiters as remain now."""
         empty = []
         with self._lock:
             for level in list(self._levels.values()):
@@ -189,7 +189,7 @@ class Thresholds:
 
 
 class _Words:
-    """Words and their waiters, for threads and for loops."""
+    """Words and their waiters; the common part for threads and for loops."""
 
     _timers: Any
     purgatory: Purgatory
@@ -227,13 +227,13 @@ class _Words:
             A key of another type; a value that is not such a number.
         ClientClosed, DaemonNotRunning, ForkedClient
             As all calls of a purgatory.
-        Whatever a `try_complete` raises, after all others were checked.
+        Anything that a `try_complete` raises, after all others were checked.
 
         Notes
         -----
         Lock-free, and exact under kills: if a worker dies in this call, either the value is not
         stored, or all its waiters are woken. Waiters whose value is reached end here and in other
-        processes, those that wait for more are not visited. Any thread.
+        processes; waiters for larger values are not visited. Any thread.
         """
         return self.purgatory._grow(key, value)
 
@@ -283,7 +283,7 @@ class _AsyncWordsPurgatory(_Levels, AsyncPurgatory):
 class Watermarks(_Words):
     """Shared 64-bit words that only grow, one for each key, the same in all workers of a daemon.
 
-    A place for the conditions of a purgatory: an offset that readers wait for, the number of
+    They can hold the conditions of a purgatory: an offset that readers wait for, the number of
     arrivals at a barrier, the newest version. A word is created when it is first advanced, in the
     daemon's shared memory, and stays until it is forgotten, even if the worker that created it
     dies, or the clock, or the supervisor. It lasts as long as the memory: `wheeld stop` ends it,
@@ -302,8 +302,8 @@ class Watermarks(_Words):
     Attributes
     ----------
     purgatory : Purgatory
-        For your own operations, such as one that reads several words: `advance` checks its key
-        there.
+        For your own operations, such as one that reads several words: `advance` checks the word's
+        key there.
     """
 
     def __init__(self, timers: Timers, name: str, *, executor: Executor | None = None) -> None:
@@ -330,7 +330,7 @@ class Watermarks(_Words):
         Returns
         -------
         Waiting
-            `cancel()` ends it without a call.
+            Its `cancel()` ends it without calling the callback.
         """
         waiting = Waiting(key, value, callback)
         if timeout is not None:

@@ -1,7 +1,7 @@
-"""Requests played against a daemon by a crew of worker processes, each request accounted for.
+"""Plays requests against a daemon, with a crew of worker processes, and accounts for each request.
 
-The demo plays requests that it made, `wheeld pipeline replay` those of a workload's files. Nothing
-of the client loads this.
+The demo plays requests that it generates, `wheeld pipeline replay` plays the files of a workload.
+Nothing else in the client loads this.
 
 feed        one worker's share of the requests, by time, and bytes that tell requests apart
 calendar    when which request is done

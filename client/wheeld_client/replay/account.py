@@ -1,8 +1,8 @@
 """The fate of each request, and whether that was right.
 
 A request is a timer. It ends once: a cancel said True and it is never delivered, or it is delivered
-once and no cancel said True. `event_faults` says what must hold for each delivery; the torture
-driver, which knows its timers by a ledger, applies the same rules.
+once and no cancel said True. `event_faults` has the rules for each delivery; the torture driver,
+which keeps its timers in a ledger, applies the same rules.
 
 `Account` keeps what one worker has in flight: exact, in bounded memory. `Outcome` is the account of
 all workers. Nothing here trusts a counter of the daemon; the workers' own counters are compared.
@@ -38,7 +38,7 @@ WORDS: Final = {
 EVENT_FAULTS: Final = ("early", "deadline_wrong", "payload_wrong", "id_wrong")
 TIMER: Final = [("id", "u8"), ("size", "i4"), ("earliest", "i8"), ("latest", "i8")]
 """The facts of a timer that the rules use: its id (0: nobody noted it), the size of its payload,
-and between which times its deadline must be, ns."""
+and the earliest and latest deadline, ns."""
 
 
 def event_faults(
@@ -60,9 +60,9 @@ def event_faults(
     id, deadline, fired, received : numpy.ndarray
         As they were delivered; times in ns, `received` when the call that received it returned.
     size : numpy.ndarray
-        Bytes of the payload; -1 if they are not those that were scheduled.
+        Bytes of the payload; -1 if they differ from the scheduled ones.
     once : numpy.ndarray of bool
-        Which are one-shot timers: each tick of a periodic one has its own deadline.
+        Which timers are one-shot: each tick of a periodic one has its own deadline.
     """
     early = (fired < deadline) | (received < fired)
     return {
@@ -81,8 +81,8 @@ class Account:
     """One worker's requests, numbered 0, 1, 2 ... in their order of arrival.
 
     It reaches from the oldest request that has not ended to the newest that has arrived, and grows
-    with what is in flight, not with the workload. A delivery for a number before that is one for a
-    request that has ended.
+    with what is in flight, not with the workload. A delivery for an earlier number is for a request
+    that has ended.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Account:
     doubled : int
         Delivered a second time, or though `cancel` had won.
     strangers : int
-        Delivered, but never scheduled by this worker.
+        Delivered although this worker never scheduled it.
     faults : dict of str to int
         Wrong deliveries, by `EVENT_FAULTS`.
     """
@@ -106,7 +106,7 @@ class Account:
         self.faults = dict.fromkeys(EVENT_FAULTS, 0)
 
     def __len__(self) -> int:
-        """How many are scheduled and have not ended."""
+        """How many requests are scheduled and have not ended."""
         return self.scheduled - self.cancelled - self.expired
 
     def arrive(self, sizes: npt.NDArray[Any]) -> Ints:
@@ -122,7 +122,7 @@ class Account:
     def schedule(
         self, numbers: Ints, ids: npt.NDArray[np.uint64], earliest: Ints, latest: Ints
     ) -> None:
-        """These were scheduled now, each with a deadline from `earliest` to `latest`, ns."""
+        """Note that these were scheduled, each with a deadline from `earliest` to `latest`, ns."""
         at, rows = self._at(numbers), self._rows
         rows["id"][at], rows["state"][at] = ids, SCHEDULED
         rows["earliest"][at], rows["latest"][at] = earliest, latest
@@ -130,23 +130,23 @@ class Account:
         self.peak = max(self.peak, len(self))
 
     def in_flight(self, numbers: Ints) -> tuple[Ints, npt.NDArray[np.uint64]]:
-        """The numbers whose timers have not ended, and their ids."""
+        """The numbers of requests whose timers have not ended, and their ids."""
         numbers = numbers[numbers >= self.base]
         numbers = numbers[self._rows["state"][self._at(numbers)] == SCHEDULED]
         return numbers, self._rows["id"][self._at(numbers)]
 
     def cancel(self, numbers: Ints, won: Flags) -> None:
-        """The answers of `cancel_many` about numbers that were in flight."""
+        """Note the answers of `cancel_many` for numbers that were in flight."""
         self._rows["state"][self._at(numbers[won])] = ENDED
         self.cancelled += int(won.sum())
 
     def sizes_of(self, numbers: Ints) -> Ints:
-        """Bytes of their payloads; of a number that is not in the window it may be any number."""
+        """Bytes of their payloads; arbitrary for numbers outside of the window."""
         sizes: Ints = self._rows["size"][self._at(numbers)].astype(np.int64)
         return sizes
 
     def deliver(self, numbers: Ints, **events: npt.NDArray[Any]) -> None:
-        """A delivery came for each of these numbers; `events` as for `event_faults`."""
+        """Note a delivery for each of these numbers; `events` as for `event_faults`."""
         in_window = (numbers >= self.base) & (numbers < self.end)
         known = int(((numbers >= 0) & (numbers < self.end)).sum())
         at = self._at(numbers[in_window])
@@ -191,9 +191,9 @@ class Account:
 # -- all workers -----------------------------------------------------------------------------------
 
 KEPT_UP_SHARE: Final = 0.95
-"""The least share of the requested rate for a replay that kept up."""
+"""A replay kept up if it reached at least this share of the requested rate."""
 KEPT_UP_MS: Final = 1000.0
-"""A replay that was behind by more than this at any time did not keep up, either."""
+"""A replay that ever fell behind by more than this did not keep up, either."""
 
 
 @dataclass(frozen=True)
@@ -205,30 +205,30 @@ class Outcome:
     requests, scheduled : int
         In the workload, and of those scheduled.
     cancelled, expired : int
-        Done in time, and timed out; each request is one of the two.
+        Done in time, and timed out; each request counts as one of the two.
     late : int
         Done before the timeout by the workload, but the timer had fired first; they expired.
     unscheduled, lost, doubled, strangers, early, deadline_wrong, payload_wrong, id_wrong : int
-        What must be 0; see `WORDS`.
+        Must be 0; see `WORDS`.
     left_pending : int
         What the workers' `pending` said at the end.
     miscounted : int
-        By how much the workers' own counters (`stats`) differ from this account.
+        Difference between the workers' own counters (`stats`) and this account.
     peak_pending : int
         How many timers were pending at the same time, at most.
     wheel_full : int
-        How often a call met a full wheel, and tried again later.
+        How often a call found the wheel full, and tried again later.
     wheel_full_s : float
-        Seconds in which workers could not schedule for that reason, added up.
+        Total seconds in which workers could not schedule for that reason.
     seconds : float
         From the start to the last scheduled request.
     asked_per_s : float or None
-        The rate that the workload and the speed ask for; None: as fast as it goes.
+        The rate that workload and speed ask for; None: as fast as possible.
     reached_per_s : float
     behind : LatenessHistogram
         How much later than planned requests were scheduled; empty at speed max.
     lateness, receipt : LatenessHistogram
-        fired - deadline of what expired; and when `poll` returned it - deadline.
+        For expired requests: fired - deadline, and time of return from `poll` - deadline.
     counters : dict
         The workers' own counters, added up.
     cpu_s : float
@@ -321,13 +321,13 @@ SUMS: Final = (
     *("scheduled", "cancelled", "expired", "late", "lost", "doubled", "strangers", *EVENT_FAULTS),
     *("left_pending", "peak_pending", "wheel_full", "wheel_full_s", "cpu_s"),
 )
-"""The counts that a worker reports and that are added up."""
+"""The counts that each worker reports, which are added up."""
 _COUNTED: Final = {"scheduled": "scheduled", "cancelled": "cancelled", "expired": "received"}
-"""Counts of the account, and the workers' own counters of the same."""
+"""Counts of the account, and the workers' own counters for the same."""
 
 
 def add_up(reports: Sequence[dict[str, Any]], requests: int, asked_per_s: float | None) -> Outcome:
-    """The account of all workers together, from what `Player.report` says of each."""
+    """The account of all workers together, from each worker's `Player.report`."""
     found: dict[str, Any] = {name: sum(report[name] for report in reports) for name in SUMS}
     counters: dict[str, int] = {}
     spread: dict[str, Any] = {name: LatenessHistogram() for name in HISTOGRAMS}
@@ -352,7 +352,7 @@ def add_up(reports: Sequence[dict[str, Any]], requests: int, asked_per_s: float 
 
 
 def verdict_lines(faults: Mapping[str, int]) -> list[str]:
-    """One line for each fault, or a single line that reports no faults."""
+    """One line for each fault, or one line that says there are none."""
     if not faults:
         return ["OK: every request ended exactly once, none early, every payload intact"]
     return [f"FAILED: {count:,} {WORDS[name]} ({name})" for name, count in faults.items()]

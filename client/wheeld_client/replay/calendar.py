@@ -1,4 +1,4 @@
-"""When which request is done."""
+"""The times at which requests are done."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ Ints = npt.NDArray[np.int64]
 
 
 class Calendar:
-    """Numbers with times at which they are taken out again.
+    """Numbers, each with a time at which it is taken out again.
 
-    The numbers stand in runs, each sorted by time. A new run is merged with the runs before it that
-    are at most twice as long: so there are few runs, and each number is moved seldom.
+    The numbers are in runs, each sorted by time. A new run is merged with earlier runs that are at
+    most twice as long, so there are few runs, and each number rarely moves.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
 """The processes of a replay: a parent, and workers that each play their share.
 
-They share a private directory. order.json says what to do, worker-N.json what worker N reports;
-`board` is a file that both map: one row of counters each, each with one writer.
+They share a private directory. order.json is the parent's order, worker-N.json the report of worker
+N. `board` is a file that all of them map; it has a row of counters for each process, its only
+writer.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from wheeld_core.errors import WheelError
 
 START_SECONDS: Final = 60.0
 STALL_SECONDS: Final = 60.0
-"""Seconds without a turn of its loop after which a worker counts as stuck."""
+"""A worker counts as stuck after this many seconds without a turn of its loop."""
 LONGEST_WAIT: Final = 1.0
 """Seconds; a worker reports that it lives, and checks that its parent does, at least this often."""
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -35,7 +36,7 @@ _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 STATE, BEAT, SCHEDULED, CANCELLED, EXPIRED = range(5)
 READY: Final = 1
 START: Final = 0
-"""In the parent's row: when all begin, on the wheel's clock; 0: not known yet."""
+"""In the parent's row: when all workers begin, on the wheel's clock; 0: not known yet."""
 _COLUMNS: Final = 16
 """A row has 128 bytes, so that no worker's words share a cache line with another's."""
 
@@ -48,9 +49,9 @@ def _open_board(directory: Path) -> Any:
 class Crew:
     """The workers, seen from the parent.
 
-    Each runs `python -m MODULE DIRECTORY INDEX`, which calls `main`; `directory` is private. The
-    `order` for them has daemon, runtime_dir, worker (prefix of their names), payloads, flat_out,
-    seed, and what `feed_of` needs. If one fails, `error` is raised.
+    Each runs `python -m MODULE DIRECTORY INDEX`, which calls `main`; `directory` is private. Their
+    `order` has daemon, runtime_dir, worker (prefix of their names), payloads, flat_out, seed, and
+    the input of `feed_of`. If one fails, `error` is raised.
     """
 
     def __init__(
@@ -105,8 +106,8 @@ class Crew:
         self._board[0, START] = start_ns
 
     def wait_done(self, tell: Callable[[int], object]) -> None:
-        """Wait until all have ended well; calls `tell` with the number of requests that have ended,
-        and it may raise."""
+        """Wait until all workers have ended well; calls `tell`, which may raise, with the number of
+        requests that have ended."""
         beats = self._board[1:, BEAT].copy()
         moved = [time.monotonic()] * self._workers
         while any(process.poll() is None for process in self._processes):
@@ -150,7 +151,7 @@ class Crew:
             )
 
     def end(self) -> None:
-        """Kill what still runs; the daemon drops the timers of those."""
+        """Kill workers that still run; the daemon drops their timers."""
         for process in self._processes:
             if process.poll() is None:
                 process.kill()
@@ -173,7 +174,7 @@ def running(*args: Any) -> Iterator[Crew]:
 
 
 def main(feed_of: Callable[[dict[str, Any], int, int], Feed]) -> None:
-    """Be the worker that the command line names: DIRECTORY INDEX.
+    """Run the worker that the command line names: DIRECTORY INDEX.
 
     `feed_of` makes its requests from the order, its index, and the number of workers. An error that
     the user can do something about is the last line on stderr, and exit code 1.

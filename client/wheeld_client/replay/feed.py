@@ -1,4 +1,4 @@
-"""A worker's requests by time: those that have arrived by now, as many as it can take."""
+"""A worker's requests by time: as many of the arrived ones as it can take."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Columns = dict[str, npt.NDArray[np.int64]]
-"""Requests by the names of their columns: arrival_ns, latency_ns, timeout_ns, payload_bytes."""
+"""Requests as columns: arrival_ns, latency_ns, timeout_ns, payload_bytes."""
 
 FLAT_OUT: Final = math.inf
-"""The speed at which every request has arrived already."""
+"""The speed at which every request has already arrived."""
 ARRIVED: Final = np.dtype(
     [(name, "i8") for name in ("number", "arrival_ns", "latency_ns", "timeout_ns", "payload_bytes")]
 )
@@ -67,14 +67,14 @@ _TEXTS: Final = 1024
 
 
 def payload_texts(seed: int, width: int) -> npt.NDArray[np.uint8]:
-    """Random bytes that `payload_rows` cuts payloads from, shape (1024, width)."""
+    """Random bytes, from which `payload_rows` cuts payloads, shape (1024, width)."""
     return np.random.default_rng([seed, width]).integers(0, 256, (_TEXTS, width), np.uint8)
 
 
 def payload_rows(texts: npt.NDArray[np.uint8], numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """The payload of each request: its number in 8 bytes, then random bytes that go with it.
 
-    A payload of another request differs in its first 8 bytes, a torn one in the rest.
+    The payload of another request differs in the first 8 bytes, a torn payload in the rest.
     """
     rows: npt.NDArray[np.uint8] = texts[numbers & (_TEXTS - 1)]
     head = np.ascontiguousarray(numbers, np.uint64).view(np.uint8).reshape(-1, 8)

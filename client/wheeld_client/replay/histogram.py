@@ -1,4 +1,4 @@
-"""Percentiles of numbers that are too many to keep: 64 bins per power of two."""
+"""Percentiles without keeping all numbers: 64 bins per power of two."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POINTS: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
 class LatenessHistogram:
-    """Counts of ns. A percentile is at most 1.6 % above the number that it stands for."""
+    """Counts of ns. A percentile is at most 1.6 % above the exact one."""
 
     def __init__(self) -> None:
         self.counts = np.zeros(_BINS, np.int64)
@@ -48,8 +48,8 @@ class LatenessHistogram:
         return {**found, "max": self.most / 1e6}
 
     def bars(self, of: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Counts of `of` neighbouring bins each, from the first to the last that is not empty, and
-        the edges between them in ms."""
+        """Counts, each over `of` neighbouring bins, from the first to the last bin that is not
+        empty, and the edges between them in ms."""
         counts = self.counts.reshape(-1, of).sum(axis=1)
         used = np.flatnonzero(counts)
         first, end = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)

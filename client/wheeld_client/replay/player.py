@@ -1,6 +1,6 @@
-"""One worker's loop: schedule what arrives, cancel what is done, receive what timed out.
+"""One worker's loop: schedule arriving requests, cancel completed ones, receive timeouts.
 
-Time comes in as an argument, as the wheel's own: under a virtual clock a turn is exact.
+The wheel's time is an argument: under a virtual clock a turn is exact.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Player:
         self._texts = payload_texts(seed, room)
 
     def report(self) -> dict[str, Any]:
-        """The parts of a worker that `add_up` uses, but for its `cpu_s`: plain values."""
+        """The report of a worker for `add_up`, without `cpu_s`: plain values."""
         account = self.account
         counters = self._timers.stats().items()
         counts = ("scheduled", "cancelled", "expired", "doubled", "strangers")
@@ -91,8 +91,8 @@ class Player:
         }
 
     def turn(self, now_ns: int) -> float | None:
-        """Do what is due. Returns the seconds until something is due next; None: everything has
-        ended."""
+        """Do everything that is due. Returns the seconds until something is due next; None:
+        everything has ended."""
         self._schedule(now_ns)
         self._complete(now_ns)
         self.account.slide()
@@ -110,8 +110,8 @@ class Player:
         return PACE_NS * 10 / 1e9
 
     def _over(self, now_ns: int) -> bool:
-        """Has everything ended, and has enough time passed for cancelled timers to show that they
-        do not fire?"""
+        """Whether everything has ended, and cancelled timers have had enough time to show that they
+        do not fire."""
         if len(self.account):
             return now_ns > self._latest + STRAGGLER_NS
         if self._linger_until is None:
@@ -153,7 +153,8 @@ class Player:
         return taken
 
     def _schedule_group(self, group: npt.NDArray[Any]) -> int:
-        """Schedule requests of one size; returns how many, fewer when the wheel is or was full."""
+        """Schedule requests of one size; returns how many. These are fewer when the wheel is or was
+        full."""
         done = 0
         while done < len(group):
             if done and self._limit < BATCH:
@@ -176,7 +177,7 @@ class Player:
     def _remember(
         self, part: npt.NDArray[Any], ids: npt.NDArray[np.uint64], before: int, after: int
     ) -> None:
-        """These were scheduled by a call that began at `before` and ended at `after`."""
+        """Note requests that a call from `before` to `after` scheduled."""
         # the wheel takes seconds and cuts to whole ns, as this does
         timeouts = (part["timeout_ns"] / 1e9 * 1e9).astype(np.int64)
         self.account.schedule(part["number"], ids, before + timeouts, after + timeouts)
@@ -194,7 +195,7 @@ class Player:
         return payload_rows(self._texts[:, :size], cookies).view(f"V{size}").ravel()
 
     def _found_full(self) -> None:
-        """All of a batch or nothing was scheduled: a smaller one may still fit."""
+        """A batch is scheduled as a whole or not at all, so a smaller one may still fit."""
         self.fulls += 1
         self._limit = max(1, self._limit // 2)
         now = time.monotonic()
@@ -248,7 +249,7 @@ class Player:
         )
 
     def _differs(self, events: npt.NDArray[Any], numbers: Ints) -> Flags:
-        """Which events carry other bytes than were scheduled; shape (n,)."""
+        """Which events carry other bytes than scheduled; shape (n,)."""
         sizes = self.account.sizes_of(numbers)
         width = min(int(sizes.max()), self._texts.shape[1])
         if not width:

@@ -1,4 +1,4 @@
-"""Checks of the arrays that batch calls take: errors are raised before anything is done."""
+"""Checks of the arrays given to batch calls: errors are raised before anything is done."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def deadlines_array(deadlines: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 def _integers(values: Any) -> list[int] | None:
-    """A list of integers of any types, which numpy would turn into floats in some cases.
+    """A list of integers of any types, which numpy would sometimes turn into floats.
 
     None: it is an array, or not of integers.
     """
@@ -118,7 +118,8 @@ def _in_range(name: str, values: list[int], most: int) -> list[int]:
 
 
 Payloads = tuple[Any, Any]
-"""As `_schedule_batch` takes them: all bytes, and the width of each or where each begins."""
+"""The form that `_schedule_batch` takes: all bytes, and the width of each payload or where each
+begins."""
 
 
 def payloads_array(payloads: npt.ArrayLike | None, count: int, room: int) -> Payloads:

@@ -27,16 +27,17 @@ log = logging.getLogger("wheeld")
 
 GIL: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 KEYED_LOOK: Final = 64
-"""Callbacks under keys before the first look for those that others have ended."""
+"""Number of callbacks under keys at which ended ones are first looked for."""
 
 T = TypeVar("T")
 First = TypeVar("First")
 Ts = TypeVarTuple("Ts")
 Receiver = Callable[[np.void, Any], object]
 Claims = dict[int, Receiver]
-"""Cookie -> the receiver of events for a group with that cookie, which are in hand until then."""
+"""Cookie -> the receiver of events for a group with that cookie, which are held until
+acknowledged."""
 Batch = tuple["npt.NDArray[np.void]", dict[int, int]]
-"""Events, and for those among them that are ticks: id -> the flags they came with."""
+"""Events, and the flags of those that are ticks, by id."""
 
 
 class TimerHandle(_native.Handle):
@@ -47,7 +48,7 @@ class TimerHandle(_native.Handle):
     id: int
     _callbacks: Callbacks
     _elsewhere: int
-    """Set if its timer is none of these callbacks: the token of the timer's wheel."""
+    """The token of the timer's wheel, if its timer belongs to none of these callbacks."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class TimerHandle(_native.Handle):
     def cancel(self) -> bool:
         """Cancel it. True: it will not be called, even if it is due already.
 
-        False: it was called or cancelled before, or it is a parent's, in a forked child.
+        False: it was called or cancelled before, or it belongs to the parent of a forked child.
 
         Raises
         ------
@@ -91,11 +92,11 @@ class TimerHandle(_native.Handle):
         return self._callbacks.timers.reschedule(self.id, delay, block=self._block)
 
     def __index__(self) -> int:
-        """Its timer's id: `Timers.cancel` and its like take a handle, too."""
+        """Its timer's id: The id, so that `Timers.cancel` and similar calls take a handle, too."""
         return int(self.id)
 
     def _waits(self) -> bool:
-        """Whether its id names its timer, not one of the next wheel, which may have that id."""
+        """Whether its id still names its timer; a timer of the next wheel may have the same id."""
         timers = self._callbacks.timers
         if timers._handles.get(self.id) is self:
             return True
@@ -108,8 +109,8 @@ class TimerHandle(_native.Handle):
 
 
 def with_keywords(callback: Callable[..., object], kwargs: dict[str, Any]) -> Callable[..., object]:
-    """The callback with its keyword arguments; they have to fit, if its signature can be seen, as a
-    mistyped option of the call would end here."""
+    """The callback with its keyword arguments. They must fit its signature, if that is known,
+    because a mistyped option of the call would end up here."""
     if not callable(callback):
         raise TypeError(f"callback: expected a callable object, got {shown(callback)}")
     with suppress(ValueError):  # a builtin without a signature
@@ -153,7 +154,7 @@ class Callbacks:
     def arm_key(
         self, handle: TimerHandle, delay: Seconds, block: bool, key: Key, on_conflict: Conflict
     ) -> TimerHandle:
-        """The same under a key; the handle of the timer that has it afterwards."""
+        """Arm a timer under a key; returns the handle of the timer that has the key afterwards."""
         timers = self.timers
         before = timers._find(key) if on_conflict == "replace" else 0
         with self._entering:
@@ -172,7 +173,8 @@ class Callbacks:
         return pending
 
     def _sweep(self) -> None:
-        """Forget the callbacks under keys whose timers others have ended, or that were called."""
+        """Forget callbacks under keys that were called, or whose timers other workers have
+        ended."""
         keyed, self._keyed = self._keyed, []
         for each in keyed:
             self._forget(each.id)
@@ -188,8 +190,8 @@ class Callbacks:
     def hold(
         self, cookie: int, receiver: Receiver, what: str, visibility: Seconds | None = None
     ) -> None:
-        """Have events for a group with this cookie in hand until they are acknowledged one by one,
-        or for `visibility` seconds, and call `receiver(event, key)` for each."""
+        """Hold events for a group with this cookie until they are acknowledged one by one, or for
+        `visibility` seconds, and call `receiver(event, key)` for each."""
         if self._claims.get(cookie, self._give_back) != self._give_back:
             raise ValueError(f"{what}: this worker has these already")
         self.timers._claim(cookie, visibility)
@@ -212,22 +214,23 @@ class Callbacks:
 
     @property
     def handles(self) -> dict[int, TimerHandle]:
-        """By the id of their timer; the native calls that end a timer remove its entry."""
+        """Callbacks by the id of their timer; the native calls that end a timer remove its
+        entry."""
         return self.timers._handles
 
     @property
     def current(self) -> bool:
-        """Whether these are callbacks of this process, not of the one that it was forked from."""
+        """Whether these are callbacks of this process, not of its parent before a fork."""
         self.timers._check()
         return self.timers._callbacks is self
 
     @property
     def waiting(self) -> bool:
-        """Whether something is left of a run that an exception ended."""
+        """Whether callbacks remain of a run that an exception ended."""
         return bool(self._due or self._others)
 
     def run(self) -> npt.NDArray[np.void]:
-        """Call the due callbacks; return the events that belong to none.
+        """Call the due callbacks; return the events that belong to no callback.
 
         An exception out of here (from an exception handler, KeyboardInterrupt) loses nothing: the
         rest comes with the next run.
@@ -271,7 +274,7 @@ class Callbacks:
             self._others.append((events[np.frombuffer(others, np.bool_)], ticks))
 
     def set_aside(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-        """Turn events that are in hand into callbacks; return the others."""
+        """Turn held events into callbacks; return the others."""
         claimed = [cookie in self._claims for cookie in events["cookie"].tolist()]
         for event in events[claimed]:
             key = self.timers._key_of(int(event["timer_id"]))
@@ -280,7 +283,7 @@ class Callbacks:
         return events[[not one for one in claimed]]
 
     def lose(self) -> None:
-        """Their timers have ended: only callbacks that are already due still run."""
+        """All timers have ended: only callbacks that are already due still run."""
         lost, self.timers._handles = self.timers._handles, {}
         for handle in lost.values():
             handle._take()
@@ -299,7 +302,8 @@ class Callbacks:
 
 
 def _emptying(line: deque[T]) -> Iterator[T]:
-    """Each item once, even if a signal handler or another thread empties it at the same time."""
+    """Yield each item once, even if a signal handler or another thread empties it at the same
+    time."""
     while line:
         try:
             first = line.popleft()
@@ -330,7 +334,7 @@ class CallingWorker(PointWorker):
         self._callbacks.lose()
 
     def _set_aside(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-        """Called by poll(): what is in hand waits for `dispatch`."""
+        """Called by poll(): held events wait for `dispatch`."""
         return self._callbacks.set_aside(events)
 
     # Type checkers compare arguments with parameters. With keyword arguments they can only compare

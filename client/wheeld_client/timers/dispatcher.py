@@ -21,16 +21,15 @@ from wheeld_core.errors import DaemonNotRunning, WheelError
 log = logging.getLogger("wheeld")
 
 RETRY_SECONDS: Final = 1.0
-"""Between two tries while the daemon is away."""
+"""Time between two attempts while the daemon is away."""
 
 
 class Dispatcher:
     """Calls `timers.dispatch` in a thread, from `Timers.dispatching`; a context manager.
 
-    It goes on when a callback raises (KeyboardInterrupt is handed on to the main thread), and when
-    the daemon is away for a while; it ends when the client is closed, or when the daemon was
-    stopped and no operation waits for its timeout. A forked child has no such thread: make one
-    there.
+    It continues when a callback raises (KeyboardInterrupt is passed on to the main thread), and
+    while the daemon is away. It ends when the client is closed, or when the daemon was stopped and
+    no operation waits for its timeout. A forked child has no such thread: make one there.
 
     Where gevent has patched threading it is a greenlet: callbacks share the thread with all others,
     and an exit raised in it, by a callback or a signal handler, ends the program.
@@ -129,7 +128,7 @@ class Dispatcher:
 
 
 def _interrupt_program() -> bool:
-    """As Ctrl-C does, even if the main thread waits. False: the program ignores it."""
+    """Interrupt the main thread as Ctrl-C does, even if it waits. False: the program ignores it."""
     main = threading.main_thread().ident
     if not callable(signal.getsignal(signal.SIGINT)) or main is None:
         return False
@@ -138,7 +137,7 @@ def _interrupt_program() -> bool:
 
 
 def turn(timers: CallingWorker, timeout: float) -> None:
-    """As `dispatch`; events without a receiver wait for the next one."""
+    """As `dispatch`; events without a receiver wait for the next call."""
     ticks: dict[int, int] = {}
     callbacks = timers._callbacks
     try:

@@ -33,11 +33,11 @@ class PendingTimers(NamedTuple):
     workers: dict[int, str]
     """Names of the owners."""
     targets: dict[int, str]
-    """As `to=` would name the receiver; without one, the owner."""
+    """The receiver, as `to=` would name it; without one, the owner."""
     now: dict[int, int]
-    """The time of each clock when it was read, ns."""
+    """The time of each clock at the reading, ns."""
     keys: dict[int, Key]
-    """Id -> key of those that have one."""
+    """Id -> key of the timers that have one."""
 
 
 class Observer:
@@ -48,7 +48,7 @@ class Observer:
     name : str
         Name of the daemon, or the path of its runtime directory.
     runtime_dir : path, optional
-        Directory that holds the runtime directory; default: the usual places.
+        Directory that contains the runtime directory; default: the usual places.
 
     Raises
     ------
@@ -60,11 +60,11 @@ class Observer:
     name : str
         Name of the daemon.
     capacity, payload_bytes : int
-        Slots of its wheel, and bytes of payload that each has room for.
+        Slots of its wheel, and the bytes of payload that fit into each.
     tick_ns : int
         The unit of time in which its timers fire, ns.
     virtual_clock : bool
-        Its time moves only by `wheeld advance`.
+        Its time moves only with `wheeld advance`.
     wheel_token : int
         A number that no other wheel has; it survives restarts that keep the wheel.
     """
@@ -157,8 +157,8 @@ class Observer:
         payloads: bool = True,
         prefix: Key | None = None,
     ) -> PendingTimers:
-        """The armed timers of the slots from `begin` to `end`, with their payloads or without; of a
-        `prefix` only those whose keys begin with it.
+        """The armed timers of the slots from `begin` to `end`, with or without their payloads; with
+        `prefix`, only timers whose keys begin with it.
 
         Others keep writing: a timer that is armed, moved or fired at this moment may appear as it
         was just before.
@@ -201,7 +201,7 @@ class Observer:
         return np.dtype(fields + [("payload", f"V{self._room}")] * bool(payloads and self._room))
 
     def _keys_of(self, ids: npt.NDArray[np.uint64]) -> dict[int, Key]:
-        """The keys of those of these timers that have one, and are still armed. Only rooms in use
+        """The keys of these timers, as far as they have one and are still armed. Only used rooms
         are touched: the others are holes."""
         slots = (ids & np.uint64(0xFFFFFFFF)).astype(np.int64) % self.capacity
         keyed = packing.FLAGS_KEYED.of(self._slots.slots["flags"][slots]) != 0
@@ -255,8 +255,8 @@ class Observer:
         return self._with_heap(found, payloads)
 
     def _with_heap(self, found: npt.NDArray[np.void], payloads: bool) -> npt.NDArray[np.void]:
-        """The timers with the sizes of the payloads that are in the heap, and, if asked for, with
-        these payloads beside them."""
+        """The timers with the sizes of their payloads in the heap and, on request, with these
+        payloads beside them."""
         heavy = np.flatnonzero(found["payload_size"] == _native.IN_HEAP)
         if len(heavy) == 0:
             return found
@@ -268,7 +268,7 @@ class Observer:
         return with_beside(found, {"payload": beside}) if payloads else found
 
     def _describe_paused(self, timers: npt.NDArray[np.void], now: npt.NDArray[np.int64]) -> None:
-        """The times of paused timers as if they went on now."""
+        """The deadlines that paused timers would have if they continued now."""
         index = np.flatnonzero(timers["paused"])
         some = timers[index]
         kept, own = np.iinfo(np.int64).max - some["deadline"], now[some["clock"]]

@@ -31,7 +31,7 @@ def clock_number(clock: str) -> int:
 
 
 def deadline_of(when: When, clock: str | None) -> tuple[int, int]:
-    """A point in time as nanoseconds of a clock, and the number of that clock; with the errors of
+    """A point in time as nanoseconds on a clock, and the number of that clock; raises as
     `Timers.schedule_at`."""
     if isinstance(when, datetime):
         deadline, number = epoch_ns(when), clock_number("realtime" if clock is None else clock)
@@ -67,13 +67,14 @@ class PointWorker(ConnectedWorker):
         Parameters
         ----------
         deadlines_ns : array_like of int64, shape (n,)
-            Nanoseconds on `clock`; what has passed fires at once.
+            Nanoseconds on `clock`; a time that has passed fires at once.
         cookies : array_like of uint64, shape (n,), or int, optional
             One each, or one for all; default 0.
         clock : {'monotonic', 'realtime', 'boottime'}
             As in `schedule_at`.
         payloads : (bytes-like, array_like of int64, shape (n + 1,)), optional
-            All payloads in a row, and where each begins and the last one ends; as Arrow has them.
+            All payloads in a row, and the offsets where each begins and the last one ends, as in
+            Arrow.
         keys, on_conflict
             As in `schedule_many`, with its errors.
         **options
@@ -82,7 +83,7 @@ class PointWorker(ConnectedWorker):
         Returns
         -------
         numpy.ndarray of uint64, shape (n,)
-            The ids; with keys, of the timers that have them afterwards.
+            The ids; with keys, the ids of the timers that have them afterwards.
 
         Raises
         ------
@@ -107,7 +108,7 @@ class PointWorker(ConnectedWorker):
     def reschedule_at_many(
         self, ids: npt.ArrayLike, deadlines_ns: npt.ArrayLike, *, block: bool = True
     ) -> npt.NDArray[np.bool_]:
-        """Move timers, of any worker, to points in time: nanoseconds on the clock of each.
+        """Move timers of any worker to points in time: nanoseconds on each timer's clock.
 
         Returns and raises as `reschedule_many`.
         """

@@ -1,4 +1,4 @@
-"""Policies: what becomes of late and repeated events of a timer, decided where they are received.
+"""Policies: what happens to late and repeated events of a timer, decided where they are received.
 
 The wheel knows nothing of them: a slot has no room for fields that few timers use. They belong to
 the process that scheduled the timer, and end with it.
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 Events = npt.NDArray[np.void]
 NAMES: Final = frozenset({"jitter", "grace", "grace_drop", "coalesce", "missed", "times", "until"})
 FIRST_PRUNE: Final = 1024
-"""Entries in the table from which on it is looked through for timers that were cancelled."""
+"""Number of entries from which on the table is searched for cancelled timers."""
 
 
 def span_of(name: str, given: Seconds) -> float:
-    """Seconds of an option, finite and not negative; or InvalidDelay."""
+    """Seconds given as an option, finite and not negative; else InvalidDelay."""
     seconds = float_of(given)
     if not 0 <= seconds < math.inf:
         raise InvalidDelay(
@@ -48,15 +48,16 @@ def span_ns(seconds: float) -> int:
 
 
 def drawn(jitter: Seconds, count: int = 1) -> npt.NDArray[np.float64]:
-    """Delays from 0 to `jitter` seconds, equally likely; also in forked children, each its own."""
+    """Random delays from 0 to `jitter` seconds, uniformly distributed; forked children draw their
+    own."""
     seconds = span_of("jitter", jitter)
     return np.frombuffer(os.urandom(8 * count), np.uint64) / 2.0**64 * seconds
 
 
 @dataclass(slots=True)
 class Policy:
-    """The options of one timer. It may tick at `until`, ns of its clock. Its period stands in its
-    slot, as anybody may change it."""
+    """The options of one timer. It may tick at `until`, ns of its clock. Its period is in its slot,
+    since any worker may change it."""
 
     clock: int = _native.CLOCK_BASE
     grace: int | None = None
@@ -64,10 +65,10 @@ class Policy:
     one: bool = False
     delays: bool = False
     left: int | None = None
-    """Ticks to come, with those that are missed."""
+    """Remaining ticks, including missed ones."""
     until: int | None = None
     ticked: int | None = None
-    """The deadline of the tick that it is to follow by a period, once that is acknowledged."""
+    """The deadline of the tick whose acknowledgement starts the next period."""
     over: bool = False
 
     @classmethod
@@ -107,7 +108,8 @@ class Policy:
         return policy
 
     def take(self, deadline: int, missed: int, period: int) -> int:
-        """How many of a tick and those it missed count; 0: none. Sets `over` if it was the last."""
+        """How many of a tick and its missed ticks count; 0: none. Sets `over` if it was the
+        last."""
         ticks = 1 + missed
         if self.until is not None and period:
             ticks = min(ticks, (self.until - deadline) // period + 1)
@@ -120,7 +122,7 @@ class Policy:
 
 
 class Policies:
-    """The policies of one worker's timers, and what is left of the events that it receives."""
+    """The policies of one worker's timers; they filter the events that it receives."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
@@ -128,9 +130,9 @@ class Policies:
         self._table: dict[int, Policy] = {}
         self._prune_at = FIRST_PRUNE
         self._again: set[int] = set()
-        """Timers to be moved or cancelled once there is room."""
+        """Timers to move or cancel once there is room."""
         self.dropped = 0
-        """Ticks and timers that were too late, and dropped."""
+        """Ticks and timers that were dropped because they came too late."""
         self._narrow = timers.expiration_dtype
         self._wide: np.dtype[np.void] | None = None
 
@@ -154,7 +156,7 @@ class Policies:
         self._prune_at = max(FIRST_PRUNE, 2 * len(self._table))
 
     def forget(self) -> None:
-        """Their timers have ended with the wheel."""
+        """Forget all: the timers have ended with the wheel."""
         with self._lock:
             self._table.clear()
             self._again.clear()
@@ -173,7 +175,7 @@ class Policies:
         return widened(events, self._wide)
 
     def acknowledged(self, ids: list[int] | None) -> None:
-        """Called with what was acknowledged; None: all that was held."""
+        """Called with the acknowledged events; None: all held ones."""
         with self._lock:
             for id in list(self._again.union(self._table if ids is None else ids)):
                 policy = self._table.get(id)
@@ -185,7 +187,7 @@ class Policies:
     ) -> Events:
         """Called with what was received.
 
-        `ticks`: those that a cancel or a move drops before they are delivered; ticks of timers that
+        `ticks`: ticks that a cancel or a move drops before they are delivered; ticks of timers that
         are cancelled or moved here leave it.
         """
         with self._lock:
@@ -251,7 +253,7 @@ class Policies:
         return kept
 
     def _now(self, clock: int, fired: int) -> int:
-        """The time of a clock; of a wheel that has ended, when an event fired."""
+        """The time of a clock; if the wheel has ended, the time at which an event fired."""
         try:
             return self._timers._clock_ns(clock)
         except WheelError:
@@ -265,7 +267,7 @@ class Policies:
             return 0
 
     def _settle(self, id: int) -> None:
-        """End a timer that is over, or let one follow its last tick by a period, unless somebody
+        """End a timer that is over, or move one to a period after its last tick, unless somebody
         has moved or paused it since."""
         policy = self._table.get(id)
         if policy is None:
@@ -293,7 +295,7 @@ def _one_of(option: str, value: object, allowed: tuple[str, ...]) -> None:
 
 
 def _until_ns(timers: Timers, until: Any, clock: int) -> int:
-    """The end on the timer's clock, ns: of a time, or of a span from now."""
+    """The end on the timer's clock, ns, from a time or from a span that begins now."""
     now = timers._clock_ns(clock)
     if isinstance(until, datetime):
         return now + epoch_ns(until) - timers._clock_ns(_native.CLOCK_REALTIME)

@@ -1,4 +1,4 @@
-"""Counters of a worker as a table, its moments as dates: for notebooks."""
+"""Counters of a worker as a table, and its times as dates, for notebooks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 WALL_NS: Final = 1 << 59
-"""Moments from here on are of the wall clock (since 1988); those below of a clock that began with
-the boot."""
+"""Times from here on are on the wall clock (since 1988); smaller ones are on a clock that began
+with the boot."""
 
 
 class Stats(dict[str, Any]):
@@ -34,6 +34,6 @@ def _table(values: dict[str, Any]) -> str:
 
 
 def dates(moments: npt.ArrayLike, ahead_ns: int) -> npt.NDArray[np.datetime64]:
-    """Nanoseconds of either clock as dates; the wall clock is `ahead_ns` ahead of the other."""
+    """Nanoseconds on either clock as dates; the wall clock is `ahead_ns` ahead of the other."""
     given = np.asarray(moments).astype(np.int64)
     return (given + np.where(given < WALL_NS, ahead_ns, 0)).view("M8[ns]")

@@ -57,7 +57,7 @@ def connect(
     name : str
         Name of the daemon, or the path of its runtime directory.
     worker : str, optional
-        Name of this worker, unique while it is connected; others send to it by `to=`. Default: a
+        Name of this worker, unique while it is connected; others send to it with `to=`. Default: a
         name made from the process id.
     on_death : {'drop', 'keep', 'reroute'}
         What happens to its timers when it dies or closes. 'keep' (needs `worker`): they fire, and
@@ -65,8 +65,8 @@ def connect(
         --keep-for`). 'reroute' (needs `group`): living members of the group get them.
     group : str, optional
         Name of a group to join; `to="group:NAME"` sends to one of its members. A worker becomes a
-        member with its first `poll`, `dispatch` or `fileno`; what fires before a group has a member
-        waits for one.
+        member with its first `poll`, `dispatch` or `fileno`. Timers that fire before a group has a
+        member wait for one.
     after_fork : {'raise', 'reconnect'}
         In a forked child, calls raise `ForkedClient`; or the first one connects the child as a
         separate worker, named `<worker>-<pid>` if this one was given a name, else unnamed. The
@@ -75,16 +75,16 @@ def connect(
         becomes its successor.
     reconnect_for : float or timedelta
         Seconds for which `poll` waits for a supervisor that is being restarted before it raises
-        `DaemonNotRunning`. Timers go on meanwhile.
+        `DaemonNotRunning`. Timers keep running in that time.
     on_reconnect : callable, optional
-        With it the client outlives a daemon that is stopped for good, or has a new wheel: calls
-        that may wait do so for up to `reconnect_for` seconds, and then it is a worker of the next
-        daemon that serves in the same place, under the same name. `on_reconnect` is called with a
-        `Reconnection`, which says what was lost, by the thread whose call reconnected, before that
-        call goes on; it may make calls. Calls with `block=False`, and those that never wait, raise
+        With it the client survives a daemon that is stopped for good, or gets a new wheel: calls
+        that may wait do so for up to `reconnect_for` seconds, until the client is a worker of the
+        next daemon in the same place, under the same name. The thread whose call reconnected calls
+        `on_reconnect`, which may make calls, with a `Reconnection` that says what was lost, before
+        that call continues. Calls with `block=False`, and those that never wait, raise
         `DaemonNotRunning` in the meantime, and so does one that waits for room when the daemon is
-        stopped. `fileno()` changes then.
-        Without it, all calls raise `DaemonNotRunning` from the stop on.
+        stopped. `fileno()` changes then. Without it, all calls raise `DaemonNotRunning` from the
+        stop on.
     runtime_dir : path, optional
         Directory that holds the daemon's runtime directory; default: $WHEELD_RUNTIME_DIR, else the
         usual places.
@@ -104,7 +104,7 @@ def connect(
     Raises
     ------
     DaemonNotRunning
-        There is none; the message names the places that were searched. Or the one that was started
+        There is none, and the message names the places that were searched; or the started daemon
         does not answer in time.
     LayoutMismatch
         It has another version.
@@ -115,7 +115,7 @@ def connect(
     NameInUse
         Another worker has this name; a ValueError and a WheelError.
     WorkersFull
-        As many workers are connected as `--max-workers` says.
+        `--max-workers` workers are connected.
     WheelError
         It cannot serve this process, which lives in another pid or time namespace; or none can be
         started.
@@ -139,9 +139,9 @@ def payload_of(event: np.void) -> bytes:
     Raises
     ------
     TypeError
-        It is not one expiration, as `poll` returns them in an array.
+        It is not a single expiration from an array that `poll` returned.
     LookupError
-        It is a copy of one, made without the array: its payload stayed with that.
+        It is a copy of one, made without the array, which kept the payload.
     """
     given: Any = event
     fields = given.dtype.names if isinstance(given, np.void) else None
@@ -154,7 +154,7 @@ def payload_of(event: np.void) -> bytes:
         found: bytes | None = beside_of(event, "payload")
         if found is None:
             raise LookupError(
-                f"this copy of an event has lost its payload of {size} bytes, which is beside the "
+                f"this copy of an event lost its payload of {size} bytes, which is beside the "
                 "array that poll() returned: ask payload_of() before you copy the event, or copy "
                 "the array"
             )
@@ -175,13 +175,14 @@ class Timers(CallingWorker):
     on_death, group : str, str or None
         As given to `connect`.
     adopted : bool
-        It took over what a worker of the same name had left (`on_death="keep"`).
+        It took over timers that a worker of the same name had left (`on_death="keep"`).
     wheel_token : int
         A number that no other wheel has; it survives restarts that keep the wheel.
     keep_for : float
-        Seconds for which the daemon keeps what a worker leaves (`wheeld start --keep-for`).
+        Seconds for which the daemon keeps the timers that a worker leaves (`wheeld start
+        --keep-for`).
     expiration_dtype : numpy.dtype
-        What `poll` returns.
+        The dtype of the array that `poll` returns.
     exception_handler : callable or None
         Called as `handler(handle, exception)` when a callback raises; default: log it.
     """
@@ -251,7 +252,7 @@ class Timers(CallingWorker):
         return self._schedule_ns(deadline, number, cookie, **options)  # type: ignore[misc]
 
     def _schedule_as(self, delay: Seconds, cookie: int = 0, **options: Any) -> int:
-        """As `schedule`, with options of policies."""
+        """As `schedule`, with the options of policies."""
         base = _native.CLOCK_BASE
         due = self._clock_ns(base) + policies.span_ns(policies.span_of("delay", delay))
         return self._arm_as(min(due, NEVER_NS), base, cookie, options)
@@ -287,10 +288,10 @@ class Timers(CallingWorker):
         cookies : array_like of uint64, shape (n,), or int, optional
             One each, or one for all; default 0.
         payloads : sequence of bytes-like, or array of dtype S or V, shape (n,), optional
-            One each. Bytes come back as they are, each with its own length. An array's rows are all
-            as wide as its dtype: shorter ones are padded with NULs, which come back, too.
+            One each. Bytes come back unchanged, each with its own length. Rows of an array are as
+            wide as its dtype: NULs that pad shorter ones come back, too.
         keys : sequence of keys, shape (n,), optional
-            One each; if a key comes twice, the second one finds the first one's timer.
+            One each; if a key occurs twice, the second one finds the timer of the first.
         on_conflict : {'raise', 'keep', 'replace', 'later', 'earlier'}
             As in `schedule`, for all.
         jitter : float or timedelta
@@ -301,7 +302,8 @@ class Timers(CallingWorker):
         Returns
         -------
         numpy.ndarray of uint64, shape (n,)
-            The ids, in the order of `delays`; with keys, of the timers that have them afterwards.
+            The ids, in the order of `delays`; with keys, the ids of the timers that have them
+            afterwards.
 
         Raises
         ------
@@ -317,9 +319,9 @@ class Timers(CallingWorker):
         Notes
         -----
         With keys, all of them are looked up, and slots are taken for all, before a timer is armed;
-        the free keys come first. So only what happens in the middle of the call can prevent the
-        rest: the clock stops, another worker fills the directory or claims a key. Then the timers
-        under keys that were free are cancelled; those that had replaced or moved others stay.
+        the free keys come first. So only an event during the call can prevent the rest: the clock
+        stops, or another worker fills the directory or claims a key. Then timers under keys that
+        were free are cancelled; replacements and moves stay.
         """
         checked = batches.delays_array(delays)
         count = len(checked)
@@ -337,18 +339,18 @@ class Timers(CallingWorker):
         return ids
 
     def find_many(self, keys: Iterable[Key]) -> list[TimerRecord | None]:
-        """For each key what `find` returns, in one call. Raises as that does."""
+        """The result of `find` for each key, in one call; raises as `find`."""
         return self._find_many(batches.keys_tuple(keys))
 
     def key_of(self, event: np.void) -> Any:
         """The key of the timer of an expiration that this worker received; None: it has none.
 
-        The keys of the last 65,536 events with keys are known, and those of pending timers.
+        It knows the keys of pending timers and of the last 65,536 events with keys.
 
         Raises
         ------
         TypeError
-            It is not one expiration, as `poll` returns them in an array.
+            It is not a single expiration from an array that `poll` returned.
         """
         given: Any = event
         fields = given.dtype.names if isinstance(given, np.void) else None
@@ -363,9 +365,9 @@ class Timers(CallingWorker):
         *,
         block: bool = True,
     ) -> bool:
-        """Give an event of a group back that `poll(hold=True)` returned: it is due again.
+        """Give back an event of a group that `poll(hold=True)` returned: it is due again.
 
-        The timer has the id, cookie and payload that it had, and `attempts` counts up. It keeps its
+        The timer keeps its id, cookie and payload, and `attempts` counts up. It keeps its
         key unless another timer has taken that.
 
         Parameters
@@ -377,8 +379,8 @@ class Timers(CallingWorker):
         Returns
         -------
         bool
-            False: it is no longer this worker's: it was acknowledged, given back, or held for
-            longer than its `visibility`; or it was not sent to a group.
+            False: this worker no longer holds it, because it was acknowledged, given back, or held
+            for longer than its `visibility`; or it was not sent to a group.
 
         Raises
         ------
@@ -471,28 +473,28 @@ class Timers(CallingWorker):
         Parameters
         ----------
         on_events : callable, optional
-            Called with what `dispatch` returns; default: a warning in the log.
+            Called with the events that `dispatch` returns; default: log a warning.
         """
         return Dispatcher(self, on_events)
 
     # -- the rest -------------------------------------------------------------------------------
 
     def workers(self) -> dict[int, str]:
-        """Row -> name of the workers that are connected now; names are what `to=` takes."""
+        """Row -> name of each worker that is connected now; `to=` takes these names."""
         registry = self._registry  # for the whole call, whatever other threads do
         self._check()
         assert registry is not None
         return registry.names()
 
     def stats(self) -> dict[str, Any]:
-        """Counters of this worker and of the wheel, what is pending here, and who holds what.
+        """Counters of this worker and of the wheel, pending timers, and who holds how many slots.
 
         Returns
         -------
         dict
             `held`: how many slots each worker holds, by its name, with pending timers, unread
             events or nothing in them; `free`: slots that any worker can have. Reads each slab.
-            `late_dropped`: what `grace_drop` has dropped.
+            `late_dropped`: events that `grace_drop` has dropped.
             `payload_bytes`: bytes of all workers' payloads in the payload heap.
             `histograms` as in `wheeld_core.histograms.of_client`; in `wheel`, the clock's.
         """
@@ -514,18 +516,18 @@ class Timers(CallingWorker):
         )
 
     def dates(self, moments: npt.ArrayLike) -> npt.NDArray[np.datetime64]:
-        """Turn moments of events into dates, for pandas and for people.
+        """Turn times of events into dates, for pandas and for people.
 
         Parameters
         ----------
         moments : array_like of int
-            ns, any shape: `deadline` or `fired` of what `poll` returns, or `now_ns()`.
+            ns, any shape: `deadline` or `fired` of events, or `now_ns()`.
 
         Returns
         -------
         ndarray of datetime64[ns]
-            UTC, of the same shape, by what the two clocks are apart now: a wall clock that was set
-            meanwhile moves earlier moments, too.
+            UTC, of the same shape, converted by the current difference of the two clocks: if the
+            wall clock was set, earlier times move, too.
         """
         return dates(moments, self._clock_ns(_native.CLOCK_REALTIME) - self.now_ns())
 

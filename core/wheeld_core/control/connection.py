@@ -24,7 +24,7 @@ from wheeld_core.runtime import CONTROL_SOCKET
 MAX_MESSAGE = 1 << 20
 """Longest message to a daemon, bytes."""
 MAX_ANSWER = 1 << 26
-"""Longest answer: the status of a daemon with as many workers as there can be, and more."""
+"""Longest answer; more than the status of a daemon with the most workers takes."""
 
 MOST_DESCRIPTORS = 4
 """Descriptors that may arrive with answers before the caller takes them; any more are closed."""
@@ -48,7 +48,7 @@ def decode(line: bytes) -> Message:
 
 
 def failure(error: BaseException) -> Message:
-    """The answer that makes `Connection.request` raise a like error on the other side."""
+    """The answer that makes `Connection.request` raise the same kind of error on the other side."""
     known = (kind.__name__ for kind in type(error).__mro__ if _error_class(kind.__name__) is kind)
     return {"ok": False, "kind": next(known, "WheelError"), "error": str(error)}
 
@@ -85,8 +85,8 @@ class Connection:
         self._file = os.fstat(self._socket.fileno())
 
     def _is_ours(self) -> bool:
-        """Does the descriptor still refer to this socket? A program may close all its descriptors,
-        and then open other files under their numbers."""
+        """Whether the descriptor still refers to this socket. A program may close all its
+        descriptors, and then open other files under their numbers."""
         try:
             return os.path.samestat(os.fstat(self._socket.fileno()), self._file)
         except OSError:
@@ -212,7 +212,7 @@ class Connection:
 
 
 def ask(directory: Path, op: Request, timeout: float = 10.0, **fields: Any) -> Message:
-    """The answer to one request, over a connection of its own; raises as that does."""
+    """The answer to one request, over a new connection; raises as `Connection` does."""
     with contextlib.closing(Connection(directory, timeout)) as connection:
         return connection.request(op, **fields)
 

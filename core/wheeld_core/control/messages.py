@@ -13,7 +13,7 @@ from wheeld_core import _native
 from wheeld_core.control import time_namespace
 
 Message = dict[str, Any]
-"""A message that was received, or that is not declared here."""
+"""A message as received, or one that is not declared here."""
 
 
 class Request(StrEnum):
@@ -35,7 +35,7 @@ class Request(StrEnum):
     ADDRESS = "address"
     """Make sure that detached timers can wait for the receiver `to`."""
     JOIN = "join"
-    """Let a worker that is there (`resume`) be a member of `group`, too."""
+    """Add a connected worker (`resume`) to `group`, too."""
     LEAVE = "leave"
     """End that."""
     EVICT = "evict"
@@ -68,7 +68,7 @@ class Welcome(Back):
     """The number of the wheel."""
     incarnation: int
     worker: str
-    """Its name, also if it gave none."""
+    """The worker's name, even if the daemon chose it."""
     segments: dict[str, str]
     """Names in /dev/shm, by kind."""
     adopted: NotRequired[bool]
@@ -109,7 +109,7 @@ def hello(
     worker: str | None, on_death: str, group: str | None, numbered: bool, joined: Iterable[str]
 ) -> Message:
     """The request to become a worker; `numbered`: the daemon appends a number to the name;
-    `joined`: the groups that it has joined as it ran."""
+    `joined`: the groups that the worker joined while running."""
     said = {"op": Request.HELLO, "worker": worker, "on_death": on_death, "group": group}
     more: Message = {"numbered": True} if numbered else {}
     if names := sorted(joined):

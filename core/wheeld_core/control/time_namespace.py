@@ -29,15 +29,15 @@ def of_this_process() -> list[object] | None:
 
 
 def children_differ() -> bool:
-    """Do child processes live in another time namespace than this process?"""
+    """Whether child processes live in another time namespace than this process."""
     known = of_this_process()
     return known is not None and known[1] is None
 
 
 def difference(daemon: object, other: object) -> str | None:
-    """How the clocks of two processes differ, in words; None: they do not, or it is unknown.
+    """How the clocks of two processes differ, in words; None if they are equal or nobody can tell.
 
-    Two namespaces with the same offsets are as good as one.
+    Two namespaces with the same offsets count as one.
     """
     if daemon is None or other is None:
         return None
@@ -50,6 +50,6 @@ def difference(daemon: object, other: object) -> str | None:
 
 
 def _is_answer(found: object) -> TypeGuard[list[object]]:
-    """Is it a possible result of `of_this_process`? It comes from a client, which is not
+    """Whether this could be a result of `of_this_process`. It comes from a client, which is not
     trusted."""
     return isinstance(found, list) and len(found) == 2

@@ -1,9 +1,8 @@
-"""Events with something beside them: what belongs to an event and has no place in its record.
+"""Events with data that does not fit into their records.
 
-A record has the same size whatever its timer brings. A payload in the heap, for example, comes
-beside the array that `poll` returns: by name, and by the event's id. Slices, selections and copies
-of the array, and what numpy joins of several, have it as well; a record finds it through the array
-that it is a part of.
+All records have one size. A payload in the heap, for example, is kept beside the array that `poll`
+returns, by name and by the event's id. Slices, selections, copies and concatenations of the array
+have this data as well; a record finds it through the array that it is a part of.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ _NOTHING: Final[Beside] = {}
 
 
 class Events(np.ndarray[Any, np.dtype[Any]]):
-    """An array of events with something beside them.
+    """An array of events with data beside their records.
 
     Attributes
     ----------
     beside : mapping
-        What it is called -> the event's id -> the thing itself.
+        Name of the data -> the event's id -> the value.
     """
 
     beside: Beside
@@ -55,13 +54,13 @@ def with_beside(events: npt.NDArray[Any], beside: Beside) -> Events:
 
 
 def wider(dtype: np.dtype[Any], name: str, kind: str) -> np.dtype[Any]:
-    """The dtype with one field more."""
+    """The dtype with one more field."""
     kinds: Any = dtype.fields
     return np.dtype([(known, kinds[known][0]) for known in kinds] + [(name, kind)])
 
 
 def widened(events: npt.NDArray[Any], wide: np.dtype[Any]) -> npt.NDArray[Any]:
-    """A copy with the fields of `wide`, those that the events lack being 0."""
+    """A copy with the fields of `wide`; fields that the events lack are 0."""
     found: npt.NDArray[Any] = np.zeros(len(events), wide)
     for name in events.dtype.names or ():
         found[name] = events[name]
@@ -70,8 +69,8 @@ def widened(events: npt.NDArray[Any], wide: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def beside_of(event: np.void, what: str) -> Any:
-    """The thing of that name beside the event, or None: there is none, or the event is a copy that
-    is no part of an array any more."""
+    """The data of that name for the event. None if it has none, or if the event is a copy outside
+    of any array."""
     whole: Any = event
     while whole is not None and not isinstance(whole, Events):
         whole = getattr(whole, "base", None)

@@ -16,7 +16,7 @@ class Size(NamedTuple):
 
     delayed: int
     watched: int
-    """The keys that they wait under, added up."""
+    """How many keys they wait under, in total."""
 
 
 class SizesView:

@@ -37,7 +37,7 @@ class RegistryView:
         }
 
     def segment_inodes(self) -> dict[str, int]:
-        """Kind of a worker's segment -> the stored part of its inode."""
+        """Kind of each worker's segment -> the stored part of its inode."""
         return {
             worker_segment(int(row)): int(self.rows["segment_ino"][row])
             for row in np.flatnonzero(self.rows["segment_ino"])
@@ -55,5 +55,5 @@ class RegistryView:
         return packing.target_group(group, packing.GROUP_USES.of(int(self.groups["used"][group])))
 
     def group_targets(self) -> dict[int, str]:
-        """The same word -> name of the groups."""
+        """Target word -> name of each group."""
         return {self.group_target(group): name for group, name in self.group_names().items()}

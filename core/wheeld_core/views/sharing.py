@@ -1,4 +1,4 @@
-"""Shared by workers without the clock: watched keys, words, pools."""
+"""Segments that workers share without the clock: watched keys, words, pools."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WatchView:
         )
 
     def watched(self) -> npt.NDArray[np.int64]:
-        """Buckets that each row watches, shape (64 * words,): also of rows beyond the table."""
+        """Buckets that each row watches, shape (64 * words,), including rows beyond the table."""
         # Numbers as bit planes, one plane of words per bit: halves are added until one number is
         # left.
         planes = [self.directory]
@@ -49,13 +49,13 @@ class WatchView:
         return counts
 
     def watching(self) -> npt.NDArray[np.bool_]:
-        """Which rows watch any bucket, shape (64 * words,)."""
+        """Which rows watch at least one bucket, shape (64 * words,)."""
         return _bits(np.bitwise_or.reduce(self.directory, axis=0)).astype(bool)
 
 
 class DirectoryView:
     """The directory of keys: of shared words, and of timers. `memory`: a copy of its segment's data
-    (`segments.data`); reading the segment itself would take memory for its holes."""
+    (`segments.data`); reading the segment itself would allocate memory for its holes."""
 
     def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "keys")
@@ -76,11 +76,11 @@ class DirectoryView:
         ).reshape(rows, _native.LEASE_PLACES)
 
     def waiting(self) -> npt.NDArray[np.bool_]:
-        """Who says that it waits for a lease, shape (4096,)."""
+        """Which rows have announced that they wait for a lease, shape (4096,)."""
         return np.unpackbits(self.leases["waiting"].view(np.uint8), bitorder="little").astype(bool)
 
     def states(self) -> npt.NDArray[np.int64]:
-        """How many places there are in each state, shape (8,)."""
+        """Number of places in each state, shape (8,)."""
         states = packing.TAG_STATE.of(self.sets["tags"]).astype(np.int64)
         return np.bincount(states.ravel(), minlength=8)
 
@@ -105,12 +105,12 @@ class PoolsView:
         return [bytes(name).decode(errors="replace") for name in self.pools["name"]]
 
     def used(self) -> npt.NDArray[np.int64]:
-        """Bytes in use, by the pools' own words, shape (pools,)."""
+        """Bytes in use, according to the pools' words, shape (pools,)."""
         return packing.USED_BYTES.of(self.pools["used"]).astype(np.int64)
 
     def out(self) -> npt.NDArray[np.int64]:
-        """Bytes in use by the ledgers, shape (pools, workers + 1); exact while no worker changes
-        them.
+        """Bytes in use, according to the ledgers, shape (pools, workers + 1); exact while no worker
+        changes them.
 
         The last column is the supervisor's own ledger. As wh_budget_out in pool.h, elementwise.
         """

@@ -77,7 +77,7 @@ def dtype_of(struct: str) -> np.dtype[np.void]:
 def expiration_dtype(payload_bytes: int) -> np.dtype[np.void]:
     """The dtype of `poll`'s result: a completion, then the payload if the wheel has any.
 
-    Its flags are for the client, which clears them, so that `payload_size` has four bytes.
+    The client clears the record's flags, so `payload_size` can have four bytes.
     """
     completion = dtype_of("completion")
     names = [name for name in completion.names or () if name != "flags"]
@@ -109,7 +109,7 @@ def records(memory: Buffer, struct: str, offset: int, count: int) -> npt.NDArray
 
 def gathered(array: npt.NDArray[Any], index: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
     """Copies of the items that `index` names, along the first axis; later items were loaded later,
-    on any machine. Items are whole words, of memory that others write."""
+    on any machine. Items are whole words, and other processes may be writing them."""
     out = np.empty((len(index), *array.shape[1:]), array.dtype)
     itemsize = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=int))
     if itemsize:

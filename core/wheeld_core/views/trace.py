@@ -19,7 +19,7 @@ TRACE_KINDS = {
 }
 """Kinds of a trace record that are events, and indices of the accounts of a trace segment."""
 TRACE_LOST = _native.TRACE_LOST
-"""The kind of a record that says how many events are missing; `id` is what kind they were."""
+"""The kind of a record that says how many events are missing; `id` is their kind."""
 TRACE_PERIODIC, TRACE_FOUND = 4, 8
 """Bits in `flags` of a trace record, above those of the timer's clock (see `CLOCKS`)."""
 NO_ROW = _native.NO_ROW
@@ -53,7 +53,7 @@ class TraceView:
 
     @property
     def pending(self) -> int:
-        """Timers whose beginning is recorded, and whose end is not."""
+        """Timers whose beginning is recorded and whose end is not."""
         return int(self.header["pending"])
 
     def counts(self) -> dict[str, int]:

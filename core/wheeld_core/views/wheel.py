@@ -19,15 +19,15 @@ _AT_ONCE: Final = 1 << 14
 
 
 class Census(NamedTuple):
-    """How many slots are used, and by whom."""
+    """How many slots are in use, by holder."""
 
     pending: int
     unowned: int
-    """Held by no worker, and not waiting for its reader; homes are not counted."""
+    """Slots that no worker holds and that wait for no reader, without homes."""
     armed: npt.NDArray[np.int64]
-    """By the row of their holder; without those that are detached."""
+    """Slots by the row of their holder, without detached ones."""
     detached: int
-    """Armed, and the wheel's own."""
+    """Armed slots that belong to the wheel (detached timers)."""
     held: npt.NDArray[np.int64]
     """By row."""
 
@@ -141,7 +141,8 @@ class SlotsView:
         return Census(pending, unowned, armed, detached, held)
 
     def _loans_of_nobody(self, wheel: WheelView, part: slice) -> npt.NDArray[np.bool_]:
-        """Which slots of whole slabs wait for their reader, after the end of their owner."""
+        """Which slots of split slabs nobody holds: their owner has ended, and they wait for their
+        reader."""
         slabs = self.owners[part.start // _native.SLAB_SLOTS : part.stop // _native.SLAB_SLOTS]
         is_split = packing.owner_name(slabs) == _native.SPLIT
         found = np.repeat(is_split, _native.SLAB_SLOTS)
@@ -153,8 +154,8 @@ class SlotsView:
     def owner_words(
         self, wheel: WheelView, slots: npt.NDArray[Any] | slice = slice(None)
     ) -> npt.NDArray[np.uint64]:
-        """The owner word of the holder of each of `slots`, 0 for none. A slice consists of whole
-        slabs."""
+        """The owner word of the holder of each of `slots`, 0 for none. A slice must consist of
+        whole slabs."""
         if isinstance(slots, slice):
             index = np.arange(*slots.indices(wheel.capacity))
             slabs = index[:: _native.SLAB_SLOTS] // _native.SLAB_SLOTS

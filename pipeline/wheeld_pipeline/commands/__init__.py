@@ -1,5 +1,4 @@
-"""The commands `wheeld pipeline ...`: thin wrappers of plain functions, each in a module of its
-own.
+"""The commands `wheeld pipeline ...`: thin wrappers of plain functions, one module each.
 
 They load Spark when they run, not when they are imported.
 """

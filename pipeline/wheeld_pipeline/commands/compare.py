@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _report(source: str, folder: Path, engine: EngineChoice, spark: SparkOptions) -> Report:
-    """The report in a directory; of a trace it is made first."""
+    """The report in a directory; for a trace, the report is made first."""
     from wheeld_pipeline.report import load, write
 
     if traces.is_local(source):

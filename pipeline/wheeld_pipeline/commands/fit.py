@@ -36,9 +36,9 @@ def fit(
 ) -> None:
     """Fit a workload model to a recorded trace; `generate --model` makes requests from it.
 
-    Arrival rates over the day, latency (requests that timed out are counted as what they are:
-    longer than their timeout), timeouts, sizes; and how well all that fits. Latency is log-normal
-    if that fits, else as it was seen. Without Java, unless the trace is at a URL.
+    The model has arrival rates over the day, latency (timed-out requests count as longer than their
+    timeout), timeouts and sizes, and says how well it fits. Latency is log-normal if that fits,
+    else the observed distribution. It needs no Java, unless the trace is at a URL.
 
     Example: wheeld pipeline fit /var/lib/wheeld/shop/trace model.json
     """
@@ -76,7 +76,7 @@ def _text(content: dict[str, Any], path: Path) -> str:
         lines.append("latency    no request was done before its timeout")
     else:
         known = latency if "p50_ms" in latency else None
-        how = f"{len(latency['ns'])} points of what was seen" if known is None else (
+        how = f"{len(latency['ns'])} observed points" if known is None else (
             f"p50 {known['p50_ms']:.3f} ms, p75 {known['p75_ms']:.3f} ms"
         )  # fmt: skip
         lines.append(

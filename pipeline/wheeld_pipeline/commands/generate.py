@@ -25,7 +25,9 @@ def register(app: typer.Typer) -> None:
 
 @with_spark
 def generate(
-    out: Annotated[str, typer.Argument(help="Folder for the Parquet, or a URL that Spark knows.")],
+    out: Annotated[
+        str, typer.Argument(help="Folder for the Parquet files, or a URL that Spark knows.")
+    ],
     rows: Annotated[int, typer.Option(help="Requests.")] = 1_000_000,
     rate: Annotated[
         float | None, typer.Option(help="Arrivals per second.", show_default="80000")
@@ -48,7 +50,7 @@ def generate(
         typer.Option(help="A model from `wheeld pipeline fit`, instead of these options."),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same requests.")] = 1,
-    overwrite: Annotated[bool, typer.Option(help="Replace a workload that is in OUT.")] = False,
+    overwrite: Annotated[bool, typer.Option(help="Replace an existing workload in OUT.")] = False,
     partitions: Annotated[
         int | None, typer.Option(help="Number of files; the requests stay the same.")
     ] = None,
@@ -70,7 +72,7 @@ def generate(
         given = [rate, p50_ms, p75_ms, timeout_ms, payload_bytes]
         if model is not None and any(value is not None for value in given):
             raise UsageError(
-                "got --model and, beside it, options of a model (--rate, --p50-ms, --p75-ms, "
+                "got --model together with options of a model (--rate, --p50-ms, --p75-ms, "
                 "--timeout-ms, --payload-bytes): expected either"
             )
         chosen = _model(model, rate, p50_ms, p75_ms, timeout_ms, payload_bytes)

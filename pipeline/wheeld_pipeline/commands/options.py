@@ -70,7 +70,7 @@ def with_spark(
     command : callable
         Its last parameter is `spark`.
     without : mapping
-        Options that it does not have, and why not: who gives one is told.
+        Options that it does not have, each with the reason, which is the error message.
     """
     if command is None:
         return functools.partial(with_spark, without=without)

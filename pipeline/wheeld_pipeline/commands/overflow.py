@@ -65,7 +65,7 @@ def overflow(
     ] = "10m",
     trigger: Annotated[str, typer.Option(help="How often a batch starts, such as 200ms.")] = "1s",
     once: Annotated[
-        bool, typer.Option("--once", help="Process what is there now, then exit.")
+        bool, typer.Option("--once", help="Process the present commands, then exit.")
     ] = False,
     cache: Annotated[
         str | None,
@@ -82,10 +82,10 @@ def overflow(
     *,
     spark: SparkOptions,
 ) -> None:
-    """Keep timers that are far off in columns, and hand them to daemons in time. Ctrl-C ends it.
+    """Keep far timers in columns, and hand them to daemons in time. Ctrl-C ends it.
 
-    Every few seconds it says on stderr how it goes; with --json it prints a line of JSON instead,
-    which has what each shard does.
+    Every few seconds it reports its progress on stderr; with --json it prints a line of JSON
+    instead, with figures for each shard.
 
     Example: wheeld pipeline overflow --commands commands --sink sink --checkpoint checkpoint
     """
@@ -116,8 +116,8 @@ def compact(
     older_than: Annotated[
         str,
         typer.Option(
-            help="How much older than the newest a file is that is merged. 0s: nobody reads the "
-            "sink as a stream."
+            help="Merge only files that are older than the newest one by this."
+            " 0s: nobody reads the sink as a stream."
         ),
     ] = "8d",
     as_json: Json = False,
@@ -136,8 +136,8 @@ def compact(
             return
         for one in done:
             typer.echo(
-                f"{one.kind}: {one.folders_before:,} folders are {one.folders:,}, "
-                f"{one.files_before:,} files are {one.files:,}, {one.rows:,} rows were merged"
+                f"{one.kind}: {one.folders_before:,} folders became {one.folders:,}, "
+                f"{one.files_before:,} files became {one.files:,}, {one.rows:,} rows were merged"
             )
 
 
@@ -161,7 +161,7 @@ def _run(plan: Plan, options: SparkOptions, as_json: bool, file: Path | None) ->
 
 
 def untested(plan: Plan) -> str | None:
-    """A warning, if the driver writes where its part is not tested."""
+    """A warning, if the driver writes to a file system on which it is not tested."""
     from wheeld_pipeline.overflow.driver.sink import local
 
     far = [place for place in (plan.checkpoint, plan.sink) if local(place) is None]
@@ -169,7 +169,7 @@ def untested(plan: Plan) -> str | None:
         return None
     return (
         f"overflow: warning: checkpoints and sinks in object stores and HDFS ({', '.join(far)}) "
-        "are untested: try what happens there when the driver dies, before you rely on it"
+        "are untested: test there what happens when the driver dies, before you rely on it"
     )
 
 

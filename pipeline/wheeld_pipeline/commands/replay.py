@@ -42,8 +42,8 @@ def replay(
 ) -> None:
     """Replay a workload against a running daemon, and account for each request.
 
-    A request is a timer: scheduled with its timeout when it arrives, cancelled when it is done
-    before that. Exit code 1 when one was lost, doubled, early or damaged.
+    A request is a timer, scheduled with its timeout when it arrives, and cancelled when it is done
+    earlier. Exit code 1: a request was lost, doubled, early or damaged.
 
     Example: wheeld pipeline replay workload --name shop --speed max
     """

@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 
 def moment(text: str | None, option: str) -> datetime | None:
-    """A point in time as ISO 8601; UTC if it says nothing else."""
+    """A point in time in ISO 8601; UTC unless it names another zone."""
     if text is None:
         return None
     try:
@@ -53,7 +53,7 @@ def report(
     ] = None,
     note: Annotated[
         list[str] | None,
-        typer.Option(help="A sentence for the page's notes, such as how the load was made."),
+        typer.Option(help="A sentence for the page's notes, such as the origin of the load."),
     ] = None,
     engine: EngineName = EngineChoice.AUTO,
     as_json: Json = False,

@@ -58,7 +58,7 @@ class PendingReader(DataSourceReader):
             if (host_name(), observer.wheel_token) != (partition.host, partition.wheel):
                 raise PipelineError(
                     f"host {host_name()}: this task was to read the daemon {observer.name!r} of "
-                    f"host {partition.host}: a batch reads the daemon of the driver's host only"
+                    f"host {partition.host}: a batch reads only the daemon of the driver's host"
                 )
             found, name = observer.pending(partition.begin, partition.end), observer.name
         order = np.argsort(found.timers["due"], kind="stable")
@@ -101,7 +101,7 @@ def _batch(
 
 
 def _names(keys: npt.NDArray[Any], names: dict[int, str]) -> Any:
-    """Keys as their names; null where there is none."""
+    """Keys by their names; null if there is none."""
     import pyarrow as pa
 
     found, places = np.unique(keys, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Journal: the directory of the source's durable state, and how its files change.
+"""Journal: the directory with the source's durable state, and the rules for changing its files.
 
     journal.json                      the journal's token: offsets and names of workers carry it
     reader.lock, reader.json          the one query that reads it, and what it has committed
@@ -32,7 +32,7 @@ from wheeld_pipeline.files import write_json
 
 _TOMBSTONE_SECONDS = 86_400
 _PAUSE = 0.005
-"""Seconds between two tries to get a lock."""
+"""Seconds between two attempts to get a lock."""
 
 
 def host_name() -> str:
@@ -62,7 +62,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def link_json(path: Path, content: dict[str, Any]) -> bool:
-    """Make a complete file if there is none: of several attempts one wins."""
+    """Make a complete file if there is none; one of several attempts wins."""
     fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     fresh.write_text(json.dumps(content))
     try:
@@ -176,7 +176,8 @@ class Journal:
                     shutil.rmtree(path.parent)
 
     def bind(self, daemon: Path) -> None:
-        """Raise unless this journal belongs to the daemon in that directory, or to none yet."""
+        """Raise unless this journal belongs to the daemon in that directory, or to no daemon
+        yet."""
         path = self.lanes_directory / "daemon.json"
         facts = read_json(path)
         if facts is None:

@@ -1,16 +1,15 @@
 """Lane: one worker of the source on a host; the holder of its lock is that worker.
 
 A lane's timers outlive the process that scheduled them: it connects with `on_death="keep"`, and the
-next one that takes the lane up connects under the same name and has its slots and its expirations.
-A writing task takes any free lane; the reading query takes each lane that holds events or timers.
+next holder of the lane connects under the same name and gets its slots and its expirations. A
+writing task takes any free lane; the reading query takes each lane that holds events or timers.
 
 Invariants
  1. A lane writes the events that it receives to its spool before it acknowledges them to the wheel.
  Records in the spool that were not acknowledged come again, first and in the same order, and are
- skipped. 2. Before a lane does anything else it completes what its last holder left half done
- (stage.py). 3. `lane.json` has what was left when
- the lane was last closed: `left`, null while it is open. So it is known, and reported, if the
- daemon dropped something.
+ skipped. 2. A lane first completes the unfinished work of its last holder (stage.py). 3.
+ `lane.json` has the number of timers left when the lane was last closed: `left`, null while it is
+ open. So a lane notices, and reports, timers that the daemon dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import write_json
 
 _MOST_AT_ONCE: Final = 1 << 24
-"""The most expirations that one drain takes, since more may arrive all the time."""
+"""The most expirations that one drain takes, since more may keep arriving."""
 _REFILL_SECONDS: Final = 0.1
 """Seconds for the clock to refill a ring that was emptied."""
 
@@ -48,7 +47,7 @@ class Lane:
         self._lock = lock
         self._closed = False
         self._seen = False
-        """The first events were compared with the spool's last."""
+        """Whether the first events were compared with the spool's last ones."""
         try:
             self.timers = self._connect()
             try:
@@ -98,7 +97,7 @@ class Lane:
             time.sleep(0.01)
 
     def _connect(self) -> Timers:
-        """The lane's worker. The daemon may not have noticed yet that the last one died."""
+        """The lane's worker. The daemon may not have noticed yet that the last holder died."""
         name = self.journal.worker_name(self._options.worker, self.number)
         give_up = time.monotonic() + max(self._options.lane_timeout, 1.0)
         while True:
@@ -132,7 +131,7 @@ class Lane:
         self._write_state(None)
 
     def settle(self, stage: StagedPartition) -> None:
-        """Complete what was left half done of a partition that this lane schedules."""
+        """Complete unfinished work on a partition that this lane schedules."""
         stage.settle(self.timers, self._parked)
 
     def _parked(self) -> npt.NDArray[np.uint64]:
@@ -168,9 +167,10 @@ class Lane:
     # -- receiving --------------------------------------------------------------------------------
 
     def drain(self, wait: bool = False) -> int:
-        """Receive what has expired; returns how many records went into the spool.
+        """Receive expirations; returns how many records went into the spool.
 
-        With `wait` also what waits behind the full ring, for which the clock needs a moment.
+        With `wait` it also receives expirations that wait behind the full ring, for which the clock
+        needs a moment.
         """
         taken = 0
         while taken < _MOST_AT_ONCE:
@@ -223,8 +223,8 @@ class Lane:
         """Close the worker; returns how many of its timers are still pending, or None if that is
         unknown.
 
-        A timer that is not armed at the first look has fired before; when the daemon has swept the
-        worker, each of those stands in its ring. A timer that fires in between counts twice.
+        A timer that is not armed at the first look has fired before. Once the daemon has swept the
+        worker, its ring has all of these. A timer that fires in between counts twice.
         """
         try:
             pending = self.timers.pending

@@ -1,8 +1,7 @@
-"""Rows: the columns and values that a DataFrame must have to become timers, and the file that they
-are written to.
+"""Rows: the columns and values of a DataFrame that can become timers, and the file for them.
 
-They are checked before anything is sealed: columns and types when the writer is made, values as
-they arrive.
+Columns and types are checked when the writer is made, values as they arrive: all before anything is
+sealed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ _WANTED: Final = {
     "payload": ("binary", ("binary",)),
     "target": ("string", ("string",)),
 }
-"""For each column the type to cast to and the types accepted; names in any case, as in Spark."""
+"""For each column the type to cast to and the types accepted; names are case-insensitive, as in
+Spark."""
 _LEAST_BITS, _MOST_BITS = -(2**63), 2**64
 PARKED_NS: Final = 2**63 - 1
 """A deadline that no row has."""
@@ -84,8 +84,7 @@ def _kind(data_type: DataType) -> str:
 
 
 class Digest:
-    """Identifies a partition's rows when it is repeated: their number, and a digest of their
-    cookies."""
+    """Identifies the rows of a repeated partition: their number, and a digest of their cookies."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -108,7 +107,7 @@ class Staging:
     room : int
         Bytes of payload that a timer of this wheel holds.
     now_ns : int, optional
-        The time of a virtual clock; default: CLOCK_MONOTONIC as it goes.
+        The time of a virtual clock; default: CLOCK_MONOTONIC.
     """
 
     def __init__(self, room: int, now_ns: int | None) -> None:
@@ -262,7 +261,7 @@ def _empty(count: int) -> Any:
 
 
 def _by_target(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Batches in each of which all rows have one target."""
+    """Batches whose rows have a single target."""
     import pyarrow.compute as pc
 
     targets = table.column("target")
@@ -276,7 +275,7 @@ def _by_target(table: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 class StagedRows:
-    """Some rows of a stage, as `Timers.schedule_at_many` takes them."""
+    """Some rows of a stage, in the form that `Timers.schedule_at_many` takes."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch

@@ -40,7 +40,7 @@ Maker = Callable[[], Any]
 
 
 def check_schema(schema: StructType, known: Mapping[str, str]) -> None:
-    """Raise unless all columns of a schema are known and of their types."""
+    """Raise unless all columns of a schema are known and have the right types."""
     for field in schema.fields:
         if field.name not in known:
             raise PipelineError(f"column {field.name!r}: no such column; {', '.join(known)}")

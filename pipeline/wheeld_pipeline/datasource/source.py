@@ -1,4 +1,4 @@
-"""WheeldDataSource: what Spark makes when somebody says `format("wheeld")`."""
+"""WheeldDataSource: the class behind `format("wheeld")` in Spark."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class WheeldDataSource(DataSource):
                                 null: a stream that reads the same journal
     ========== ================ ==================================================================
 
-    Exactly one of `delay` and `deadline`. Names are in any case. A delay may also be an integer, a
-    float, a decimal or a day-time interval; a cookie a smaller integer or a decimal of 64 bits.
-    Other columns are refused.
+    Exactly one of `delay` and `deadline`. Names are case-insensitive. A delay may also be an
+    integer, a float, a decimal or a day-time interval; a cookie a smaller integer or a decimal of
+    64 bits. Other columns are refused.
 
     A batch (of a streaming query: query id and batch id; else: the option `job`) is scheduled
-    exactly once: its rows are written down in the journal first, then scheduled under ids that are
-    written down before. Whichever process dies, the next attempt continues where the last one
-    ended. A batch that is aborted, or whose driver died, stays in the journal as begun; the
-    restarted query completes it. An aborted `write` without a stream is taken back: what has not
-    expired yet is cancelled.
+    exactly once: its rows are first recorded in the journal, then scheduled under ids that are
+    recorded before. Whichever process dies, the next attempt continues where the last one ended. A
+    batch that is aborted, or whose driver died, stays in the journal as begun; the restarted query
+    completes it. An aborted `write` without a stream is undone: timers that have not expired yet
+    are cancelled.
 
     **Reading a stream** yields each expiration once, with the columns
 
@@ -69,8 +69,8 @@ class WheeldDataSource(DataSource):
     ============= ========= ===================================================
 
     from timers that were written with the same `journal`, without a `target`, on all hosts that
-    share it. The driver takes up what its own host has; for the others batches have tasks that do
-    so wherever Spark runs them. One query at a time reads a journal.
+    share it. The driver collects the expirations of its own host; for other hosts, batches have
+    tasks that do so wherever Spark runs them. Only one query at a time can read a journal.
 
     **Reading a batch** gives the timers that are pending in the daemon of the driver's host,
     whoever scheduled them, soonest first within a partition; `fired` and `lateness_ns` are null.

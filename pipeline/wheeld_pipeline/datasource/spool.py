@@ -1,7 +1,8 @@
-"""Spool: what a lane has received, in files of whole records, until a query has committed it.
+"""Spool: the expirations that a lane has received, in files of whole records, until a query has
+committed them.
 
 A record's position is its number since the lane began; a file is named after the position of its
-first record. The lane's holder appends, any process may read up to the last whole record, and the
+first record. The lane's holder appends, and any process may read up to the last whole record. The
 reading query removes files that it has committed, but never the last one.
 """
 
@@ -57,7 +58,7 @@ class Spool:
         return sorted(found)
 
     def bounds(self) -> tuple[int, int]:
-        """Positions of the first record that is there, and after the last."""
+        """Positions of the first existing record, and after the last one."""
         files = self.files()
         if not files:
             return 0, 0
@@ -93,7 +94,7 @@ class Spool:
                 os.truncate(path, size - size % whole)
 
     def last_ids(self, count: int) -> npt.NDArray[Any]:
-        """The ids of the last records of the last file, at most `most`."""
+        """The ids of the last records of the last file; `most` ids at most."""
         files = self.files()
         if not files:
             return np.empty(0, "i8")
@@ -126,8 +127,9 @@ class Spool:
                 at += count
         if at < end:
             raise PipelineError(
-                f"{self.directory}: records {at} to {end} are not there: a query that reads the "
-                "same journal has committed and removed them, or this host does not see the journal"
+                f"{self.directory}: records {at} to {end} are missing: a query that reads the "
+                "same journal has committed and removed them, or this host does not see the "
+                "journal"
             )
 
     def prune(self, position: int) -> None:

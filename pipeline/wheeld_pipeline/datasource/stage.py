@@ -6,19 +6,19 @@
     p00003.ids        the id of each row's timer, in that order, written before it can fire
     p00003.done       all rows are armed
 
-The protocol, step by step; after a death at any step the lane's next holder continues:
+The protocol; after a death at any step the lane's next holder continues:
 
- 1. The rows are written. (Died: the file is nobody's, and goes with the batch.)
- 2. A lane is taken, its number written into the seal, the seal linked. (Died: sealed, nothing
-    armed.)
- 3. For each chunk: timers are parked (scheduled for the end of time), their ids are appended to
-    `.ids`, and then they are moved to their deadlines. (Died before the append: the lane's next
-    holder cancels what is parked and not recorded; none can have fired. After it: it moves the
-    last recorded ones again, which changes nothing for those that were moved, or have fired.) So
-    `.ids` ends where work goes on, and a row that has fired has its id there.
- 4. `.done` appears.
+ 1. The rows are written. (After a death here the file belongs to nobody, and is removed with the
+ batch.) 2. A lane is taken, its number is written into the seal, and the seal is linked. (After a
+ death here the partition is sealed, and nothing is armed.) 3. For each chunk: timers are parked
+ (scheduled for the end of time), their ids are appended to
+    `.ids`, and then they are moved to their deadlines. (After a death before the append, the lane's
+ next holder cancels parked timers that are not recorded; none can have fired. After a death later,
+ it moves the last recorded timers again, which changes nothing for timers that were moved or have
+ fired.) So work continues at the end of `.ids`, which has the id of every row that has fired. 4.
+ `.done` appears.
 
-The commit of the batch removes all of it, and says so in `committed.json` first.
+The commit of the batch is noted in `committed.json`, and then removes all files of the batch.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class StagedPartition:
 
     @classmethod
     def at(cls, path: Path) -> StagedPartition:
-        """The stage of which `path` is the seal."""
+        """The stage whose seal is at `path`."""
         return cls(path.parent, int(path.stem[1:]))
 
     @classmethod
@@ -123,7 +123,8 @@ class StagedPartition:
         return name
 
     def put_seal(self, seal: Seal) -> bool:
-        """Step 2: seal; False: another attempt was first, and this one's rows are discarded."""
+        """Step 2: seal; False: another attempt was first, and the rows of this one are
+        discarded."""
         won = link_json(self.seal_path, vars(seal))
         if not won:
             (self.batch / seal.data).unlink(missing_ok=True)
@@ -150,14 +151,14 @@ class StagedPartition:
         return None if facts is None else cls.at(Path(facts["seal"]))
 
     def armed(self) -> int:
-        """Number of rows that are armed; exact once it is settled and no task works on it."""
+        """Number of armed rows; exact once the stage is settled and no task works on it."""
         try:
             return self.ids_path.stat().st_size // 8
         except FileNotFoundError:
             return 0
 
     def settle(self, timers: Timers, parked: Callable[[], npt.NDArray[np.uint64]]) -> None:
-        """Complete what its last holder left half done.
+        """Complete the unfinished work of the lane's last holder.
 
         `timers` is the lane's worker, or its successor; `parked` finds the timers that it parked.
         """
@@ -178,7 +179,7 @@ class StagedPartition:
             os.truncate(self.ids_path, self.armed() * 8)
 
     def ids(self) -> npt.NDArray[np.uint64]:
-        """The ids of the rows that are armed, in order."""
+        """The ids of the armed rows, in order."""
         try:
             return np.fromfile(self.ids_path, np.uint64)
         except FileNotFoundError:

@@ -1,9 +1,9 @@
 """ExpirationReader: a stream of expirations, on all hosts that share the journal.
 
-Offsets are positions in the lanes' spools. Spark asks for the latest one in a process beside the
-driver, which empties each lane of that host into its spool; for other hosts, visits do that
-(visits.py). Partitions are pieces of spools, which any task reads that sees the journal. Rows that
-a query has committed are removed.
+Offsets are positions in the lanes' spools. Spark asks for the latest one in a process on the
+driver's host, which empties each lane of that host into its spool; for other hosts, visits do that
+(visits.py). Partitions are pieces of spools; any task that sees the journal can read them. Rows
+that a query has committed are removed.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(journal, begin, next_visit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """For a trigger that ends: all timers that have expired so far; on other hosts, up to the
-        last visit."""
+        """For a trigger that ends: the position after all timers that have expired so far, on other
+        hosts up to the last visit."""
         self._empty(self._journal())
         self._ends_here = True
 
@@ -154,7 +154,7 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lock = -1
 
     def _journal(self) -> Journal:
-        """The journal, which is this query's alone from its first use on."""
+        """The journal, which this query reserves at its first use."""
         journal = Journal(self._options.journal)
         if self._lock < 0:
             path = journal.directory / "reader.lock"
@@ -178,8 +178,8 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {str(lane): int(position) for lane, position in offset["lanes"].items()}
 
     def _empty(self, journal: Journal) -> None:
-        """The lanes of this host. A missing daemon may be a mistake if nothing has been written
-        yet."""
+        """The lanes of this host. If nothing has been written yet, a missing daemon is an error, as
+        it may be a mistake."""
         if not (self._looked or _ends(journal)):
             try:
                 Observer(self._options.name, self._options.runtime_dir).close()
@@ -197,7 +197,7 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- in the tasks -----------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one piece, or none: a visit."""
+        """The rows of one piece; a visit has none."""
         if isinstance(partition, VisitPartition):
             visit(partition.word, partition.journal, self._options)
             return

@@ -1,17 +1,17 @@
 """Visits: tasks of the reading query empty the lanes of the hosts where Spark runs them.
 
-A lane can be taken up on its own host only. The driver empties those of its host. For the others a
-batch has, before the tasks that read rows, tasks without rows: each empties all lanes of the host
+A lane can be opened only on its own host. The driver empties the lanes of its host. For other hosts
+a batch has tasks without rows, before the tasks that read rows: each empties all lanes of the host
 where it runs into their spools, in the journal that all hosts share. The events that it finds
 become rows of a later batch, because a batch has its rows from its offsets, and these are known
 before it runs.
 
 Invariants
- 1. A visit changes no batch: it may run twice, half or not at all. Each expiration is appended to
-    its lane's spool once, whoever dies (lane.py), and has one position there.
- 2. Spark does not say where a task runs. A host that was missed is known by its `visited.json`,
-    which lacks the visit's word; then the next visit has twice as many tasks.
- 3. A host that is missed for longer than its daemon keeps timers has lost them, and that is said.
+ 1. A visit changes no batch: it may run twice, half or not at all. Each expiration is appended once
+ to its lane's spool, even if processes die (lane.py), and has one position there. 2. Spark does not
+ say where a task runs. The `visited.json` of a missed host lacks the visit's word; then the next
+ visit has twice as many tasks. 3. A host that is missed for longer than its daemon keeps timers has
+ lost them, which is reported.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import write_json
 
 MOST_TASKS: Final = 256
-"""The most tasks of one visit; when a host was missed even so, the next visit begins with few
+"""The most tasks of one visit; if a host was missed even so, the next visit starts with few
 again."""
 ROUNDS: Final = 9
 """How many visits a query that ends may make."""
@@ -51,7 +51,7 @@ class Visit:
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> Visit:
-        """The one in an offset."""
+        """The visit stored in an offset."""
         return cls(**offset.get("visit", {}))
 
     def as_json(self) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class Visit:
 
 
 def empty_lanes(journal: Journal, options: Options) -> None:
-    """Empty each lane of this host that has something, or that must be opened now and then.
+    """Empty each lane of this host that has expirations, or that must be opened now and then.
 
     Raises
     ------
@@ -146,7 +146,7 @@ class Visits:
         """For each host whose timers are lost, the change of its lanes that lost them."""
 
     def after(self, last: Visit, journal: Journal) -> Visit:
-        """The next visit if one is due; else the last again.
+        """The next visit if one is due, else the last one.
 
         Raises
         ------
@@ -179,7 +179,7 @@ class Visits:
         return Visit(secrets.token_hex(4), tasks)
 
     def _with_timers(self, journal: Journal) -> dict[str, float]:
-        """Other hosts that have timers or unread expirations, and how long these are kept."""
+        """Other hosts with timers or unread expirations, and how long their daemons keep these."""
         found: dict[str, float] = {}
         for host in set(journal.hosts()) - {journal.host}:
             for number in journal.lane_numbers(host):

@@ -1,7 +1,7 @@
 """The writers: tasks schedule their partition, the driver commits or aborts the batch.
 
-Spark makes a writer twice, where it plans and where it commits, and pickles it for the tasks: so it
-keeps nothing but options.
+Spark creates a writer twice, where it plans and where it commits, and pickles it for the tasks, so
+a writer holds only options.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ log = logging.getLogger("wheeld")
 
 @dataclass
 class Written(WriterCommitMessage):
-    """A task's message that its partition is scheduled."""
+    """The message of a task that has scheduled its partition."""
 
     host: str
     query: str
@@ -78,7 +78,7 @@ class PartitionWriter:
 
     @contextlib.contextmanager
     def _unless_committed(self) -> Iterator[None]:
-        """A file that is missing because the batch was committed meanwhile is no error."""
+        """It is no error if a file is missing because the batch was committed in the meantime."""
         try:
             yield
         except FileNotFoundError:
@@ -96,7 +96,7 @@ class PartitionWriter:
     def _seal(
         self, stage: StagedPartition, intake: Staging, batches: Iterator[pa.RecordBatch]
     ) -> Seal | None:
-        """Write the rows and seal them; returns the seal that won. None: no rows."""
+        """Write the rows and seal them; returns the seal of the attempt that won. None: no rows."""
         data = stage.write(intake.staged(batches))
         digest = intake.digest
         if not digest.rows:
@@ -223,7 +223,8 @@ def _arm_part(stage: StagedPartition, rows: StagedRows, clock: Clock, lane: Lane
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """For `DataFrame.write`: one batch, of the option `job` or of a name that never comes again."""
+    """For `DataFrame.write`: one batch, named by the option `job` or by a name that never occurs
+    again."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         refuse_overwrite(overwrite, "timers")
@@ -246,7 +247,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """For `DataFrame.writeStream`: batches of a query, by their numbers."""
+    """For `DataFrame.writeStream`: numbered batches of a query."""
 
     def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
         refuse_overwrite(overwrite, "timers")

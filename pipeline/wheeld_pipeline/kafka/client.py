@@ -1,4 +1,4 @@
-"""Clients of a broker, with the settings that the source needs, and queries to it."""
+"""Clients of a broker, with the settings that the source needs, and their queries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wheeld_pipeline.kafka.options import EARLIEST, LATEST, Ids, KafkaOptions, O
 
 log = logging.getLogger("wheeld")
 _AT_ONCE: Final = 10_000
-"""Records that are taken from a client at once."""
+"""Records taken from a client at once."""
 _MOMENT: Final = 0.05
 """Seconds to wait for records that may not exist: offsets have gaps."""
 
@@ -72,7 +72,7 @@ def exists(client: Any, topic: str, options: KafkaOptions) -> bool:
 
 def topic_ids(client: Any, topics: list[str], options: KafkaOptions) -> Ids:
     """The ids of topics; brokers before Kafka 2.8 have none, and a cluster without a controller
-    tells none.
+    returns none.
     """
     cluster = client.list_topics(topics[0], timeout=options.timeout)
     if cluster.controller_id not in cluster.brokers:
@@ -110,8 +110,8 @@ def resolve(wanted: int | Offsets, first: Offsets, after: Offsets, option: str) 
             at = wanted if isinstance(wanted, int) else wanted.get(topic, {}).get(part)
             if at is None:
                 raise PipelineError(
-                    f"option {option}: topic {topic!r} has a partition {part}, of which it says "
-                    "nothing; expected an offset, -2 (earliest) or -1 (latest)"
+                    f"option {option}: topic {topic!r} has a partition {part}, which the option"
+                    " lacks; expected an offset, -2 (earliest) or -1 (latest)"
                 )
             special = {EARLIEST: first[topic][part], LATEST: after[topic][part]}
             found.setdefault(topic, {})[part] = special.get(at, at)
@@ -156,7 +156,7 @@ def records(client: Any, place: Any, end: int, options: KafkaOptions) -> Iterato
 
 
 def _some(client: Any, most: int, seconds: float) -> list[Any]:
-    """Available records; `consume` alone would wait until there are as many as it was asked for."""
+    """Available records; `consume` alone would wait for the full number."""
     first = client.poll(seconds)
     if first is None:
         return []

@@ -22,9 +22,10 @@ _OURS: Final = frozenset(
 Offsets = dict[str, dict[int, int]]
 """By topic and partition."""
 Ids = dict[str, str]
-"""By topic: what the broker calls it, which no later topic of the same name gets."""
+"""The broker's id of each topic; no later topic of the same name gets it."""
 _ID: Final = "id"
-"""Beside the partitions of a topic: the id of the topic that their offsets were taken in."""
+"""The key, beside the partitions of a topic, of the id of the topic in which their offsets were
+taken."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def read_ids(content: dict[str, dict[str, Any]]) -> Ids:
 
 
 def write_offsets(offsets: Offsets, ids: Ids) -> dict[str, dict[str, Any]]:
-    """Offsets as in JSON, in order, each topic's with its id if that is known."""
+    """Offsets in JSON, in order, with the id of each topic if that is known."""
     return {
         topic: {str(part): own[part] for part in sorted(own)}
         | ({_ID: ids[topic]} if topic in ids else {})
@@ -140,4 +141,4 @@ _NAMES: Final[dict[str, tuple[str, Any]]] = {
     ),
     "queryName": ("query_name", text),
 }
-"""The settings `kafka.*` of the client come beside these."""
+"""Settings `kafka.*` of the client come in addition."""

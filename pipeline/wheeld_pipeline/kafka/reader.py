@@ -53,9 +53,10 @@ class _Reader:
         self._options, self._schema = options, schema
 
     def _bounds(self) -> tuple[Offsets, Offsets, Ids]:
-        """First and end offsets, and of which topics.
+        """First and end offsets, and the ids of their topics.
 
-        The ids come first: offsets of a topic that is recreated meanwhile belong to none of them.
+        The ids are read first, so that offsets of a topic that is recreated in between match none
+        of them.
         """
         topics = self._options.topics
         with client.consumer(self._options) as made:
@@ -80,7 +81,7 @@ class _Reader:
         if oldest > wanted and self._options.fail_on_data_loss:
             raise PipelineError(
                 f"topic {topic!r}, partition {part}: offsets {wanted} to {oldest} were removed "
-                "before they were read; the option failOnDataLoss=false continues without them"
+                "before they were read; failOnDataLoss=false continues without them"
             )
         return max(wanted, oldest)
 
@@ -129,8 +130,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return write_offsets(client.resolve(wanted, first, after, "startingOffsets"), ids)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The ends of all partitions; a new partition is read from its beginning, and so is a
-        recreated topic, if it may be.
+        """The ends of all partitions. A new partition is read from its beginning, and so is a
+        recreated topic, if the options allow that.
         """
         end, ids = self._bounds()[1:] if self._target is None else self._target
         begin = self._still(start, end, ids)
@@ -140,7 +141,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return write_offsets(begin | end, read_ids(start) | ids)
 
     def _still(self, offset: dict[str, Any], after: Offsets, ids: Ids) -> Offsets:
-        """Keep the offsets of topics that are there now, which end at `after`.
+        """Keep the offsets of existing topics, which end at `after`.
 
         Raises
         ------
@@ -167,10 +168,10 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._pieces(self._still(start, read_offsets(end), read_ids(end)), ends, first, ids)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing to do: the position is in the checkpoint, not at the broker."""
+        """Does nothing: the position is in the checkpoint, not at the broker."""
 
     def stop(self) -> None:
-        """Nothing is open between two calls."""
+        """Does nothing: no resource is open between two calls."""
 
 
 def _recreated(topic: str, when: str) -> PipelineError:

@@ -1,4 +1,4 @@
-"""KafkaDataSource: what Spark makes when somebody says `format("wheeld.kafka")`."""
+"""KafkaDataSource: the class behind `format("wheeld.kafka")` in Spark."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class KafkaDataSource(DataSource):
     `partition` (int) and `generation` (bigint), by an idempotent producer that waits for all
     in-sync replicas. Other columns are refused.
 
-    With the column `generation` a stream's records are in the topic once for each key and
-    generation, also when a batch is repeated after a death: a task first reads what was produced
-    since the last batch that is committed, and leaves out what is there. Each record then has the
-    header `wheeld-generation`; how far batches are committed is stored at the broker, in the
-    offsets of the group `wheeld-sink-<queryName or query id>`. Without the column a repeated batch
-    is produced again (at least once), as by Spark's own sink.
+    With the column `generation` the topic gets a stream's record once for each key and generation,
+    even if a batch is repeated after a death: a task first reads the records produced since the
+    last committed batch, and leaves them out. Each record then has the header `wheeld-generation`.
+    The broker stores how far batches are committed, in the offsets of the group
+    `wheeld-sink-<queryName or query id>`. Without the column a repeated batch is produced again (at
+    least once), as by Spark's own sink.
 
     ========================= ================================================================
     option                    meaning

@@ -35,10 +35,10 @@ Known = set[tuple[str, bytes, bytes]]
 
 @dataclass
 class Produced(WriterCommitMessage):
-    """A task's message that its partition has been produced."""
+    """The message of a task that has produced its partition."""
 
     group: str
-    """Where the commit of its batch stands; "": nowhere."""
+    """The group that has the commit of its batch; "": none."""
     topics: list[str]
     rows: int
 
@@ -113,7 +113,7 @@ def _rows(options: KafkaOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[
 def _produce(
     options: KafkaOptions, batches: Iterator[pa.RecordBatch], group: str | None
 ) -> tuple[set[str], int]:
-    """Produce rows; those that `group` has in its topics since its last commit are left out."""
+    """Produce rows, except those that its topics already have since the last commit of `group`."""
     sender, count = _Sender(options), 0
     known: Known = set()
     looked: set[str] = set()
@@ -137,7 +137,7 @@ def _bytes(value: str | bytes) -> bytes:
 
 
 def _since_commit(options: KafkaOptions, group: str, topic: str) -> Known:
-    """The records behind the positions that the last batch has committed."""
+    """The records behind the positions that the last batch committed."""
     found: Known = set()
     with client.consumer(options, group) as made:
         if not client.exists(made, topic, options):  # the first record may make it
@@ -188,8 +188,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """For `DataFrame.writeStream`; with the column `generation` exactly once.
 
     Spark may run a batch again after its commit, since it notes the commit later. So the commit of
-    batch N leaves alone what N itself reads, which is where N - 1 ended: batches of even and of odd
-    numbers have a group each.
+    batch N must not change the position from which N itself reads, the end of N - 1: batches with
+    even and with odd numbers have a group each.
     """
 
     def __init__(self, options: KafkaOptions, schema: StructType, overwrite: bool) -> None:
@@ -207,7 +207,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return Produced(_group(query, batch), sorted(topics), count)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The next batch need not read this one's records; this one, if it is repeated, does."""
+        """The next batch need not read the records of this one; a repetition of this batch does."""
         done = [each for each in messages if isinstance(each, Produced) and each.topics]
         if self._once and done:
             topics = sorted({topic for each in done for topic in each.topics})
@@ -218,5 +218,5 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _group(query: str, batch: int) -> str:
-    """The group whose offsets are the ends of the topics after a batch."""
+    """The group whose offsets are the ends of topics after a batch."""
     return f"wheeld-sink-{query}-{'odd' if batch % 2 else 'even'}"

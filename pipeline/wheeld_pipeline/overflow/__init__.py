@@ -5,7 +5,7 @@
     query = overflow.start(spark, plan)
     overflow.read_sink(spark, "sink").show()
 
-docs/overflow.md has the semantics; batch/step.py carries them out.
+docs/overflow.md defines the semantics; batch/step.py implements them.
 """
 
 from wheeld_pipeline.overflow.driver.query import Batch, Plan, start

@@ -20,7 +20,7 @@ REJECTED: Final = "rejected"
 ENDED: Final = 0
 WAITING: Final = 1
 HANDED: Final = 2
-"""The phase of a key. Plain numbers, as stored in the columns."""
+"""The phase of a key. The values are plain numbers, as stored in the columns."""
 
 
 class Rules(NamedTuple):
@@ -32,6 +32,6 @@ class Rules(NamedTuple):
     """How long after the deadline the wheel's report is awaited before the timer is handed out
     again."""
     retry_ms: int = 1_000
-    """How soon, at the least, a timer that the wheel would not have is handed out again."""
+    """Shortest delay before a timer that the wheel refused is handed out again."""
     remember_ms: int = 600_000
-    """How long an ended key is remembered, against commands that are repeated or late."""
+    """How long an ended key is remembered, to recognise repeated or late commands."""

@@ -1,4 +1,4 @@
-"""Shards: which daemon holds the near-due timers of which part of the keys.
+"""Shards: the assignment of keys to the daemons that hold their near timers.
 
 A shard is a part of the keys, and a task in each batch. Its timers go to a daemon on the host where
 Spark runs that task.
@@ -24,7 +24,7 @@ class Daemon(NamedTuple):
     """Its name, or the path of its runtime directory."""
     runtime_dir: str | None = None
     host: str | None = None
-    """The only host where it runs; None: each host has one of that name."""
+    """The only host where it runs; None: each host has a daemon of that name."""
 
 
 class ShardMap(NamedTuple):

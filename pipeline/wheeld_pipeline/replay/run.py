@@ -20,7 +20,7 @@ MOST_WORKERS: Final = 256
 
 
 def check(speed: str | float, workers: int) -> float:
-    """The factor of a speed; raises what `replay` would raise before it reads anything."""
+    """The factor of a speed; raises the errors that `replay` raises before it reads anything."""
     factor = parse_speed(str(speed))
     if not 1 <= workers <= MOST_WORKERS:
         raise UsageError(f"workers: got {workers}, expected 1 to {MOST_WORKERS}")
@@ -40,8 +40,8 @@ def replay(
 ) -> Outcome:
     """Replay a workload against a daemon, and account for each request.
 
-    A request is a timer: scheduled with its timeout when it arrives, cancelled when it is done
-    before that. The files are streamed; memory grows with what is in flight only.
+    A request is a timer, scheduled with its timeout when it arrives, and cancelled when it is done
+    earlier. The files are streamed; memory grows only with the requests in flight.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def replay(
     daemon : str
         Name of the daemon, or path of its runtime directory.
     speed : float or 'max'
-        How much faster than recorded requests arrive; latencies and timeouts stay as they are.
+        How much faster than recorded requests arrive; latencies and timeouts do not change.
         'max': as fast as they can be scheduled.
     workers : int
         Processes; each takes every `workers`-th request.

@@ -33,7 +33,7 @@ class WorkloadFile:
 
 @dataclass(frozen=True)
 class Source:
-    """A workload on disk; `parts` are in the order of arrival."""
+    """A workload on disk; `parts` are in order of arrival."""
 
     path: str
     parts: tuple[WorkloadFile, ...]
@@ -125,7 +125,7 @@ def _check_columns(path: Path, schema: Any) -> None:
 
 
 def _range(metadata: Any, name: str) -> tuple[int, int]:
-    """Smallest and largest value by the footer; 0 and 0 for a file that does not say."""
+    """Smallest and largest value according to the footer; 0 and 0 if it does not have them."""
     column = metadata.schema.names.index(name)
     found = []
     for group in range(metadata.num_row_groups):

@@ -57,7 +57,7 @@ FIGURES: Final[tuple[tuple[str, Callable[[dict[str, Any]], float | None], Show],
     ("tick, ns", _of("wheel", "tick_ns"), texts.duration),
     ("buckets per level", _of("wheel", "wheel_size"), texts.whole),
 )
-"""The figures that are compared: name, how it is found, how it is shown."""
+"""The compared figures: name, function that finds it, function that formats it."""
 
 
 @dataclass
@@ -159,7 +159,7 @@ def _table(found: Comparison) -> str:
 
 
 def _curve(report: Report, column: str) -> tuple[list[float], list[float]]:
-    """Seconds since the beginning of the report, and values."""
+    """Seconds since the beginning of the report's period, and values."""
     minutes = report.tables["minutes"]
     begin = minutes["time"].iloc[0].timestamp()
     values = minutes[column].astype(float).tolist()
@@ -192,7 +192,7 @@ def _late_plot(found: Comparison, column: str, title: str) -> str:
 
 
 def _distribution(found: Comparison) -> str:
-    """Share of timers that were later than this."""
+    """Share of timers later than this."""
     curves = []
     for report, name, colour in zip(
         (found.first, found.second), found.names, (_FIRST, _SECOND), strict=True
@@ -207,4 +207,4 @@ def _distribution(found: Comparison) -> str:
         return ""
     label, axis = "Share of timers later than a given time", "share that was later"
     plot = drawing.lines(label, curves, texts.percent, axis, drawing.lateness)
-    return html.figure("Later than", plot, "Share of timers that were later than this.")
+    return html.figure("Later than", plot, "Share of timers later than this.")

@@ -36,14 +36,14 @@ class ShownReport(Report):
     """A report that a notebook shows as its page."""
 
     def _repr_html_(self) -> str:
-        """A frame of its own: the page's styles end there."""
+        """The page in a frame, so that its styles do not affect the notebook."""
         frame = 'style="width: 100%; height: 50em; border: 0"'
         return f'<iframe {frame} srcdoc="{escape(page.render(self))}"></iframe>'
 
 
 @dataclass(frozen=True)
 class Paths:
-    """Where a report is."""
+    """The files of a report."""
 
     page: Path
     """One HTML page that needs nothing else."""
@@ -67,19 +67,19 @@ def write(
     Parameters
     ----------
     spark : SparkSession, optional
-        Whose tasks read the trace; None: this process does, without Spark or Java. Both give the
-        same report.
+        Its tasks read the trace; None: this process does, without Spark or Java. Both give the same
+        report.
     trace : str or Path
         The directory given to `wheeld start --trace DIR`, or for Spark a URL of one.
     out : str or Path
         Directory for the report; made if missing, an older report in it is replaced.
     say : callable, optional
-        Is told in words what is done next.
+        Called with a description of each step.
     since, until : datetime, optional
         Only events at or after `since` and before `until`.
     state : str or Path, optional
         A directory in which the counts of hours are kept, so that only new hours are read; see
-        `incremental`. For the whole trace, in this process.
+        `incremental`. Only for the whole trace, in this process.
     notes : sequence of str
         Sentences for the page's notes, before its own.
 
@@ -108,8 +108,8 @@ def of_trace(
     """As `write`, without files."""
     if state is not None and (spark is not None or since is not None or until is not None):
         raise PipelineError(
-            "got --incremental and, beside it, Spark or --from or --to: the counts of hours are "
-            "put together in this process, for the whole trace"
+            "got --incremental together with Spark, --from or --to: the counts of hours are "
+            "combined in this process, for the whole trace"
         )
     if since is not None and until is not None and since >= until:
         raise PipelineError(
@@ -161,7 +161,7 @@ def _in_process(
 
 
 def read_counters(trace: str | Path) -> Any:
-    """The daemon's counters of a trace on a disk as a pyarrow.Table; None: it has none."""
+    """The daemon's counters of a trace on disk, as a pyarrow.Table; None if it has none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -179,7 +179,7 @@ def _window(trace: str | Path, since: datetime | None, until: datetime | None) -
 
 
 def within(rows: DataFrame, since: datetime | None, until: datetime | None) -> DataFrame:
-    """Rows of a trace from `since` on and before `until`; other hours' files are not read."""
+    """Rows of a trace from `since` to before `until`; files of other hours are not read."""
     from pyspark.sql import functions as F
 
     for moment, late in ((since, False), (until, True)):

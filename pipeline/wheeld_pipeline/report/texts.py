@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers for people to read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def percent(share: float | None) -> str:
 
 
 def option(us: int) -> str:
-    """A tick as `wheeld start` takes it."""
+    """A tick in the form of `wheeld start --tick`."""
     return f"{us // 1000}ms" if us % 1000 == 0 else f"{us}us"
 
 

@@ -1,13 +1,13 @@
-"""The numbers of one block of requests, by seed and number of the block alone.
+"""The numbers of one block of requests, which depend only on the seed and the number of the block.
 
 A block has 65,536 requests. Each of its columns comes from a stream of its own of Philox, a
 counter-based generator: the key is the seed, the counter begins with the block and the purpose. So
-a block can be made anywhere, in any order; and it is made of raw bits only, which numpy promises
-never to change.
+a block can be made anywhere, in any order; and it uses only raw bits, which numpy promises never to
+change.
 
 Arrivals are a Poisson process of rate 1 in fixed point, 2**-24 of a mean distance: sums of integers
-are exact in any order. Where a block begins is the sum of the blocks before it, so those are made
-twice: once to sum up, once for good. A monotone function then turns that time into ns.
+are exact in any order. A block begins at the sum of the blocks before it, so blocks are made twice:
+once to sum them up, once to keep. A monotone function then turns that time into ns.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Timeline:
         return cls(edges_ns, edges, np.divide(widths, units, where=units > 0, out=units * 0.0))
 
     def ns(self, units: Ints) -> Ints:
-        """Points in time, never falling where `units` never falls."""
+        """Points in time; monotone if `units` is."""
         if not len(self.edges):
             steady: Ints = np.floor(units * self.ns_per_unit[0]).astype(np.int64)
             return steady
@@ -94,7 +94,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class _Draw:
-    """A `Mix`, ready to be drawn from."""
+    """A `Mix`, ready for drawing."""
 
     values: Ints
     limits: npt.NDArray[np.uint64]
@@ -114,7 +114,8 @@ class _Draw:
 
 @dataclass(frozen=True)
 class _LogNormal:
-    """Latencies by the logarithm's mean and deviation. `mu` is None: none is ever done."""
+    """Latencies, by mean and deviation of their logarithm. With `mu` None, no request is ever
+    done."""
 
     mu: float | None
     sigma: float

@@ -1,10 +1,11 @@
-"""Latencies when timeouts hide the long ones: as seen, log-normal, and how good that fit is.
+"""Latencies when timeouts hide the long ones: the observed distribution, a log-normal fit, and its
+quality.
 
-A request that timed out says only that it needed as long as its timeout, or longer. To leave it out
-makes latencies far too short; to take its timeout for its latency does, too, and makes them too
-uniform. The fit maximises the likelihood of what was seen, censored ones included, by expectation
-maximisation: the hidden latencies are replaced by what the present fit expects of them, until
-nothing moves. The same is done for latencies too short for the clock of the trace.
+A request that timed out says only that it needed as long as its timeout, or longer. Leaving it out
+makes latencies far too short; using its timeout as its latency does, too, and makes them too
+uniform. The fit maximises the likelihood of the observations, including censored ones, by
+expectation maximisation: hidden latencies are replaced by their expectation under the present fit,
+until nothing changes. Latencies too short for the clock of the trace are treated in the same way.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class Seen:
     done, sums, squares : numpy.ndarray
         Requests that were done with such a latency; sum of its logarithm, and of that squared.
     hidden, hidden_sums : numpy.ndarray
-        Requests that timed out after so long, and the sum of the logarithm of that.
+        Requests that timed out after such a time, and the sum of its logarithm.
     short : int
-        Requests that were done in less than `floor`, too fast to say how fast.
+        Requests that were done in less than `floor`, too fast to measure.
     floor : float
     """
 
@@ -52,7 +53,7 @@ class Seen:
 
 
 def log_normal(seen: Seen) -> tuple[float, float]:
-    """Mean and standard deviation of the logarithm of the latency, of maximum likelihood.
+    """Mean and standard deviation of the logarithm of the latency, by maximum likelihood.
 
     Raises
     ------
@@ -99,9 +100,9 @@ def _hazard(z: Floats) -> Floats:
 
 
 def curve(seen: Seen) -> list[tuple[float, float, bool]]:
-    """Kaplan and Meier's estimate, which knows of the hidden ones, at the ends of all bins in which
-    a request was done: logarithm of the latency, share of the requests that took at most as long,
-    and whether that is certain. In a bin with both kinds the order is not known."""
+    """The Kaplan-Meier estimate, which accounts for hidden latencies, at the ends of all bins in
+    which a request was done: logarithm of the latency, share of the requests that took at most that
+    long, and whether the share is certain. In a bin with both kinds the order is not known."""
     at_risk = float(seen.done.sum() + seen.hidden.sum() + seen.short)
     alive, found = 1.0, []
     if seen.short:
@@ -117,7 +118,7 @@ def curve(seen: Seen) -> list[tuple[float, float, bool]]:
 
 
 def distance(seen: Seen, mu: float, sigma: float) -> float:
-    """Kolmogorov-Smirnov distance of the fit from what was seen."""
+    """Kolmogorov-Smirnov distance of the fit from the observations."""
     return max(
         (abs(share - normal_share((end - mu) / sigma)) for end, share, sure in curve(seen) if sure),
         default=0.0,

@@ -1,9 +1,9 @@
 """Logarithm, exponential and the normal quantile, bit for bit the same on every machine.
 
-`numpy.log` and `numpy.exp` differ in the last bit between processors (they have one version per set
-of instructions) and between libraries. These are made of additions, multiplications, divisions and
-square roots only, each of which IEEE 754 defines to the bit, and of exact scaling by powers of two.
-So workers on unlike machines of one cluster make the same requests.
+`numpy.log` and `numpy.exp` differ in the last bit between processors (they have one version per
+instruction set) and between libraries. The functions here consist of additions, multiplications,
+divisions and square roots only, each of which IEEE 754 defines to the bit, and of exact scaling by
+powers of two. So workers on different machines of one cluster make the same requests.
 
 Sources: fdlibm's e_log.c and e_exp.c (error below one unit in the last place); Wichura's algorithm
 AS 241, PPND16 (relative error about 1e-16).
@@ -133,7 +133,7 @@ def exp(x: npt.ArrayLike) -> Any:
 
 
 def normal_quantile(p: Floats) -> Floats:
-    """The standard normal deviate below which a share `p` lies, 0 < p < 1, shape (n,)."""
+    """The standard normal deviate with a share `p` below it, 0 < p < 1, shape (n,)."""
     q = p - 0.5
     found = q * _ratio(_MIDDLE, 0.180625 - q * q)
     outside = np.flatnonzero(np.abs(q) > 0.425)

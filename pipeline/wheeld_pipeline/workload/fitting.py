@@ -1,4 +1,4 @@
-"""A model from a recorded trace, with how well it fits, and what it does not say."""
+"""Fits a model to a recorded trace, and describes how well it fits and what it misses."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FLOOR_NS: Final = 10_000
-"""Latencies below that are too fast for any trace to tell apart: it has microseconds."""
+"""Latencies below this are too fast for a trace, which has microseconds, to distinguish."""
 SEEN_TOGETHER: Final = 0.01
-"""When more of the timers were seen together with others, the clock had slept meanwhile."""
+"""If a larger share of the timers was seen together with others, the clock had slept in between."""
 _WAIT_BINS: Final = 64
 """Bins of waits between arrivals per factor of e."""
 UNIT_S: Final = 0.01
-"""Herds are as short as that: counts of so many seconds tell whether arrivals are Poisson."""
+"""The length of a herd: counts over this many seconds tell whether arrivals are Poisson."""
 MOST_BINS: Final = 50_000
 """Of arrival rates in a model."""
 _CLUMPED: Final = 1.3
-"""Variance over mean of these counts from which arrivals are no Poisson process."""
+"""With this variance over mean of the counts, arrivals are not a Poisson process."""
 Ints = npt.NDArray[np.int64]
 
 
@@ -39,7 +39,7 @@ def fit(
     trace: str | os.PathLike[str] | DataFrame,
     bin_seconds: float | None = None,
 ) -> Model:
-    """A model of the load that a trace has recorded.
+    """Fit a model to the load recorded in a trace.
 
     Parameters
     ----------
@@ -48,13 +48,13 @@ def fit(
     trace : path or DataFrame
         A recorded trace, or events of one as `wheeld_pipeline.trace.read_events` gives them.
     bin_seconds : float, optional
-        For how long an arrival rate holds. Default: a minute; ten seconds in a trace of less than
-        ten minutes; as short as a hundredth of a second where arrivals come in bursts.
+        Length of a period with one arrival rate. Default: a minute; ten seconds in a trace of less
+        than ten minutes; as short as a hundredth of a second where arrivals come in bursts.
 
     Returns
     -------
     Model
-        Its `fitted` tells from what it was fitted and how well; see docs/workloads.md.
+        Its `fitted` describes the source and the quality of the fit; see docs/workloads.md.
 
     Raises
     ------
@@ -63,8 +63,8 @@ def fit(
 
     Notes
     -----
-    A trace of a day or more gives rates by the time of day, UTC, averaged over its days; a shorter
-    one rates over its own time. Periodic timers are left out.
+    A trace of a day or more gives rates by time of day, UTC, averaged over its days; a shorter one
+    gives rates over its own period. Periodic timers are left out.
     """
     seen = _observed(spark, trace)
     came = seen.arrivals()
@@ -118,7 +118,7 @@ def _observed(spark: SparkSession | None, trace: Any) -> Observed:
 
 @dataclass(frozen=True)
 class _Span:
-    """From when to when there are arrivals, microseconds of Unix time, and how many."""
+    """First and last arrival, microseconds of Unix time, and the number of arrivals."""
 
     first_us: int
     last_us: int
@@ -132,7 +132,7 @@ class _Span:
 @dataclass(frozen=True)
 class _Bins:
     """Rates by time: `edges` in s; `rates` per second; `offset_s` from the first edge to the first
-    arrival of the trace; after the last edge it begins anew."""
+    arrival of the trace; after the last edge it starts over."""
 
     edges: npt.NDArray[np.float64]
     rates: npt.NDArray[np.float64]
@@ -162,7 +162,7 @@ def _counts(span: _Span, came: Ints, width_s: float) -> npt.NDArray[np.float64]:
 def _arrivals(
     span: _Span, came: Ints, width: float | None, resolution_ns: float
 ) -> tuple[Arrivals, _Bins, float]:
-    """The rates, and how much more than a Poisson process of these rates the arrivals vary."""
+    """The rates, and by how much arrivals vary more than a Poisson process with these rates."""
     if width is not None and not (math.isfinite(width) and 1 <= width <= DAY_NS / 1e9):
         raise UsageError(f"bin: got {width} s, expected 1 s to a day")
     usual = 60.0 if span.lasts_s >= 600 else 10.0
@@ -207,7 +207,7 @@ def _rates(span: _Span, came: Ints, width: float) -> tuple[Arrivals, _Bins]:
 def _exposure(
     edges: npt.NDArray[np.float64], offset: float, lasts: float
 ) -> npt.NDArray[np.float64]:
-    """For how many seconds of the trace each bin was seen."""
+    """How many seconds of the trace are in each bin."""
 
     def before(time: float) -> npt.NDArray[np.float64]:
         turns, rest = divmod(time, edges[-1])
@@ -220,7 +220,7 @@ def _exposure(
 
 
 def _latency(seen: censored.Seen) -> tuple[Latency | None, dict[str, Any]]:
-    """The censored fit; None when no request was ever done."""
+    """The censored fit; None if no request was ever done."""
     facts: dict[str, Any] = {
         "done": int(seen.done.sum()) + seen.short,
         "timed_out": int(seen.hidden.sum()),
@@ -255,15 +255,16 @@ def _fit_of_arrivals(span: _Span, counts: npt.NDArray[np.float64], bins: _Bins) 
 
 @dataclass(frozen=True)
 class _Waits:
-    """For waits between arrivals: `distance`, Kolmogorov's and Smirnov's, from exponential ones;
-    and how late the clock may have seen a timer, ns."""
+    """For waits between arrivals: the Kolmogorov-Smirnov `distance` from exponential ones; and how
+    late the clock may have seen a timer, ns."""
 
     distance: float
     resolution_ns: float
 
 
 def _waits(came: Ints, span: _Span) -> _Waits:
-    """Waits in units of their second's mean, and how long the clock slept between two looks."""
+    """Waits in units of the mean in their second, and how long the clock slept between two
+    looks."""
     looks, timers = np.unique(came, return_counts=True)
     second = (looks - span.first_us) // 1_000_000
     rate = np.bincount(second, timers)[second] / 1e6
@@ -286,7 +287,7 @@ def _distance_of(place: Ints, total: int) -> float:
 
 
 def _slept_ns(slept: Ints, timers: Ints, total: int) -> float:
-    """The wait of 99 in 100 of the timers that were seen together; 0: none were."""
+    """The longest wait of 99 in 100 timers that the clock saw together; 0 if there were none."""
     if timers.sum() <= SEEN_TOGETHER * total:
         return 0.0
     order = np.argsort(slept, kind="stable")

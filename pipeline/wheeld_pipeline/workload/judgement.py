@@ -1,7 +1,7 @@
-"""Does a model say what users ask of it: timeouts, long latencies, peaks?
+"""Checks whether a model reproduces timeouts, long latencies and peaks.
 
-A family is named where it fits. Elsewhere the latencies are kept as they were seen, and the lines
-say by how much the family would have been wrong.
+If a family of distributions fits, it is used. Otherwise the observed latencies are kept, and the
+lines say by how much the family would have been wrong.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ FAR: Final = 0.03
 RATE_OFF, TAIL_OFF, PEAK_OFF = 0.1, 0.25, 0.25
 """How far a timeout rate, p99.9 and a peak may be off, as a share of what was seen."""
 LEAST_RATE: Final = 0.002
-"""A difference of timeout rates that nobody sees."""
+"""A negligible difference of timeout rates."""
 AS_SEEN, LOG_NORMAL = "as seen", "log-normal"
 _LOOKS: Final = 2_000_000
-"""At most so many looks at the rates, for a peak."""
+"""The most samples of the rates, for a peak."""
 Line = dict[str, Any]
 
 
@@ -32,11 +32,11 @@ class Judged(NamedTuple):
     latency: Latency | Curve | None
     family: str | None
     lines: list[Line]
-    """`what`, `seen`, `model`, `fits`, and `instead`, what the log-normal would have given."""
+    """`what`, `seen`, `model`, `fits`, and `instead`, the value of the log-normal."""
 
 
 def latency(seen: censored.Seen, family: Latency | None, timeouts: Mix) -> Judged:
-    """The log-normal if it fits, else the curve that was seen."""
+    """The log-normal if it fits, else the observed curve."""
     points = [(math.exp(end), share) for end, share, _ in censored.curve(seen)]
     if family is None or not points:
         return Judged(None, None, [])
@@ -74,8 +74,8 @@ def latency(seen: censored.Seen, family: Latency | None, timeouts: Mix) -> Judge
 
 
 def arrivals(came_us: Any, rate_at: Callable[[Any], Any], clumped: float) -> list[Line]:
-    """The most in a second, and in a hundredth of one, and what a Poisson process of these rates
-    has: the median of five."""
+    """The most arrivals in a second, and in a hundredth of a second, and the same for a Poisson
+    process with these rates: the median of five."""
     lines = []
     for what, width in (("peak per s", 1.0), ("peak per 10 ms", 0.01)):
         counts = np.bincount(came_us // round(width * 1e6))
@@ -97,11 +97,17 @@ def texts(lines: list[Line]) -> list[str]:
     made = []
     for line in lines:
         if line["what"] == "latency":
-            said = "fits" if line["model"] == LOG_NORMAL else "does not fit: kept as seen"
+            said = (
+                "fits"
+                if line["model"] == LOG_NORMAL
+                else "does not fit: the observed values are kept"
+            )
             made.append(f"log-normal {said} (KS distance {line['instead']:.4f})")
             continue
         shown = [_shown(line["what"], line[key]) for key in ("seen", "model")]
-        verdict = "" if line["fits"] else "   NOT LIKE THE TRACE: do not test this with it"
+        verdict = (
+            "" if line["fits"] else "   DIFFERS FROM THE TRACE: do not use the model to test this"
+        )
         other = ""
         if line["what"] in ("timeout rate", "p99.9 ms") and line["instead"] != line["model"]:
             other = f" (log-normal {_shown(line['what'], line['instead'])})"
@@ -112,7 +118,7 @@ def texts(lines: list[Line]) -> list[str]:
 
 
 def unlike(model: Model) -> list[str]:
-    """Sentences about what a fitted model is wrong in."""
+    """Sentences about the faults of a fitted model."""
     lines = [line for line in model.fitted.get("judgement", []) if not line["fits"]]
     return texts(lines)
 
@@ -136,7 +142,7 @@ def _timed_out(share_at: Callable[[float], float], timeouts: Mix) -> float:
 
 
 def _near(seen: float | None, model: float | None, off: float, least: float = 0.0) -> bool:
-    """Nothing was seen: nothing is wrong."""
+    """Without observations nothing is wrong."""
     if seen is None:
         return True
     return model is not None and abs(model - seen) <= max(off * seen, least)

@@ -1,4 +1,4 @@
-"""Mixes of timeouts and sizes, from how often each value was seen."""
+"""Mixes of timeouts and sizes, from the frequency of each value."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 from wheeld_pipeline.workload.model import Mix
 
 DIGITS: Final = 3
-"""Timeouts are rounded up to so many digits: the clock sees a timer a little after it was made, and
-so a little less of its timeout."""
+"""Timeouts are rounded up to this many digits, because the clock sees a timer a little after it was
+made, and so a little less of its timeout."""
 LEAST_STEP_NS: Final = 1_000_000
 SEEN_LATE: Final = 0.95
-"""A timeout that is at least this share of a more frequent one is that one, seen late."""
+"""A timeout of at least this share of a more frequent one counts as that one, seen late."""
 MOST_VALUES: Final = 64
 
 
 @dataclass(frozen=True)
 class Folded:
-    """A mix, and the share of observations that it counts under a neighbouring value."""
+    """A mix, and the share of observations that it assigns to a neighbouring value."""
 
     mix: Mix
     folded_share: float
 
 
 def round_up(delays_ns: Any) -> Any:
-    """Delays up to the next number of DIGITS digits."""
+    """Round delays up to the next number with DIGITS digits."""
     digits = np.floor(np.log10(np.maximum(delays_ns, 1))) - (DIGITS - 1)
     step = np.maximum(10.0**digits, LEAST_STEP_NS)
     return (np.ceil(delays_ns / step) * step).astype(np.int64)

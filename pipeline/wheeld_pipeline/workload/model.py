@@ -1,7 +1,7 @@
 """The model of a workload: arrivals, latencies, timeouts and sizes of requests.
 
-A model is small and plain; as a file it is JSON. `Model.constant` makes the one of Kafka's
-purgatory benchmark, `wheeld_pipeline.workload.fit` makes one from a recorded trace.
+A model is small and plain; its file is JSON. `Model.constant` makes the model of Kafka's purgatory
+benchmark, `wheeld_pipeline.workload.fit` makes one from a recorded trace.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ MAX_PAYLOAD: Final = 65_528
 
 @dataclass(frozen=True)
 class Arrivals:
-    """A Poisson process with a rate that is constant, or constant in each bin and then repeats.
+    """A Poisson process with a constant rate, or with one rate for each bin; after the last bin it
+    starts over.
 
     Attributes
     ----------
     per_second : tuple of float
         Arrivals per second in each bin.
     edges_ns : tuple of int
-        Bin k lasts from edge k to edge k + 1, in ns; the first edge is 0, and after the last one it
-        all begins anew. Empty: one rate for all time.
+        Bin k lasts from edge k to edge k + 1, in ns; the first edge is 0, and after the last one
+        the bins repeat. Empty: a single rate.
     starts_at_ns : int
-        Time of day (UTC) of the first edge; says where a fitted model comes from.
+        Time of day (UTC) of the first edge, for fitted models.
     """
 
     per_second: tuple[float, ...]
@@ -103,10 +104,10 @@ class Latency:
 
 @dataclass(frozen=True)
 class Curve:
-    """Latencies as they were seen: `shares[k]` of the requests take at most `ns[k]`.
+    """Observed latencies: `shares[k]` of the requests take at most `ns[k]`.
 
-    Both rise. In between latencies are spread evenly; the share above the last is of requests that
-    no timeout of the trace let end, and is never done.
+    Both rise. Between these points latencies are uniform. The share above the last point belongs to
+    requests that no timeout of the trace allowed to end; they are never done.
     """
 
     ns: tuple[int, ...]
@@ -114,8 +115,8 @@ class Curve:
 
     @classmethod
     def of(cls, points: Sequence[tuple[float, float]]) -> Curve:
-        """From points (ns, share) in order, of which those are kept that tell something: each half
-        a percent, and each twentieth of what is still above."""
+        """From points (ns, share) in order, thinned to steps of half a percent, or of a twentieth
+        of the share still above."""
         kept = [(0, 0.0)]
         for number, (ns, share) in enumerate(points):
             step = min(0.005, (1 - kept[-1][1]) / 20)
@@ -134,7 +135,7 @@ class Curve:
         _number("latency, last ns", self.ns[-1], least=1, most=MOST_NS)
 
     def share_at(self, ns: float) -> float:
-        """How many take at most so long."""
+        """The share that takes at most this long."""
         places, shares = (0, *self.ns), (0.0, *self.shares)
         at = bisect_right(places, ns) - 1
         if at == len(places) - 1:
@@ -143,7 +144,7 @@ class Curve:
         return shares[at] + inside * (shares[at + 1] - shares[at])
 
     def quantile(self, share: float) -> float | None:
-        """The ns that this share does not exceed; None: it was not seen."""
+        """The latency in ns that this share does not exceed; None if it was not observed."""
         places, shares = (0, *self.ns), (0.0, *self.shares)
         at = bisect_left(shares, share)
         if at == len(shares):
@@ -191,7 +192,7 @@ class Model:
         None: no request is ever done before its timeout.
     timeouts_ns, payload_bytes : Mix
     fitted : dict
-        Of a fitted model: from what, and how good the fit is. See docs/workloads.md.
+        For a fitted model: its source, and the quality of the fit. See docs/workloads.md.
     """
 
     arrivals: Arrivals

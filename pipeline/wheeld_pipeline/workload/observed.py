@@ -1,6 +1,6 @@
-"""The requests of a trace, counted batch by batch: what `fit` works from.
+"""The requests of a trace, counted batch by batch, for `fit`.
 
-It needs 8 bytes of memory for each arrival; all else is counted in bins.
+It needs 8 bytes of memory for each arrival; everything else is counted in bins.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Observed:
             table[power] += np.bincount(place, log**power, minlength=_BINS)
 
     def arrivals(self) -> Ints:
-        """When they came, in microseconds, sorted."""
+        """Times of arrival, in microseconds, sorted."""
         return np.sort(np.concatenate([np.zeros(0, np.int64), *self._arrivals]))
 
     def seen(self, floor_ns: float) -> censored.Seen:

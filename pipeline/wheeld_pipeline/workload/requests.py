@@ -1,4 +1,5 @@
-"""Requests as a DataFrame, and as Parquet: the same for a seed, however Spark cuts the work."""
+"""Requests as a DataFrame, and as Parquet: the same for a given seed, however Spark splits the
+work."""
 
 from __future__ import annotations
 
@@ -29,11 +30,11 @@ COLUMNS: Final = {
 
 BLOCKS_PER_PARTITION: Final = 32
 ROW_GROUP_BYTES: Final = 16 << 20
-"""Small, so that a replay reads a file without holding much of it."""
+"""Small, so that a replay holds little of a file in memory."""
 BLOCKS_PER_GROUP: Final = 7
-"""Of 36 bytes a row: as many bytes."""
+"""The same size in bytes, with 36 bytes per row."""
 MOST_HERE: Final = 20_000_000
-"""Rows up to which the command needs no Spark."""
+"""Largest number of rows for which the command needs no Spark."""
 
 
 def generate(
@@ -48,11 +49,11 @@ def generate(
     rows : int
         How many.
     model : Model
-        What they are like.
+        The model of the requests.
     seed : int
         Equal models and seeds make equal requests; more rows only add to the end.
     partitions : int, optional
-        Into how many the result is cut; changes nothing in it.
+        Number of partitions of the result, whose contents do not depend on it.
 
     Returns
     -------
@@ -66,7 +67,7 @@ def generate(
 
     Notes
     -----
-    Runs a job at once that adds up the blocks' distances, and returns a lazy DataFrame.
+    It runs a job at once, which adds up the blocks' distances, and returns a lazy DataFrame.
     """
     check(rows, model, seed, partitions)
     maker = blocks.Maker.of(model, rows, seed)
@@ -136,7 +137,7 @@ def write(requests: DataFrame, out: str, overwrite: bool = False) -> None:
     Raises
     ------
     PipelineError
-        There is something in `out` already, and it is no workload or may not be replaced.
+        `out` exists, and is not a workload or may not be replaced.
     """
     mode = check_out(out, overwrite)
     place = out if "://" in out else str(Path(out).resolve())  # a server has another directory
@@ -152,8 +153,8 @@ def write_here(
     partitions: int | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Write the first `rows` requests of a model from this process: those that `generate` makes on
-    Spark, without Spark.
+    """Write the first `rows` requests of a model from this process; `generate` makes the same ones
+    on Spark.
 
     Parameters and errors are those of `generate` and `write`; `out` is a folder. Older files stay
     until all new ones are written.
@@ -198,7 +199,7 @@ def _arrow_schema() -> Any:
 
 
 def check_out(out: str, overwrite: bool) -> str:
-    """The mode for Spark's writer to write to `out`; raises if that must not be written."""
+    """The mode for Spark's writer to write to `out`; raises if `out` must not be written."""
     if "://" in out:
         return "overwrite" if overwrite else "error"
     path = Path(out)

@@ -90,7 +90,7 @@ static inline enum wh_limited wh_rate_take(wh_keys *k, const wh_word_key *key, i
     }
 }
 
-/* Give back what was taken as of `at`, and not used. Behind `at` nothing is given back: what comes
+/* Give back what was taken as in `at`, and not used. Behind `at` nothing is given back: what comes
  * again has begun to replace it. */
 static inline void wh_rate_give(wh_keys *k, const wh_word_key *key, int64_t now, int64_t cost,
                                 int64_t at)

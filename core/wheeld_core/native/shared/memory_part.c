@@ -73,7 +73,7 @@ static PyType_Slot memory_slots[] = {{Py_tp_new, memory_new},
                                      {Py_tp_dealloc, memory_dealloc},
                                      {Py_bf_getbuffer, memory_buffer},
                                      {Py_sq_length, memory_length},
-                                     {Py_tp_doc, "A mapped segment, without a descriptor of it."},
+                                     {Py_tp_doc, "A mapped segment that keeps no descriptor open."},
                                      {0, NULL}};
 static PyType_Spec memory_spec = {"wheeld_core._native.Memory", sizeof(MemoryObject), 0,
                                   Py_TPFLAGS_DEFAULT, memory_slots};

@@ -128,8 +128,8 @@ static PyType_Slot whole_slots[] = {{Py_tp_new, whole_new},
                                     {Py_tp_dealloc, whole_dealloc},
                                     {Py_tp_methods, whole_methods},
                                     {Py_tp_doc,
-                                     "A mapped segment that has its length again when others "
-                                     "cut it short."},
+                                     "A mapped segment that restores its length when another "
+                                     "process truncates it."},
                                     {0, NULL}};
 static PyType_Spec whole_spec = {"wheeld_core._native.Whole", sizeof(WholeObject), 0,
                                  Py_TPFLAGS_DEFAULT, whole_slots};

@@ -1,9 +1,9 @@
-"""Many commands of many keys at once, in closed form: what becomes of each.
+"""The effects of many commands of many keys at once, in closed form.
 
-The commands are sorted by key and sequence. The commands of one key with one sequence are a run, of
-which at most one takes effect: if something is pending the first, else the first that is no
-reschedule. So a run makes of "pending" a constant, or leaves it; what was pending before a run is
-what the last constant run before it made, else what it was in the store.
+The commands are sorted by key and sequence. The commands of one key with one sequence form a run.
+At most one of them takes effect: the first if a timer is pending, else the first that is not a
+reschedule. So a run sets "pending" to a constant, or leaves it. Before a run, "pending" has the
+value that the last constant run made, else the value in the store.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class Effects(NamedTuple):
     """Numbers of commands, in their sorted order."""
 
     last: Ints
-    """For each key, the last command that took effect; -1: none did."""
+    """For each key, the last command that took effect; -1 if none did."""
     schedule: Ints
     """For each key, the last schedule that took effect."""
     overtaken: Ints
     """Commands older than the last one of their key."""
     idle: Ints
-    """Nothing was pending for them."""
+    """Commands that found nothing pending."""
 
 
 def outcome(commands: Commands, generation: Ints, pending: Flags) -> Effects:
     """The commands that take effect, and those that are rejected. `generation` is the last sequence
-    of each key, -1 if nothing is known of it.
+    of each key, or -1 for an unknown key.
     """
     groups, keys = commands.groups, len(generation)
     before = generation[groups]
@@ -64,7 +64,7 @@ def _single(ops: npt.NDArray[np.int8], pending: Flags) -> tuple[Flags, Flags]:
 def _many(
     groups: Ints, sequences: Ints, ops: npt.NDArray[np.int8], pending: Flags
 ) -> tuple[Flags, Flags]:
-    """Does each command take effect, and was nothing pending for it?"""
+    """Whether each command takes effect, and whether it found nothing pending."""
     count = len(groups)
     effective, idle = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     if not count:
@@ -87,7 +87,7 @@ def _many(
 
 
 def _before(constant: Flags, makes: Flags, firsts: Ints, pending: Flags) -> Flags:
-    """Was something pending before each run? `firsts`: the first run of each key."""
+    """Whether a timer was pending before each run; `firsts`: the first run of each key."""
     runs = len(constant)
     last = np.maximum.accumulate(np.where(constant, np.arange(runs), -1))
     last = np.r_[-1, last[:-1]]

@@ -50,7 +50,7 @@ class Commands(NamedTuple):
     key_bytes: npt.NDArray[np.int32]
     has_payload: npt.NDArray[np.bool_]
     order: Ints
-    """Where each is in `blobs`."""
+    """The position of each in `blobs`."""
     blobs: pa.LargeBinaryArray
     """Key and payload of all rows of the batch, in the order of arrival."""
     bad: Bad
@@ -66,7 +66,7 @@ class Commands(NamedTuple):
 
 
 def read(batches: Sequence[pa.RecordBatch], secret: bytes) -> Commands:
-    """The commands among a task's rows; rows that only keep the query awake are left out.
+    """The commands among a task's rows, without rows that only keep the query awake.
 
     Parameters
     ----------
@@ -101,8 +101,8 @@ def read(batches: Sequence[pa.RecordBatch], secret: bytes) -> Commands:
 
 
 def make(rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
-    """The columns of rows (op, key, sequence, deadline_us, cookie, payload): for programs and tests
-    without Spark."""
+    """Columns made from rows (op, key, sequence, deadline_us, cookie, payload), for programs and
+    tests without Spark."""
     import pyarrow as pa
 
     bodies = [
@@ -133,7 +133,7 @@ def _joined(chunks: list[pa.Array], kind: pa.DataType) -> pa.Array:
 def _sorted(
     a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64], sequences: Ints
 ) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """The order by digest and sequence, equal ones as they came; and where a key begins."""
+    """The order by digest and sequence, stable; and where each key begins."""
     order = np.argsort(a)
     if len(a) and (a[order[1:]] == a[order[:-1]]).any():
         order = np.lexsort((sequences, b, a))

@@ -1,7 +1,7 @@
 """One batch of one shard: the state machine of a key, for all keys at once, in columns.
 
-In this order: the wheel's reports, the commands of each key by their sequence, wake-ups that are
-due. Nothing is written here: `Step` holds the new contents of the rows.
+The order: reports of the wheel, commands of each key by sequence, wake-ups that are due. Nothing is
+written here: `Step` holds the new contents of the rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Heard(NamedTuple):
     """The expirations that a wheel has reported, in the order of its reports; shape (n,) each."""
 
     hints: Ints
-    """Rows that the keys had when they were handed out."""
+    """Rows of the keys when they were handed out."""
     a: npt.NDArray[np.uint64]
     b: npt.NDArray[np.uint64]
     generations: Ints
@@ -56,15 +56,15 @@ class Step:
     Attributes
     ----------
     rows : numpy.ndarray of int64, shape (n,)
-        Those of commands first, by key.
+        Rows of commands come first, by key.
     records, wake_ms : numpy.ndarray, shape (n,)
-        Their new contents.
+        The new contents of these rows.
     expired : Expirations
     rejects : Rejects
     withdrawn : numpy.ndarray of int64
         Rows whose timer in the wheel is no longer wanted.
     handed : numpy.ndarray of int64
-        Indices into `rows` of those that are to be handed out.
+        Indices into `rows` of the timers to hand out.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Step:
         return Changes(self.rows[kept], self.records[kept], self.wake_ms[kept], blobs)
 
     def refuse(self, places: Ints) -> None:
-        """These (of `handed`) did not get into a wheel: they are retried, the nearer the sooner."""
+        """Note that no wheel took these (of `handed`): they are retried, near deadlines first."""
         rules, due_ms = self._rules, self.records["deadline_us"][places] // 1000
         wait = np.minimum(np.abs(due_ms - self._now_ms) // 4, rules.grace_ms)
         self.records["phase"][places] = WAITING
@@ -232,7 +232,7 @@ def _text(numbers: Ints) -> pa.StringArray:
 
 
 def _rows_of(store: Store, heard: Heard) -> Ints:
-    """The rows of the keys that a wheel reports; -1: the key no longer has one."""
+    """The rows of the keys that a wheel reports; -1 if the key no longer has a row."""
     hints = np.where((heard.hints >= 0) & (heard.hints < store.rows), heard.hints, 0)
     if not store.rows:
         return np.full(len(hints), -1, np.int64)

@@ -9,8 +9,8 @@
     apply    the delta, to the columns; segments whose turn it is, into the checkpoint
 
 Nothing before `apply` changes the columns, and every file that is written is named after the
-attempt. A wheel may get the timers of an attempt that does not count: key and generation tell that,
-and a timer of the wheel that the log knows nothing of is not heard.
+attempt. A wheel may get timers of an attempt that does not count. Key and generation reveal that,
+and expirations of timers that are not in the log are ignored.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ class Errand(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The files that an attempt made."""
+    """The files made by an attempt."""
 
     shard: int
     position: Position
-    """After the batch, if this attempt counts."""
+    """The state after the batch, if this attempt counts."""
     staged: dict[str, str]
     """Kind to file, for the sink."""
     counts: dict[str, int]
@@ -132,7 +132,7 @@ class Attempt:
             )  # fmt: skip
 
     def _with_wheel(self, store: Store, commands: Commands) -> Step:
-        """Collect expirations, step, hand out. A daemon that is away reports nothing, and takes
+        """Collect expirations, step, hand out. A daemon that is away reports nothing and accepts
         nothing."""
         step = None
         if store.keys(HANDED):
@@ -261,14 +261,14 @@ def opened(folder: Path, shard: int) -> Iterator[Store]:
 
 
 def _store(folder: Path) -> Store:
-    """The shard's store: the one that this process opened in an earlier batch, if it still matches
-    the files, since its pages are mapped and a batch touches nearly all of them."""
+    """The shard's store. A store that this process opened in an earlier batch is reused if it still
+    matches the files, because its pages are mapped, and a batch touches nearly all of them."""
     kept = _kept.pop(folder, None)
     return kept if kept is not None and kept.is_current else Store(folder)
 
 
 def _folder(cache: str | None, job: str) -> Path:
-    """This user's own folder: no other user may write the files that are mapped here."""
+    """A folder of this user alone: no other user may write the files that are mapped here."""
     base = Path(cache or Path(tempfile.gettempdir()) / f"wheeld-overflow-{os.geteuid()}")
     folder = base / job
     base.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
 """The wheel's side of a shard: collects expirations from its daemon, and schedules timers there.
 
 A task connects as the shard's worker, whose timers stay when it leaves (`on_death="keep"`). So at
-most one task per shard is a daemon's worker at a time, nothing runs between batches, and a shard
-that moves to another host takes that host's daemon.
+most one task per shard is a worker of a daemon at a time, nothing runs between batches, and a shard
+that moves to another host uses the daemon of that host.
 
-A timer carries the key's digest and the generation: so a timer that was handed out twice, because a
-batch ran again, can be recognised. Its cookie is the row that the key had, a hint.
+A timer carries the key's digest and the generation, so that a timer that was handed out twice,
+because a batch ran again, can be recognised. Its cookie, a hint, is the row of the key.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def visit(daemon: Daemon, worker: str) -> Iterator[Timers]:
     Raises
     ------
     WheelError, OSError, ValueError
-        The daemon is not there, is another host's, or has no room for 24 bytes with each timer.
+        The daemon does not answer, belongs to another host, or has no room for 24 bytes with each
+        timer.
     """
     host = socket.gethostname()
     if daemon.host is not None and daemon.host != host:
@@ -56,7 +57,7 @@ def visit(daemon: Daemon, worker: str) -> Iterator[Timers]:
 
 
 def hear(timers: Timers) -> tuple[Heard, int]:
-    """Everything that has fired; and how many expirations were of other timers."""
+    """All expirations, and the number of expirations of foreign timers."""
     taken = []
     while len(events := timers.poll(BACKLOG_SECONDS if timers.backlogged else 0.0)):
         taken.append(events.copy())
@@ -80,7 +81,7 @@ def hand_out(timers: Timers, step: Step) -> tuple[npt.NDArray[np.uint64], str | 
     Returns
     -------
     (numpy.ndarray of uint64, str or None)
-        The id of each of `step.handed`, 0 for refused ones; and the reason.
+        The id of each timer of `step.handed`, 0 if refused; and the reason.
     """
     order = np.argsort(step.records["deadline_us"][step.handed], kind="stable")
     places = step.handed[order]

@@ -1,9 +1,9 @@
 """Files of a checkpoint or a sink for the driver: on this host, or by Hadoop.
 
-A batch is decided by one small file that appears complete, and only if there is none of its name
-(`put_new`). On this host that is a hard link; elsewhere it is what Spark does for its own log of
-offsets: a rename in HDFS, a conditional upload where the store has one. A process that is killed
-meanwhile leaves a draft, whose name begins with a dot: it is nobody's content, here and in Hadoop.
+One small file decides a batch. It appears atomically, and only if no file has its name (`put_new`).
+On this host that is a hard link; elsewhere it is the method of Spark's own log of offsets: a rename
+in HDFS, a conditional upload where the store has one. A process that is killed in the middle leaves
+a draft, whose name begins with a dot: everybody ignores it, here and in Hadoop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 ABANDONED: Final = 3600.0
-"""Seconds after which a draft belongs to nobody: it takes as long to write it as one small file."""
+"""A draft older than this many seconds is abandoned, since writing it takes as long as one small
+file."""
 _DRAFT: Final = re.compile(r"\..+-[0-9a-f]{8}")
 
 
@@ -43,7 +44,7 @@ class Files(Protocol):
     """A folder; names are paths below it."""
 
     base: str
-    """Its path or URL, as tasks open it."""
+    """The path or URL with which tasks open it."""
 
     def at(self, name: str) -> str:
         return f"{self.base}/{name}"
@@ -55,34 +56,35 @@ class Files(Protocol):
         """The names in a folder, without drafts; [] if the folder does not exist."""
 
     def sweep(self, name: str = "") -> None:
-        """Remove drafts that killed processes left in a folder; Hadoop's are left alone."""
+        """Remove drafts that killed processes left in a folder, except Hadoop's."""
         return
 
     def make(self, name: str = "") -> None:
-        """Make a folder, and those above."""
+        """Make a folder and its parents."""
 
     def remove(self, name: str) -> None:
-        """Remove something, and all that is below; nothing if it is not there."""
+        """Remove a file or a folder with its contents; no error if it does not exist."""
 
     def rename(self, old: str, new: str) -> bool:
-        """Move a file or a folder to where nothing is; False: `old` is not there."""
+        """Move a file or a folder to an unused name; False: `old` does not exist."""
 
     def read_text(self, name: str) -> str:
         """The text of a small file."""
 
     def put_new(self, text: str, name: str) -> bool:
-        """A small file appears whole; False: there is one of this name, which stays."""
+        """Create a small file atomically; False: one of this name exists, and stays."""
 
     def sync(self, name: str) -> None:
-        """Put the names in a folder, or the contents of a file, on disk, where that is ours."""
+        """Put the names in a folder, or the contents of a file, on disk, where that is our
+        responsibility."""
         return
 
     def locked(self, name: str) -> AbstractContextManager[object]:
-        """Hold a lock for the block; without effect in an object store, which has none."""
+        """Hold a lock during the block; without effect in an object store, which has no locks."""
 
 
 class LocalFiles(Files):
-    """On this host, or on what it has mounted."""
+    """Files on this host, or in file systems that it has mounted."""
 
     def __init__(self, base: str | Path) -> None:
         self.base = str(base)
@@ -148,7 +150,7 @@ class LocalFiles(Files):
 
     @contextmanager
     def locked(self, name: str, wait: bool = True) -> Iterator[bool]:
-        """While nobody else has this lock; False: somebody has, and `wait` is not set."""
+        """Hold this lock during the block; False: somebody else has it, and `wait` is not set."""
         self.make()
         with open(self.at(name), "w") as file:
             try:
@@ -160,7 +162,7 @@ class LocalFiles(Files):
 
 
 class HadoopFiles(Files):
-    """In any file system that Spark's JVM has.
+    """Files in any file system that Spark's JVM knows.
 
     Parameters
     ----------
@@ -230,7 +232,8 @@ class HadoopFiles(Files):
 
 
 def log_settings(spark: SparkSession, base: str) -> dict[str, str]:
-    """Settings with which Spark writes its log of offsets on this host without other programs.
+    """Settings with which Spark writes its log of offsets on this host without starting other
+    programs.
 
     Each batch writes two small files. By default Hadoop, without its native library, runs `chmod`
     and `readlink` ten times for one of them, which takes longer than the rest of an empty batch.

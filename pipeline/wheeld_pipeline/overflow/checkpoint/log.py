@@ -3,10 +3,10 @@
     CHECKPOINT/shards/3/000000012-TOKEN.arrow            what batch 12 did
     CHECKPOINT/shards/3/segment-0-000000012-TOKEN.arrow  rows 0 to 131,071 after batch 12
 
-Rows are absolute, so a snapshot need not be of one moment: each segment has its own batch, and all
-deltas after the oldest of them are redone. Rows of newer segments go back by that, and forth again.
-A batch writes the segments that have waited longest, as many rows as it changed itself at most, or
-one segment: nothing stops for a snapshot.
+Rows are absolute, so a snapshot need not be of one moment: each segment has its own batch, and
+recovery redoes all deltas after the oldest of them. Rows of newer segments first go back in time by
+that, and then forward again. A batch writes the segments that have waited longest, with at most as
+many rows as it changed itself, or one segment: nothing stops for a snapshot.
 """
 
 from __future__ import annotations
@@ -26,30 +26,32 @@ Name = tuple[int, int]
 """Batch and token."""
 NOTHING: Final = (-1, 0)
 MOST_DELTAS: Final = 64
-"""With more deltas than this, or more rows in them than in the store, segments are written."""
+"""Segments are written if there are more deltas than this, or more rows in them than in the
+store."""
 
 
 class Position(NamedTuple):
-    """A shard's state after a batch, as in the driver's manifest."""
+    """A shard's state after a batch, in the form of the driver's manifest."""
 
     at: Name = NOTHING
     """The last delta."""
     chain: tuple[tuple[int, int, int], ...] = ()
     """Deltas that a rebuilt store redoes: batch, token, rows."""
     segments: tuple[Name, ...] = ()
-    """Snapshots; NOTHING: that segment has no snapshot."""
+    """Snapshots; NOTHING: the segment has no snapshot."""
     rows: int = 0
 
 
 class Brought(NamedTuple):
     how: str | None = None
-    """None: it was there. "redo": it was behind. "rebuild": it was made anew."""
+    """None: it was up to date. "redo": it was behind. "rebuild": it was made again."""
     lost: tuple[str, ...] = ()
-    """A sentence for each delta that is torn."""
+    """A sentence for each torn delta."""
 
 
 def bring(store: Store, log: Place, position: Position) -> Brought:
-    """Bring the store to a position. A torn delta falls out: its rows stay as they were."""
+    """Bring the store to a position. A torn delta is left out: its rows keep their earlier
+    contents."""
     names = [(batch, token) for batch, token, _ in position.chain]
     if store.at == position.at:
         return Brought()
@@ -72,9 +74,10 @@ def bring(store: Store, log: Place, position: Position) -> Brought:
 
 def _lost(torn: Torn, batch: int, rows: int) -> str:
     return (
-        f"{torn}: what batch {batch} did to {rows:,} keys of this shard is lost. Send the commands "
-        "of that batch again: what they scheduled is not pending, what they cancelled is pending "
-        "again, and what expired then may be in the sink twice"
+        f"{torn}: the changes of batch {batch} to {rows:,} keys of this shard are lost. Send "
+        "the commands of that batch again: timers that they scheduled are not pending, timers "
+        "that they cancelled are pending again, and timers that expired then may be in the "
+        "sink twice"
     )
 
 
@@ -91,7 +94,7 @@ def segment_name(number: int, name: Name) -> str:
 
 
 def snapshot(store: Store, log: Place, position: Position) -> dict[int, Name]:
-    """Write the segments whose turn it is, from the store's present state, which is at `position`,
+    """Write the segments that are next, from the store's present state, which is at `position`,
     with the delta of this batch at the end of its chain. Returns the snapshot's name by segment.
     """
     rows = sum(count for _, _, count in position.chain)
@@ -110,7 +113,7 @@ def snapshot(store: Store, log: Place, position: Position) -> dict[int, Name]:
 
 
 def trimmed(store: Store, position: Position) -> Position:
-    """Drop the deltas that all segments include."""
+    """Drop deltas that all segments include."""
     waiting = _waiting(store, position)
     if not waiting:
         return position._replace(chain=())
@@ -119,7 +122,7 @@ def trimmed(store: Store, position: Position) -> Position:
 
 
 def _load(store: Store, log: Place, position: Position) -> None:
-    """Begin anew with the snapshots."""
+    """Start over from the snapshots."""
     store.clear()
     found = [
         (name[0], _joined(_snapshot_of(log, number, name)))
@@ -136,8 +139,8 @@ def _snapshot_of(log: Place, number: int, name: Name) -> list[Any]:
     except Torn as error:
         first, last = number * stores.SEGMENT, (number + 1) * stores.SEGMENT - 1
         raise PipelineError(
-            f"{error}: it is the only copy of what rows {first:,} to {last:,} of this shard were "
-            f"after batch {name[0]}. Put the checkpoint and the sink back from before the loss"
+            f"{error}: it is the only copy of rows {first:,} to {last:,} of this shard after "
+            f"batch {name[0]}. Restore checkpoint and sink from a backup before the loss"
         ) from error
 
 

@@ -2,8 +2,8 @@
 
 A path, or a URL that `pyarrow.fs` knows: `s3://` (also written `s3a://`), `gs://`, `hdfs://` (with
 Hadoop's libhdfs on the hosts). Each attempt's files have names of their own, and count only once
-the driver has named them: so nothing here needs to be atomic. On this host a file is on disk when
-its writing is over, so a manifest never names what a power failure can still take.
+the driver has named them: so nothing here needs to be atomic. On this host a file is on disk before
+its write returns, so a manifest never names a file that a power failure could still destroy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Torn(PipelineError):
-    """A file that a manifest names has not the contents with which it was written."""
+    """A file that a manifest names does not have the contents with which it was written."""
 
 
 class Place:
@@ -73,7 +73,7 @@ class Place:
         Raises
         ------
         Torn
-            It is cut, or has other bytes.
+            It is truncated, or has other bytes.
         PipelineError
             It is not there.
         """
@@ -90,11 +90,12 @@ class Place:
         except FileNotFoundError as error:
             raise PipelineError(
                 f"{path} is not there, and the last manifest names it: does this host have the "
-                "checkpoint? If a part of it is lost, put the whole of it back"
+                "checkpoint? If a part of it is lost, restore all of it"
             ) from error
 
     def write_parquet(self, name: str, table: pa.Table) -> None:
-        """A file of Parquet. Its name is not on disk: whoever needs it looks for it there first."""
+        """A file of Parquet. Its name is not synced to disk: readers check first whether it
+        exists."""
         import pyarrow.parquet as pq
 
         with self._open(name) as file:

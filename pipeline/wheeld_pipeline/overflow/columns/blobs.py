@@ -1,7 +1,7 @@
 """Keys and payloads of a shard: append-only bytes, until garbage is dropped by a copy.
 
-Two files, as Arrow has them: all bytes in a row, and where each element ends. So a selection is one
-call of Arrow's `take`, without a copy of the rest.
+Two files, in Arrow's form: all bytes in a row, and the end of each element. So a selection is one
+call of Arrow's `take`, which does not copy the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Blobs:
     ----------
     folder : Path
     head : numpy.ndarray
-        One record with the fields `elements` and `bytes`: how much of the files counts.
+        One record with the fields `elements` and `bytes`: the valid length of the files.
     """
 
     def __init__(self, folder: Path, head: npt.NDArray[Any]) -> None:
@@ -101,7 +101,7 @@ def buffers(
 def split(
     blobs: pa.LargeBinaryArray, key_bytes: npt.NDArray[Any], has_payload: npt.NDArray[np.bool_]
 ) -> tuple[pa.Array, pa.Array]:
-    """Keys (text) and payloads (binary, null where there is none) of elements, none of them null.
+    """Keys (text) and payloads (binary, null if there is none) of elements, none of which is null.
 
     The key's bytes come first in an element. One array of 2 n slices over the same bytes has both.
     """

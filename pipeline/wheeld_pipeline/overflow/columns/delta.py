@@ -4,7 +4,7 @@
     kind 1  an expiration
     kind 2  a rejected command
 
-A snapshot of a segment has the same columns, with rows alone.
+A snapshot of a segment has the same columns, but only rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RECORD: Final = np.dtype(
         ("has_payload", "?"),
     ]
 )
-"""48 bytes per key. `blob`: the element that has key and payload; -1: none."""
+"""48 bytes per key. `blob`: the element with key and payload; -1: none."""
 UNREADABLE: Final = -1
 """Stands for the operation of an invalid command; otherwise an index into COMMANDS."""
 
@@ -54,7 +54,7 @@ class Changes(NamedTuple):
 
 
 class Expirations(NamedTuple):
-    """The keys that expired, with the records that they had."""
+    """The expired keys, with their earlier records."""
 
     records: npt.NDArray[Any]
     fired_us: npt.NDArray[np.int64]
@@ -67,7 +67,7 @@ class Rejects(NamedTuple):
     ops: npt.NDArray[np.int8]
     sequences: pa.Int64Array
     blobs: pa.LargeBinaryArray
-    """Key, then the command's text if it could not be understood."""
+    """The key, then the command's text if it could not be parsed."""
     key_bytes: npt.NDArray[np.int32]
     """-1: it has no key."""
     reasons: pa.StringArray

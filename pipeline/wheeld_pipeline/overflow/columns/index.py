@@ -1,8 +1,8 @@
-"""From keys to rows: a hash index over digests, probed for all keys of a batch at once.
+"""Maps keys to rows: a hash index over digests, probed for all keys of a batch at once.
 
-Open addressing with linear probing; a slot holds a row, or says that it was never used or that its
-row is gone. The upper bits of a digest's first half are the slot, so keys sorted by digest walk
-through the index in order.
+Open addressing with linear probing; a slot holds a row, or is marked as never used or as deleted.
+The upper bits of a digest's first half are the slot, so keys sorted by digest walk through the
+index in order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Digests = npt.NDArray[np.uint64]
 
 
 def slots_for(keys: int) -> int:
-    """The number of slots for so many keys: at first a third is in use, later at most two
+    """The number of slots for this many keys: at first a third is in use, later at most two
     thirds."""
     return int(1 << max(LEAST_BITS, int(keys * 3 - 1).bit_length() - 1))
 
@@ -35,7 +35,8 @@ class Index:
     slots : Mapped
         Of int32. A power of two of them.
     records : numpy.ndarray
-        With fields `a` and `b`, the digests of the rows; compared with what is looked for.
+        With fields `a` and `b`, the digests of the rows, which are compared with the digests looked
+        up.
     """
 
     def __init__(self, slots: Mapped, records: npt.NDArray[Any]) -> None:
@@ -60,7 +61,7 @@ class Index:
         return found
 
     def insert(self, a: Digests, rows: Rows) -> None:
-        """Enter rows whose digests are not in it. There must be room."""
+        """Insert rows whose digests are not in the index; there must be room."""
         rows, at = rows.astype(np.int32), self._first(a)
         while len(rows):
             free = np.flatnonzero(self._slots[at] < 0)
@@ -69,7 +70,7 @@ class Index:
             rows, at = rows[lost], (at[lost] + 1) & self._mask
 
     def remove(self, a: Digests, rows: Rows) -> None:
-        """Take out rows that are in it, by the digests under which they came in."""
+        """Remove rows from the index, by the digests under which they were inserted."""
         rows, at = rows.astype(np.int32), self._first(a)
         while len(rows):
             here = self._slots[at] == rows

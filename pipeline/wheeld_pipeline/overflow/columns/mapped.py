@@ -18,7 +18,7 @@ class Mapped:
     path : Path
     dtype : dtype_like
     count : int
-        Elements at least; the file becomes as long as that needs, with zeros.
+        The least number of elements; the file is extended with zeros if necessary.
     """
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, count: int = 0) -> None:
@@ -33,7 +33,8 @@ class Mapped:
 
     @property
     def is_current(self) -> bool:
-        """Is it still all of the file of that name? The map keeps the file's number in use."""
+        """Whether it still maps the whole file of that name. The map keeps the inode number in
+        use."""
         try:
             found = os.stat(self._path)
         except FileNotFoundError:

@@ -10,9 +10,9 @@ checkpoint's log (checkpoint/log.py), and may be deleted at any time.
     changed    of each segment: the batch that changed it last
 
 Invariants
- 1. `busy` is set while anything is written: a process that finds it set starts over, from the log.
- 2. A row has a key, and the index leads to it, or its phase is FREE and its wake-up FREE_WAKE.
- 3. (`batch`, `token`) name the last delta that was applied; equal names mean equal rows.
+ 1. `busy` is set during each write: a process that finds it set starts over from the log. 2. Either
+ a row has a key, and the index leads to it, or its phase is FREE and its wake-up FREE_WAKE. 3.
+ (`batch`, `token`) name the last delta that was applied; equal names mean equal rows.
  4. `keys[phase]` counts the rows of each phase.
 """
 
@@ -53,8 +53,8 @@ HEAD: Final = np.dtype(
         ("boot", "S36"),
     ]
 )
-"""`slots`: those of the index that were ever used, of `size`. `wheel`: whose ids the column of that
-name has."""
+"""`slots`: slots of the index that were ever used, out of `size`. `wheel`: the wheel whose ids the
+column of that name has."""
 FREE_WAKE: Final = np.iinfo(np.int64).max
 SEGMENT: Final = 1 << 17
 """Rows that are snapshotted together."""
@@ -87,7 +87,7 @@ class Store:
 
     @property
     def is_current(self) -> bool:
-        """Does it show what the files have now, and was no write cut short? Other processes may
+        """Whether it still matches the files, and no write was interrupted. Other processes may
         have grown or replaced them since it was opened."""
         columns = (self._head, self.records, self.wake, self.wheel, self.changed, self.slots)
         held = all(column.is_current for column in (*columns, *self._blobs.columns))
@@ -97,7 +97,7 @@ class Store:
 
     @property
     def at(self) -> tuple[int, int]:
-        """Batch and token of the last delta; (-1, 0): there was none."""
+        """Batch and token of the last delta; (-1, 0) if there was none."""
         return int(self.head["batch"][0]), int(self.head["token"][0])
 
     @property
@@ -109,7 +109,7 @@ class Store:
 
     @property
     def pending(self) -> int:
-        """Keys that wait or are handed out."""
+        """Number of keys that wait or are handed out."""
         return self.keys(WAITING, HANDED)
 
     @property
@@ -128,7 +128,7 @@ class Store:
         return None if found == FREE_WAKE else found
 
     def places(self, count: int) -> Rows:
-        """Rows for `count` new keys, free ones first. They are occupied once they are applied."""
+        """Rows for `count` new keys, free ones first. Applying a delta makes them occupied."""
         free = np.zeros(0, np.int64)
         if self.keys(FREE) and count:
             free = np.flatnonzero(self.wake.array[: self.rows] == FREE_WAKE)[:count]
@@ -142,7 +142,7 @@ class Store:
     # -- changes --------------------------------------------------------------------------------
 
     def apply(self, changes: Changes, batch: int, token: int) -> None:
-        """Apply a delta to the rows. A death during this leaves a store that starts over."""
+        """Apply a delta to the rows. After a death during this the store starts over."""
         self.head["busy"] = 1
         if len(changes.rows):
             self._apply(changes, batch)
@@ -150,7 +150,7 @@ class Store:
         self.head["busy"] = 0
 
     def load(self, segments: list[tuple[int, Changes]], rows: int) -> None:
-        """Load rows of snapshots, which the index does not have yet; call `reindex` afterwards."""
+        """Load rows of snapshots, which are not in the index yet; call `reindex` afterwards."""
         self.head["busy"] = 1
         self._room(rows)
         for batch, changes in segments:
@@ -169,8 +169,8 @@ class Store:
         self.head["busy"] = was
 
     def mend(self, batch: int) -> None:
-        """After a delta fell out of the log: drop rows whose key it had, and all but the newest of
-        rows with one key. The segments of dropped rows are snapshotted again after `batch`."""
+        """After a delta was left out: drop rows whose keys were in it and, among rows with one key,
+        all but the newest. The segments of dropped rows get a new snapshot after `batch`."""
         records = self.records.array[: self.rows]
         rows = np.lexsort([records["generation"], records["b"], records["a"]])
         rows = rows[records["phase"][rows] != FREE]
@@ -226,7 +226,7 @@ class Store:
         self.head["keys"] += counts
 
     def _room(self, rows: int) -> None:
-        """Rows up to `rows` are in use, or free."""
+        """Set the number of rows, used and free."""
         before = self.rows
         if rows <= before:
             return
@@ -250,7 +250,7 @@ class Store:
     # -- files ----------------------------------------------------------------------------------
 
     def _open(self) -> bool:
-        """Are the files complete, and from this boot of this host?"""
+        """Whether the files are complete, and from this boot of this host."""
         path = self.folder / "head"
         if not path.exists() or path.stat().st_size != HEAD.itemsize:
             return False
@@ -298,7 +298,7 @@ def _sizes(head: Any) -> dict[str, int]:
 
 def _boot() -> bytes:
     """Identifies this boot of this host, so that pages that a crash left unwritten are not read
-    after it."""
+    later."""
     return BOOT.read_text().strip().encode()[:36]
 
 

@@ -1,4 +1,4 @@
-"""Commands of the overflow as they come in: JSON text or columns, checked row by row.
+"""Incoming commands of the overflow: JSON text or columns, checked row by row.
 
 A command is one JSON object, or one row of Parquet with these columns:
 
@@ -52,11 +52,11 @@ and text of a command that is wrong. `key_bytes`: the length of its key; -1: it 
 
 
 def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> DataFrame:
-    """The stream of commands as they come, for `understood`.
+    """The stream of unparsed commands, for `understood`.
 
-    Nothing is parsed here: Spark plans the stream anew for each batch, and most have no commands.
-    `form` is json (files of one JSON object per line), parquet or kafka, for which `path` has no
-    meaning. `options` are of Spark's source.
+    It does not parse, because Spark plans the stream again for each batch, and most batches have no
+    commands. `form` is json (files of one JSON object per line), parquet or kafka, for which `path`
+    has no meaning. `options` are options of Spark's source.
 
     `PipelineError`: there is no such format, or Spark has no Kafka source here.
     """
@@ -145,9 +145,10 @@ def place() -> Column:
 
 
 def beat(spark: SparkSession, like: DataFrame) -> DataFrame:
-    """A stream with the columns of another and no rows, though Spark reads one in each batch.
+    """A stream with the columns of another one and without rows, of which Spark reads one in each
+    batch.
 
-    Spark makes no batch without a row, and wheels are to be visited with or without commands.
+    Spark makes no batch without a row, but wheels must be visited with or without commands.
     """
     from pyspark.sql import functions as F
 

@@ -1,24 +1,24 @@
-"""Many small folders of a sink become few files, while an overflow writes and others read.
+"""Merges many small folders of a sink into few files, while an overflow writes and others read.
 
     SINK/expired/            changes in one step for a folder with the same rows
     SINK/_compact/expired/   before that step the draft, after it what was there before
     SINK/_overflow.lock      held by whoever shows a folder: the driver, and this for its step
 
 The draft has hard links to the unchanged folders, and one folder with one file for each run of
-small folders. That one is named after the last of them, with a leading zero more: `batch=012` has
-rows of batches up to 12. So a name always stands for the same rows: a reader that has listed the
-old folder finds those rows or a missing file, and never a row twice.
+small folders. That folder is named after the last of them, with one more leading zero: `batch=012`
+has rows of batches up to 12. So a name always stands for the same rows: a reader that has listed
+the old folder finds those rows or a missing file, and never a row twice.
 
-A stream of Spark remembers the files that it has read by path, and takes a merged file for a new
-one, unless it is older than the newest file that the stream has seen by `maxFileAge` (7 days). So
-a merged file is as old as the newest file in it, and only files are merged that are older than
-the sink's newest one by `older_than`. A stream that has fallen behind by more than the difference
-reads merged rows again, and misses none.
+A stream of Spark remembers the paths of files that it has read. It mistakes a merged file for a new
+one, unless the file is older by `maxFileAge` (7 days) than the newest file that the stream has
+seen. So a merged file gets the age of the newest file in it, and only files that are older by
+`older_than` than the sink's newest one are merged. A stream that has fallen further behind than the
+difference reads merged rows again, and misses none.
 
 Invariants
  1. The newest folder of each kind stays: after a death the driver looks for it.
- 2. `expired` is whole at any moment; what is in `_compact` is nobody's.
- 3. The old files are removed when the new ones are on disk.
+ 2. `expired` is complete at any moment; nobody reads `_compact`. 3. The old files are removed when
+ the new ones are on disk.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Folder(NamedTuple):
     files: list[Path]
     size: int
     changed: int
-    """Of its newest file, in ns."""
+    """Time of its newest file, ns."""
 
 
 def compact(
@@ -81,7 +81,7 @@ def compact(
     Raises
     ------
     PipelineError
-        It is no sink, is not on a local file system, or is being compacted.
+        It is not a sink, is not on a local file system, or is being compacted.
     """
     base = sinks.local(sink)
     if base is None or not (base / sinks.CARD).exists():
@@ -119,7 +119,7 @@ def _compact(files: LocalFiles, kind: str, file_bytes: int, older_than: float) -
 
 
 def _show(files: LocalFiles, shown: Path, draft: Path, merged: set[str]) -> None:
-    """The exchange: from now on readers see the draft."""
+    """Exchange the folders: from now on readers see the draft."""
     _link(shown, draft, merged)
     with files.locked(sinks.LOCK):
         _link(shown, draft, merged)  # what the driver has added meanwhile
@@ -142,7 +142,7 @@ def _folders(shown: Path) -> list[_Folder]:
 
 
 def _runs(folders: list[_Folder], most: int) -> list[list[_Folder]]:
-    """Neighbours that are small enough together; where one file is all there is, nothing to do."""
+    """Neighbours that are small enough together; a single file is left alone."""
     runs: list[list[_Folder]] = [[]]
     size = 0
     for folder in folders:
@@ -177,7 +177,7 @@ def _merge(run: list[_Folder], draft: Path) -> int:
 
 
 def _gathered(files: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Their rows in tables that make good row groups."""
+    """The rows, in tables that make good row groups."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

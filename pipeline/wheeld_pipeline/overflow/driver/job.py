@@ -1,4 +1,4 @@
-"""The identity of an overflow, which must stay the same in its checkpoint and its sink."""
+"""The identity of an overflow, which must be the same in its checkpoint and its sink."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def claim(checkpoint: Files, sink: Files, shards: int) -> Job:
     Raises
     ------
     PipelineError
-        It is another job's, or has another number of shards; or the sink is another job's. Keys are
-        spread over the shards for good, and batches are numbered from the checkpoint's beginning:
-        each would end in results that are lost or doubled.
+        It belongs to another job, or has another number of shards; or the sink belongs to another
+        job. Keys are assigned to shards for good, and batches are numbered from the checkpoint's
+        beginning, so any of these would lose or double results.
     """
     for files in (checkpoint, sink):
         files.sweep()
@@ -52,7 +52,7 @@ def claim(checkpoint: Files, sink: Files, shards: int) -> Job:
     elif job.shards != shards:
         raise PipelineError(
             f"{checkpoint.base} has {job.shards} shards, got {shards}: the number stays for the "
-            f"life of a checkpoint; say --shards {job.shards}, or begin anew elsewhere"
+            f"life of a checkpoint; say --shards {job.shards}, or start over elsewhere"
         )
     theirs = _read(sink)
     begun = sink.exists(EXPIRED) or sink.exists(REJECTED)
@@ -60,7 +60,7 @@ def claim(checkpoint: Files, sink: Files, shards: int) -> Job:
         raise PipelineError(
             f"{sink.base} is the sink of job {theirs.id}, and {checkpoint.base} belongs to "
             f"{job.id}: "
-            "its results would be replaced; give an empty sink, or the checkpoint that it has"
+            "its results would be replaced; give an empty sink, or its own checkpoint"
         )
     if (theirs is None or not begun) and set(sink.names()) - {CARD, LOCK, STAGING}:
         raise PipelineError(f"{sink.base} is not empty and has no {CARD}: give an empty directory")

@@ -2,9 +2,9 @@
 
     CHECKPOINT/manifests/000000012.json
 
-It appears whole or not at all, and never twice. Until it is there, batch 12 was not: whatever tasks
-wrote are attempts. From then on the manifest defines batch 12, and a driver that runs the batch
-again makes the sink from it alone.
+It appears whole or not at all, and never twice. Until it exists, batch 12 has not happened: all
+files of tasks are attempts. From then on the manifest defines batch 12, and a driver that runs the
+batch again makes the sink from it alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Manifest(NamedTuple):
         return cls(said["batch"], tuple(result_of(one) for one in said["results"]))
 
     def files(self) -> set[str]:
-        """All that it names in the checkpoint."""
+        """All files in the checkpoint that it names."""
         named = set()
         for result in self.results:
             position = result.position
@@ -71,12 +71,12 @@ class Ledger:
         self.sweep()
 
     def find(self, batch: int) -> Manifest | None:
-        """The manifest of a batch that was decided; None: it is the next one.
+        """The manifest of a decided batch; None: it is the next one.
 
         Raises
         ------
         PipelineError
-            It is neither: Spark's part of the checkpoint is from another time than this one.
+            It is neither: Spark's part of the checkpoint is from another time than ours.
         """
         if batch == self.last.batch:
             return self.last
@@ -94,7 +94,7 @@ class Ledger:
         Raises
         ------
         PipelineError
-            Another driver has decided it.
+            Another driver has decided the batch.
         """
         if not self._files.put_new(manifest.text(), _name(manifest.batch)):
             raise PipelineError(
@@ -113,7 +113,7 @@ class Ledger:
             self.sweep()
 
     def sweep(self) -> None:
-        """Remove what attempts left that did not count."""
+        """Remove files of attempts that did not count."""
         needed = self.last.files()
         self._files.sweep(FOLDER)
         for number in self._numbers():

@@ -1,4 +1,4 @@
-"""The overflow's account as Prometheus reads it, in a file for the node exporter's textfile
+"""The overflow's account in Prometheus' format, in a file for the node exporter's textfile
 collector."""
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from wheeld_pipeline.overflow.batch.task import COUNTS
 
 _GAUGES: Final = {
     "pending": "Timers that have not ended.",
-    "remembered": "Keys in the columns, those that have ended included.",
-    "in_wheel": "Timers that a daemon has.",
-    "seconds": "How long the last batch of the shard took.",
+    "remembered": "Keys in the columns, including ended ones.",
+    "in_wheel": "Timers held by a daemon.",
+    "seconds": "Duration of the last batch of the shard.",
 }
 
 
@@ -33,7 +33,7 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
         yield from _family(name, "gauge", what)
         for shard in facts["shards"]:
             yield f'wheeld_overflow_{name}{{shard="{shard["shard"]}"}} {shard[name]}'
-    yield from _family("timers_total", "counter", "What became of timers and commands.")
+    yield from _family("timers_total", "counter", "The outcomes of timers and commands.")
     for shard in facts["shards"]:
         for name in COUNTS:
             labels = f'shard="{shard["shard"]}",what="{name}"'

@@ -1,16 +1,17 @@
-"""Spark's part of the checkpoint: has a batch commands, and is it on disk before the batch is?
+"""Spark's part of the checkpoint: tells whether a batch has commands, and puts Spark's files on
+disk before the batch is decided.
 
     CHECKPOINT/query/offsets/12      v1, a line about the batch, then a line for each source
     CHECKPOINT/query/sources/0/5     which files were new then: a line for each
     CHECKPOINT/query/commits/12      batch 12 is over
 
-The offsets tell whether there are commands. Asking Spark for the first row would be a job, and most
-batches have none.
+The offsets tell whether there are commands. Asking Spark for the first row would take a job, and
+most batches have no commands.
 
 Spark puts none of its files on disk. If the offsets of a decided batch were lost, Spark would run
 it again with more commands, and the manifest would leave them out. So they are put on disk before
-the manifest, and a torn file is one of a batch that was not decided: it goes, and Spark reads anew
-what was in it.
+the manifest. A torn file can then only be of a batch that was not decided: it is removed, and Spark
+reads the same commands again.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from wheeld_pipeline.overflow.checkpoint.files import Files, LocalFiles
 from wheeld_pipeline.overflow.driver.job import QUERY
 
 _NOTHING = "-"
-"""Spark writes this for a source that has had nothing."""
+"""Spark writes this for a source without data so far."""
 _LINES = 4
 """The version, the batch, the source of commands, the beat."""
 
 
 class SparkLog:
-    """Spark's files, read as far as the driver's batches.
+    """Spark's files, read up to the driver's batches.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ class SparkLog:
         self._sealed: set[str] = set()
 
     def moved(self, batch: int) -> bool:
-        """False: the batch has no commands. True: it has, or the log cannot tell."""
+        """False: the batch has no commands. True: it has commands, or the log cannot tell."""
         before = self._last[1] if self._last[0] == batch - 1 else self._of(batch - 1)
         now = self._of(batch)
         self._last = (batch, now)
@@ -58,7 +59,8 @@ class SparkLog:
         return lines[2] if len(lines) == _LINES and lines[0] == "v1" else None
 
     def seal(self) -> None:
-        """Put on disk what Spark has written. The batch that it begins may be decided then."""
+        """Put on disk the files that Spark has written for a batch. Then the batch may be
+        decided."""
         for folder in self._folders() if isinstance(self._files, LocalFiles) else ():
             fresh = {f"{folder}/{name}" for name in self._files.names(folder)} - self._sealed
             for name in sorted(fresh):
@@ -68,8 +70,8 @@ class SparkLog:
             self._sealed |= fresh
 
     def mend(self, decided: int) -> None:
-        """Before Spark reads them: remove torn files, and the offsets of a batch after `decided`
-        if they name files of commands that are no longer known."""
+        """Called before Spark reads them: removes torn files, and the offsets of a batch after
+        `decided` if they name files of commands that are no longer known."""
         if not isinstance(self._files, LocalFiles):
             return
         for folder in set(self._folders()) - {QUERY, f"{QUERY}/sources"}:
@@ -85,7 +87,7 @@ class SparkLog:
                 self._files.remove(f"{QUERY}/offsets/{name}")
 
     def _folders(self) -> list[str]:
-        """Sources first: their names are on disk when the offsets are."""
+        """The files, sources first, so that their names are on disk before the offsets."""
         sources = self._files.names(f"{QUERY}/sources")
         within = [f"{QUERY}/sources/{name}" for name in sources]
         made = [*within, f"{QUERY}/sources", f"{QUERY}/offsets", f"{QUERY}/commits", QUERY]
@@ -95,7 +97,7 @@ class SparkLog:
         return [name for name in self._files.names(folder) if name.split(".")[0].isdigit()]
 
     def _is_torn(self, name: str) -> bool:
-        """Each ends with a line of JSON, or with that of a source that has had nothing."""
+        """Each ends with a line of JSON, or with the line for a source without data so far."""
         if not self._files.exists(name):
             return False
         text = self._files.read_text(name).strip("\0\n ")
@@ -107,7 +109,7 @@ class SparkLog:
 
 
 def _files_until(offset: str) -> int:
-    """How far a batch reads the list of files; -1: its source is of another kind."""
+    """How far a batch reads the list of files; -1: its source does not list files."""
     try:
         said = json.loads(offset)
     except ValueError:

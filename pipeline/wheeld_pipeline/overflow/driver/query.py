@@ -1,10 +1,10 @@
 """The query: commands -> one task per shard -> one manifest -> the sink.
 
-One batch, in this order: Spark notes which rows the batch has; it shares them out to the shards;
+One batch, in this order: Spark notes which rows the batch has, and distributes them to the shards;
 each shard's task makes an attempt (task.py); the driver names the attempts that count in the
 batch's manifest (manifest.py), moves their rows into the sink, and Spark notes that the batch is
-over. A death before the manifest is there runs the batch again, as if nothing had happened; after a
-death later than that, the sink is completed by the manifest.
+over. After a death before the manifest exists, the batch runs again as if nothing had happened;
+after a later death, the manifest completes the sink.
 """
 
 from __future__ import annotations
@@ -57,14 +57,15 @@ class Batch(NamedTuple):
 
     number: int
     totals: dict[str, int]
-    """handed, refused, fired, strange, withdrawn, expired, rejected."""
+    """Counts of handed, refused, fired, strange, withdrawn, expired, rejected."""
     pending: int
     remembered: int
     """Keys in the shards."""
     troubles: list[str]
     """One line for each shard whose daemon could not be reached."""
     late_us: dict[str, int] | None
-    """The lateness of rows that reached the sink: the largest p50 of any shard, and the maximum."""
+    """The lateness of rows that reached the sink: the largest p50 over the shards, and the
+    maximum."""
     shards: tuple[Result, ...]
     lost: tuple[str, ...] = ()
     """A sentence for each torn file of the checkpoint."""
@@ -78,7 +79,7 @@ def start(
     Parameters
     ----------
     spark : SparkSession
-        Its settings stay as they are: the query runs in a session beside it.
+        Its settings do not change: the query runs in a separate session.
     plan : Plan
     on_batch : callable, optional
         Called with the result of each batch.
@@ -86,7 +87,7 @@ def start(
     Raises
     ------
     PipelineError
-        Checkpoint, sink or source are not what they should be.
+        Checkpoint, sink or source are not as expected.
     """
     from pyspark.errors import AnalysisException
 
@@ -130,7 +131,7 @@ class Driver:
 
     @property
     def decided(self) -> int:
-        """The last batch that is; -1: none."""
+        """The last decided batch; -1: none."""
         return self._ledger.last.batch
 
     def run(
@@ -139,10 +140,10 @@ class Driver:
         attempt: Callable[[list[Errand]], list[Result]],
         commands: bool = True,
     ) -> Batch:
-        """Run one batch, or the rest of one that was interrupted.
+        """Run one batch, or complete an interrupted one.
 
         `attempt` runs tasks: errands to results, in any order. It is not called if no shard has
-        work. Without `commands` a shard with no timers in a wheel and nothing due has no work.
+        work. Without `commands`, a shard that has no timers in a wheel and nothing due has no work.
         """
         manifest = self._ledger.find(batch)
         again = manifest is not None
@@ -177,7 +178,7 @@ class Driver:
 
 
 class _Batches:
-    """Spark calls it with each batch, in the driver."""
+    """Spark calls this with each batch, in the driver."""
 
     def __init__(
         self,

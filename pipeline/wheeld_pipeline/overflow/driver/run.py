@@ -24,14 +24,14 @@ LOOK_SECONDS: Final = 0.2
 
 
 class Account:
-    """The work of this run's batches, added up; and lines about it.
+    """Adds up the work of this run's batches, and reports it in lines.
 
     Parameters
     ----------
     say : callable
         Takes a line.
     tell : callable, optional
-        Takes what `facts` returns instead of each line of `line`.
+        Gets the result of `facts`, in place of lines.
     file : Path, optional
         Is replaced with each line, for Prometheus: see `metrics`.
     """
@@ -74,7 +74,8 @@ class Account:
             self._say("overflow: all daemons answer again")
 
     def facts(self) -> dict[str, Any]:
-        """Counts since the start, of all and of each shard; `seconds` are of the last batch."""
+        """Counts since the start, in total and for each shard; `seconds` belong to the last
+        batch."""
         with self._lock:
             results = () if self._last is None else self._last.shards
             shards = [
@@ -133,14 +134,14 @@ def run(
     tell: Callable[[dict[str, Any]], object] | None = None,
     file: Path | None = None,
 ) -> Account:
-    """Run until SIGINT or SIGTERM; without a trigger, until all that is there now is done.
+    """Run until SIGINT or SIGTERM; without a trigger, until all present commands are done.
 
-    `say`, `tell` and `file` as those of `Account`.
+    `say`, `tell` and `file` are as in `Account`.
 
     Raises
     ------
     PipelineError
-        The query ended by an error; what is in the checkpoint goes on at the next start.
+        The query ended with an error; the next start continues from the checkpoint.
     """
     account = Account(say, tell, file)
     asked = threading.Event()
@@ -163,7 +164,7 @@ def run(
 
 
 class _signals:
-    """SIGINT and SIGTERM ask for the end; only where this is the main thread."""
+    """SIGINT and SIGTERM request the end, if this is the main thread."""
 
     def __init__(self, asked: threading.Event) -> None:
         self._asked = asked

@@ -6,10 +6,10 @@
     SINK/_overflow.json               whose sink this is
     SINK/_overflow.lock               held while a folder comes to be seen (compact.py)
 
-Tasks write files beside the folders; the driver moves those that the batch's manifest names. After
-a death the next driver moves what is missing, and rewrites from the delta what is lost. So the
-folders hold each expiration once. A folder is on disk before the delta of its batch may be removed.
-Empty batches leave nothing.
+Tasks write files beside the folders; the driver moves the files that the batch's manifest names.
+After a death the next driver moves files that are missing, and rewrites lost files from the delta.
+So the folders hold each expiration once. A folder is on disk before the delta of its batch may be
+removed. Empty batches leave nothing.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def publish(sink: Files, checkpoint: Files, manifest: Manifest, again: bool) -> 
     ----------
     sink, checkpoint : Files
     manifest : Manifest
-        It is in the checkpoint: the batch is decided.
+        The manifest of the batch, which is in the checkpoint, so the batch is decided.
     again : bool
-        A driver before this one may have done some of it.
+        An earlier driver may have done some of it.
     """
     for kind in KINDS:
         results = [result for result in manifest.results if kind in result.staged]
@@ -78,7 +78,7 @@ def _show(sink: Files, whole: str, final: str, again: bool) -> None:
 
 
 def check(sink: Files, decided: int) -> None:
-    """Check that the sink has no rows of batches after the last decided one.
+    """Check that the sink has no rows of later batches than the last decided one.
 
     Raises
     ------
@@ -89,8 +89,8 @@ def check(sink: Files, decided: int) -> None:
     if found and max(found) > decided:
         raise PipelineError(
             f"{sink.base} has rows of batch {max(found)}, and the last batch that the checkpoint "
-            f"has decided is {decided}: they are from different times, and rows would come twice; "
-            "put both back, or give an empty sink"
+            f"has decided is {decided}: they are from different times, and rows would come "
+            "twice; restore both from the same time, or give an empty sink"
         )
 
 
@@ -104,9 +104,9 @@ def sweep(sink: Files) -> None:
 
 
 def read(spark: SparkSession, sink: str, kind: str = EXPIRED) -> DataFrame:
-    """The rows that have expired until now (or were rejected), with the number of their batch.
+    """The rows that have expired so far (or were rejected), with the number of their batch.
 
-    Each key and generation is there once.
+    Each key and generation occurs once.
     """
     sink = located(sink)
     return spark.read.option("basePath", f"{sink}/{kind}").parquet(f"{sink}/{kind}")

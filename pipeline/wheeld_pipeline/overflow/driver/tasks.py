@@ -1,8 +1,8 @@
 """The tasks of a batch as Spark runs them: one for each shard.
 
-Commands are shared out to the shards by key: one job with a shuffle. A batch without commands has
-nothing to share out, and most batches are of that kind: they visit wheels. Their job has no shuffle
-and nothing of SQL, which costs less than half.
+Commands are distributed to the shards by key, in one job with a shuffle. Most batches have no
+commands to distribute and only visit wheels. Their job needs neither a shuffle nor SQL, which costs
+less than half.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Tasks:
 
 
 def _numbers_of(session: SparkSession) -> Callable[[int], RDD[int]]:
-    """Makes an RDD of that many partitions, kept because it goes through a file."""
+    """Makes an RDD of that many partitions; it is kept, because making it goes through a file."""
 
     def numbers(count: int) -> RDD[int]:
         return session.sparkContext.parallelize(range(count), count)
@@ -63,7 +63,7 @@ def _numbers_of(session: SparkSession) -> Callable[[int], RDD[int]]:
 def _with_commands(
     errands: list[Errand],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """`mapInArrow` runs this: the rows of a partition are those of the shard of its number."""
+    """The function for `mapInArrow`: a partition has the rows of the shard with its number."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -82,8 +82,8 @@ def _with_commands(
 def _freeze() -> None:
     """After a worker's first task, exclude its imported modules from garbage collection.
 
-    Spark's workers collect after each task, which takes longer with all of that than the task of a
-    shard with little to do.
+    Spark's workers collect after each task; with all these modules that takes longer than the task
+    of a shard with little to do.
     """
     gc.collect()
     gc.freeze()

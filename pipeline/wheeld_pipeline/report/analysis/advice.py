@@ -2,13 +2,13 @@
 
 The rule, which the page states with the numbers that it used:
 
-- *Tick*: the longest candidate of which at least 20 fit into the delay of 9 of 10 timers: rounding
-  up then adds at most 5 percent of such a delay, and half of that on average. If none is short
+- *Tick*: the longest candidate of which at least 20 fit into the delay of 9 of 10 timers: then
+  rounding up adds at most 5 percent of such a delay, and half of that on average. If none is short
   enough, the shortest.
 - *Wheel size*: the smallest whose work is within 5 percent of the least with that tick. Work is
-  wake-ups and cascades, at WAKE_NS and CASCADE_NS of CPU time each.
-- *Worth it*: if the present tick is longer than that rule allows, or at least one percent of a core
-  is saved. Else the advice is to leave the wheel.
+  wake-ups and cascades, at WAKE_NS and CASCADE_NS of CPU time each. - *Worth it*: if the present
+  tick is longer than that rule allows, or the change saves at least one percent of a core.
+  Otherwise the advice is to leave the wheel.
 - *Capacity*: one and a half times the most that was pending in one daemon, rounded up to two
   digits.
 """
@@ -26,9 +26,9 @@ from wheeld_pipeline.report.counts.rows import WHEEL
 from wheeld_pipeline.report.counts.tried_wheels import CANDIDATE, HERD, SIZE
 
 WAKE_NS: Final = 5_000
-"""CPU time of one wake-up of the clock, about."""
+"""Approximate CPU time of one wake-up of the clock."""
 CASCADE_NS: Final = 100
-"""CPU time of moving one timer down a level, about."""
+"""Approximate CPU time of moving one timer down a level."""
 TICKS_PER_DELAY: Final = 20
 SHORT_SHARE: Final = 0.1
 WORTH_PERCENT: Final = 1.0
@@ -39,7 +39,7 @@ _BUCKET_BYTES: Final = 32
 
 
 def short_delay_ns(waits: Any, share: float = SHORT_SHARE) -> float:
-    """A delay that `share` of the timers do not reach; NaN if no timer was counted. `waits` has
+    """The delay that a `share` of the timers stays below; NaN if no timer was counted. `waits` has
     `wait`, the bucket of the delay, and `events`.
     """
     buckets, counts = waits["wait"].to_numpy(), waits["events"].to_numpy()
@@ -50,7 +50,7 @@ def short_delay_ns(waits: Any, share: float = SHORT_SHARE) -> float:
 def table(replayed: Any, tried: wheels.Candidates, seconds: float, timers: int) -> Any:
     """The work of each candidate over all wheels of the trace, which had `timers` in `seconds`.
 
-    `rounding_us` is the mean; the finest tick's own is taken as half of it. `cpu_percent` is an
+    `rounding_us` is the mean; for the finest tick, half of the tick is assumed. `cpu_percent` is an
     estimate.
     """
     own = replayed[replayed["what"] == CANDIDATE]
@@ -123,7 +123,7 @@ def herds(replayed: Any, tried: wheels.Candidates, limit: int) -> Any:
     Returns
     -------
     pandas.DataFrame
-        `host`, `daemon`, `run`, `tick_end_us` (the tick ends then: when they are due), `timers`.
+        `host`, `daemon`, `run`, `tick_end_us` (the end of the tick, when they are due), `timers`.
     """
     own = replayed[replayed["what"] == HERD].sort_values(
         ["fired", "key1", *WHEEL], ascending=[False, *[True] * (1 + len(WHEEL))]
@@ -139,7 +139,7 @@ def herds(replayed: Any, tried: wheels.Candidates, limit: int) -> Any:
 
 
 def herd_sizes(replayed: Any) -> Any:
-    """How many ticks had how many timers due, by powers of two.
+    """The number of ticks by the number of timers due in them, in powers of two.
 
     Returns
     -------

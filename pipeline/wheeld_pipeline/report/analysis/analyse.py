@@ -1,6 +1,6 @@
 """From a trace to a report: numbers and tables, no files.
 
-It takes two scans: one of everything, and one of the few parts that have herds.
+It takes two scans: one of everything, and one of the few parts with herds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HERDS: Final = 20
 _STEPS: Final = ((300, 1), (3000, 10), (25 * 3600, 60), (5 * 86400, 300), (32 * 86400, 1800))
-"""Pairs: up to so many seconds of trace, a step of time has so many seconds."""
+"""Pairs: a trace of up to this many seconds, and the length of its steps of time in seconds."""
 _LONGEST_STEP: Final = 3600
 Say = Callable[[str], None]
 
@@ -42,15 +42,15 @@ class Report:
 
 
 class Engine(Protocol):
-    """Reads the trace: Spark, or this process. Both call the same functions on its rows."""
+    """Reads the trace: Spark, or this process; both call the same functions on the rows."""
 
     window: daemon.RowWindow
 
     def period(self) -> tuple[int, int]:
-        """First and last microsecond of the events; no events: 0, 0."""
+        """First and last microsecond of the events; 0, 0 without events."""
 
     def settings(self) -> Any:
-        """Each wheel's `counters.SETTINGS` as pandas has them; None: no counters."""
+        """`counters.SETTINGS` of each wheel, in pandas; None: no counters."""
 
     def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
         """Count everything; the functions below read the counts."""
@@ -145,8 +145,9 @@ class _Analysis:
         self.settings = found if found is not None and len(found) else None
         if self.settings is None:
             self.notes.append(
-                "The trace has no counters of the daemon: wake-ups, pools and peaks are left out, "
-                "and the wheel is taken to have a tick of 1 ms and 64 buckets per level."
+                "The trace has no counters of the daemon: wake-ups, pools and peaks are left "
+                "out, and the report assumes a wheel with a tick of 1 ms and 64 buckets per "
+                "level."
             )
             self.wheel: dict[str, Any] = {"tick_ns": 1_000_000, "wheel_size": 64, "capacity": None}
             return
@@ -159,8 +160,8 @@ class _Analysis:
         }
         if len(sorts) > 1:
             self.notes.append(
-                f"The wheels of this trace differ in tick or size; herds and advice take that of "
-                f"the busiest, {int(tick_ns) / 1e6:g} ms and {int(wheel_size)} buckets."
+                "The wheels of this trace differ in tick or size; herds and advice use the "
+                f"busiest one, {int(tick_ns) / 1e6:g} ms and {int(wheel_size)} buckets."
             )
 
     def _period(self) -> tuple[int, int]:
@@ -308,7 +309,7 @@ class _Analysis:
 
 
 def plain(value: Any) -> Any:
-    """numpy's and pandas' numbers as Python's, NaN as None: what JSON can hold."""
+    """Convert numbers of numpy and pandas to Python's, and NaN to None, for JSON."""
     if isinstance(value, dict):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

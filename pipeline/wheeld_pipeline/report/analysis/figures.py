@@ -1,4 +1,4 @@
-"""From a scan's counts to tables of a page's size: by step of time, by worker, by delay class."""
+"""Turns a scan's counts into tables that fit a page: by step of time, by worker, by delay class."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COUNTS: Final = ("scheduled", "rescheduled", "cancelled", "expired", TICKS, "dr
 
 
 def name_of(code: int) -> str:
-    """The column in which rows of a code are counted."""
+    """The column that counts rows with a code."""
     if code == PERIODIC_CODE + EXPIRED_CODE:
         return TICKS
     if LOST_CODE <= code < PERIODIC_CODE:
@@ -85,7 +85,7 @@ def _lateness(frame: Any, key: str | list[str]) -> Any:
 
 
 def lateness_histogram(counted: Counted) -> Any:
-    """How many timers were how late, in buckets a quarter of a factor of two wide.
+    """The number of timers by lateness, in four buckets per factor of two.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def lateness_histogram(counted: Counted) -> Any:
 
 
 def by_step(counted: Counted, step_seconds: int) -> Any:
-    """One row per step of time, those without a row of the trace included.
+    """One row per step of time, including steps without events.
 
     Returns
     -------
@@ -120,9 +120,9 @@ def by_step(counted: Counted, step_seconds: int) -> Any:
 
 
 def _pending(pending: Any, steps: range) -> tuple[Any, Any]:
-    """Most and fewest armed timers that one wheel had, as its capacity is its own too: the most of
-    a sum is not the sum of the most, which come at other moments. Where nothing happened, they
-    stay."""
+    """Most and fewest armed timers of a single wheel, since each wheel has its own capacity; maxima
+    of several wheels, which occur at different moments, must not be added. Steps without events
+    keep the values of the step before."""
     most = pd.Series(0.0, index=steps)
     fewest = pd.Series(np.inf, index=steps)
     for _, own in pending.groupby(list(WHEEL)):
@@ -137,7 +137,7 @@ def _pending(pending: Any, steps: range) -> tuple[Any, Any]:
 
 
 def by_worker(counted: Counted) -> Any:
-    """One row per worker of each daemon, in order of names; rows without an owner are left out.
+    """One row per worker of each daemon, ordered by name, without rows that have no owner.
 
     Returns
     -------
@@ -189,13 +189,14 @@ def lost(counted: Counted) -> dict[str, int]:
 
 
 def open_timers(counted: Counted) -> int:
-    """Timers that were armed when each wheel's last row was written: the clock's own count."""
+    """Timers armed when each wheel's last row was written, as counted by the clock."""
     return int(counted.armed["armed"].sum())
 
 
 def slots(counted: Counted) -> tuple[int, int]:
-    """The slots that were used, and how often the most used one was, in a trace that has the
-    beginning of each run: there the least generation of a wheel is the first of all its slots."""
+    """The number of used slots, and the uses of the most used one, in a trace that contains the
+    beginning of each run: there the least generation of a wheel is the first one of all its
+    slots."""
     both = counted.wheels.merge(counted.first_uses, on=list(WHEEL))
     uses = both["generation"] - both["first"] + 1
     return int(both["events"].sum()), int(uses.max()) if len(uses) else 0

@@ -9,7 +9,7 @@ import pandas as pd
 from wheeld_pipeline.report.counts.rows import WHEEL
 
 _RUN_DIGITS = 4
-"""Digits of a run that are shown at least; more where two runs begin with the same ones."""
+"""Least number of digits shown of a run; more if two runs begin with the same digits."""
 
 
 def of_workers(frame: Any, among: Any = None) -> list[str | None]:

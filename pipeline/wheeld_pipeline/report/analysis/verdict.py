@@ -1,4 +1,5 @@
-"""Is all well, what was late and why, what to change: the three sentences that begin a report.
+"""The three sentences that begin a report: whether all is well, what was late and why, and what to
+change.
 
 A cause is named only if the trace shows it, and only if it explains a good part of the lateness;
 it says how much. The rules, with their numbers, are in docs/report.md.
@@ -15,9 +16,9 @@ EXPECTED_TICKS: Final = 3
 LEAST_NS: Final = 2e6
 """p99 is expected within so many ticks, or within this: rounding, and the kernel's wake-up."""
 HAND_OUT_NS: Final = 200
-"""CPU time of handing out one timer, about: what makes a herd take long."""
+"""Approximate CPU time of handing out one timer, which makes herds slow."""
 SHARE: Final = 0.01
-"""A cause counts if it affects at least this share of the timers, which is what p99 is about."""
+"""A cause counts if it affects at least this share of the timers, the share that p99 leaves out."""
 EXPLAINS: Final = 0.25
 """A cause of lateness explains at least this part of p99."""
 ALONE: Final = 4
@@ -44,14 +45,14 @@ def verdict(facts: dict[str, Any], tables: dict[str, Any]) -> dict[str, Any]:
     tick = texts.duration(facts["wheel"]["tick_ns"])
     if late["p99"] <= limit:
         first = (
-            f"It is well: 99 of 100 timers were handed out at most {p99} after their deadline, "
-            f"which a tick of {tick} allows."
+            f"All is well: 99 of 100 timers were handed out at most {p99} after their deadline,"
+            f" as expected with a tick of {tick}."
         )
         causes = [*_full_rings(tables), *_stalls(facts)]
         seen = " ".join([f"The latest was {most} late.", *(cause.seen for cause in causes)])
         return _verdict(WELL, causes, first, seen, _change(facts, causes))
     first = (
-        f"It is late: 1 in 100 timers was handed out more than {p99} after its deadline; with a "
+        f"Timers are late: 1 in 100 was handed out more than {p99} after its deadline; with a "
         f"tick of {tick}, at most {texts.duration(limit)} is expected."
     )
     least = EXPLAINS * late["p99"]
@@ -64,7 +65,7 @@ def verdict(facts: dict[str, Any], tables: dict[str, Any]) -> dict[str, Any]:
         for cause in causes
     ]
     stalls = _stalls(facts)
-    why += [f"{cause.seen} The trace does not say how late that made timers." for cause in stalls]
+    why += [f"{cause.seen} The trace does not show how late that made timers." for cause in stalls]
     causes += stalls
     if not causes:
         causes, why = [UNKNOWN], [UNKNOWN.seen]
@@ -81,13 +82,13 @@ class Cause(NamedTuple):
     seen: str
     change: str
     explains: float = 0.0
-    """By how much it can have made a timer late, ns; 0: not known."""
+    """How late it can have made a timer, ns; 0: unknown."""
 
 
 UNKNOWN: Final = Cause(
     "unknown",
     "The trace shows no cause that explains it.",
-    "Run `wheeld doctor` while it is late: it looks at the machine and at the daemon.",
+    "Run `wheeld doctor` while timers are late: it checks the machine and the daemon.",
 )
 
 
@@ -105,7 +106,7 @@ def _account(facts: dict[str, Any]) -> str:
 
 
 def _overload(facts: dict[str, Any]) -> list[Cause]:
-    """The clock was woken late, or was ready to run and waited for a processor."""
+    """Cause: the kernel woke the clock late, or the clock waited for a processor."""
     wakes = facts.get("wakes", {})
     slept, waited = wakes.get("longest_oversleep_ns") or 0, wakes.get("most_run_delay_ns") or 0
     if slept >= waited:
@@ -125,7 +126,7 @@ def _overload(facts: dict[str, Any]) -> list[Cause]:
 
 
 def _herds(tables: dict[str, Any], least_ns: float) -> list[Cause]:
-    """Herds: many timers were due at once, and delivering them takes long."""
+    """Cause: herds, many timers due at once, which take long to deliver."""
     sizes = tables["herd_sizes"]
     total, size = sizes["timers"].sum(), sizes["timers"] / sizes["ticks"]
     large = size * HAND_OUT_NS >= least_ns
@@ -145,7 +146,7 @@ def _herds(tables: dict[str, Any], least_ns: float) -> list[Cause]:
 
 
 def _full_rings(tables: dict[str, Any]) -> list[Cause]:
-    """Workers that polled so seldom that their rings were full."""
+    """Cause: workers polled so rarely that their rings were full."""
     found = tables.get("full_rings")
     if found is None or not len(found):
         return []
@@ -166,11 +167,11 @@ def _full_rings(tables: dict[str, Any]) -> list[Cause]:
 
 
 def _stalls(facts: dict[str, Any]) -> list[Cause]:
-    """The causes that delayed timers for a while: no clock, or a worker that did not poll."""
+    """Temporary causes: no clock, or a worker that did not poll."""
     found = []
     if restarts := facts.get("clock_restarts"):
         times = "once" if restarts == 1 else f"{restarts:,} times"
-        seen = f"The clock was replaced {times}, and what fell due meanwhile waited for the next."
+        seen = f"The clock was replaced {times}; timers due in between waited for the next one."
         found.append(Cause("restarts", seen, "The daemon's log says why its clock ended."))
     if missed := facts.get("missed_ticks"):
         seen = (
@@ -183,7 +184,7 @@ def _stalls(facts: dict[str, Any]) -> list[Cause]:
 
 
 def _worker(tables: dict[str, Any]) -> list[str]:
-    """Names one worker whose timers were late while others' were not."""
+    """Names one worker whose timers were late while the timers of others were not."""
     workers = tables["workers"].assign(worker=names.of_workers(tables["workers"]))
     known = workers[workers["p99"].notna()].sort_values("p99")
     if len(known) < 2 or known["p99"].iloc[-1] < ALONE * known["p99"].iloc[(len(known) - 1) // 2]:
@@ -193,14 +194,15 @@ def _worker(tables: dict[str, Any]) -> list[str]:
 
 
 def _when(tables: dict[str, Any], limit: float) -> list[str]:
-    """Names the part of the time in which timers were late."""
+    """Names the steps of time in which timers were late."""
     steps = tables["minutes"][tables["minutes"]["p99"].notna()]
     late = steps[steps["p99"] > limit]
     if not len(late) or len(late) == len(steps):
         return []
     worst = late.loc[late["p99"].idxmax(), "time"]
     return [
-        f"That was in {len(late)} of {len(steps)} steps of time, worst at {worst:%H:%M:%S} UTC."
+        f"This affected {len(late)} of {len(steps)} steps of time, most of all {worst:%H:%M:%S}"
+        " UTC."
     ]
 
 
@@ -214,7 +216,7 @@ def _change(facts: dict[str, Any], causes: list[Cause]) -> str:
     ]
     if capacity and facts["pending_max"] > FULL * capacity:
         share = texts.percent(facts["pending_max"] / capacity)
-        said.append(f"{share} of the slots were taken: take --capacity {found['capacity']}.")
+        said.append(f"{share} of the slots were in use: use --capacity {found['capacity']}.")
     if found["worth"] and "overload" not in named:
         said.append(
             f"Another wheel suits this load better: --tick {texts.option(found['tick_us'])} "

@@ -1,8 +1,8 @@
 """Bins in which values are counted: lateness in narrow buckets, delays by powers of ten.
 
-A lateness bucket is a sixteenth of a factor of two: what is read back, the bucket's geometric
-middle, is within 2.2 percent of any value in it. Percentiles of any number of rows then need the
-memory of a few hundred counts. Below a microsecond all is bucket 0.
+There are 16 lateness buckets per factor of two; a value is read back as the bucket's geometric
+middle, within 2.2 percent of any value in it. So percentiles of any number of rows need only a few
+hundred counts. Values below a microsecond are in bucket 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 PARTS: Final = 16
 """Lateness buckets per factor of two."""
 LATENESS_ERROR: Final = 2 ** (0.5 / PARTS) - 1
-"""Relative error of a lateness that was read back from its bucket."""
+"""Relative error of a lateness read back from its bucket."""
 PERCENTILES: Final = (0.5, 0.9, 0.99, 0.999)
 PERCENTILE_NAMES: Final = ("p50", "p90", "p99", "p999")
 
@@ -62,11 +62,11 @@ def middle_ns(bucket: Any) -> Any:
 def percentiles(
     buckets: Any, counts: Any, largest_ns: float, wanted: Sequence[float] = PERCENTILES
 ) -> list[float | None]:
-    """Percentiles, in ns, by nearest rank of values that were counted in lateness buckets; None
-    where nothing was counted.
+    """Percentiles, in ns, by nearest rank, of values counted in lateness buckets; None if nothing
+    was counted.
 
-    Buckets come in any order, and one may come several times. `largest_ns` is the exact maximum: no
-    percentile is given as more.
+    Buckets may come in any order, and repeatedly. `largest_ns` is the exact maximum, which no
+    percentile exceeds.
     """
     order = np.argsort(buckets, kind="stable")
     upto = np.cumsum(np.asarray(counts, np.int64)[order])

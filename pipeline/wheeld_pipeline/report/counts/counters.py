@@ -1,12 +1,12 @@
 """Figures from the daemon's own counters: wake-ups, pools, peaks, and the wheel's settings.
 
-Counters are read wheel by wheel, a row a second; the functions here take the rows of one wheel as
-Arrow and return a few lines, which the engines combine.
+Counters are read wheel by wheel, with one row per second; the functions here take the rows of one
+wheel as Arrow and return a few lines, which the engines combine.
 
 A wheel's counts are the differences between consecutive rows. Before the first row of a run the
-counters are taken as 0: all of its values were counted in that run. Only if the trace no longer has
-the run's beginning (`Window.cut`) the first row says nothing of when that was, and grows by
-nothing.
+counters count as 0, since all of its values were counted in that run. Only if the trace no longer
+has the run's beginning (`Window.cut`) does the first row add nothing, because it does not say when
+its values were counted.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ _LAST: Final = ("tick_ns", "wheel_size", "capacity", "linked", "wake_late_ns", "
 FULL_RINGS: Final = "full_rings"
 RUN_DELAY: Final = "run_delay_ns"
 COLUMNS: Final = (*WHEEL, "time", "last", *_LAST, *GROWING, "pools", FULL_RINGS, RUN_DELAY)
-"""The columns that are read of the counters; a trace of an earlier version has neither of the last
-two."""
+"""The columns that are read from the counters; traces of earlier versions lack the last two."""
 _TIMES: Final = ("began_us", "ended_us")
 SETTINGS: Final = {
     **dict.fromkeys(WHEEL, "string"),
@@ -49,7 +48,7 @@ SETTINGS: Final = {
     FULL_RINGS: "string",
 }
 """Columns of `settings_of`; FULL_RINGS is JSON: worker -> rows in which its ring was full;
-RUN_DELAY: the most by which it grew from one row to the next. `wake_late_ns`: 0 if it did not rise
+RUN_DELAY: the largest growth from one row to the next. `wake_late_ns`: 0 if it did not rise
 in the window, `restarts`: of the clock, within it."""
 WAKES, PEAK, POOL = "wakes", "peak", "pool"
 """Kinds of lines of `growth_of`."""
@@ -63,19 +62,19 @@ GROWTH: Final = {
     **dict.fromkeys((*GROWING, *_POOL_NUMBERS), "long"),
     **dict.fromkeys(("scheduled_rate", "expired_rate"), "double"),
 }
-"""Columns of `growth_of`; numbers of SUMS are added over wheels, of TOPS the greatest counts."""
+"""Columns of `growth_of`; over wheels, SUMS are added, and of TOPS the greatest counts."""
 _ARROW: Final = {"string": "string", "long": "int64", "double": "float64", "boolean": "bool"}
 _SECOND_US: Final = 1_000_000
 
 
 class RowWindow(NamedTuple):
-    """The rows that count, by time."""
+    """The rows within the window, by time."""
 
     since_us: int | None = None
     until_us: int | None = None
-    """Rows from `since_us` on and before `until_us`; None: no bound."""
+    """Rows from `since_us` to before `until_us`; None: no bound."""
     cut: frozenset[str] = frozenset()
-    """Runs whose beginning the trace no longer has."""
+    """Runs whose beginning is no longer in the trace."""
 
     def inside(self, time: Array) -> Array:
         low = -(2**63) if self.since_us is None else self.since_us
@@ -85,7 +84,7 @@ class RowWindow(NamedTuple):
 
 def settings_of(table: Any, window: RowWindow) -> Any:
     """The settings of one wheel, and its counters at the end: one row of SETTINGS, none if no row
-    is in the window. `wakes_before` is what had been counted with the first row.
+    is in the window. `wakes_before` is the count in the first row.
     """
     rows = _Rows(table, window)
     if not len(rows.own):
@@ -118,7 +117,7 @@ def growth_of(table: Any, window: RowWindow, step_seconds: int) -> Any:
 
 
 class _Rows:
-    """The rows of one wheel in order of time, and which of them count."""
+    """The rows of one wheel in order of time, and which of them are in the window."""
 
     def __init__(self, table: Any, window: RowWindow) -> None:
         self._table = table
@@ -135,16 +134,17 @@ class _Rows:
         return _growth(self.column(name), self.whole)[self.own]
 
     def risen(self, name: str) -> int:
-        """The greatest value of a maximum since the run's beginning, if it is one of these rows."""
+        """The greatest value of a maximum since the run's beginning, if it was reached in these
+        rows."""
         return int(self.column(name)[self.own].max()) if self.growth(name).any() else 0
 
     def restarts(self) -> int:
-        """How many clocks there were after the run's first one, in the rows that count."""
+        """How many clocks started after the run's first one, in the rows of the window."""
         clocks = np.maximum(self.column("clock_epoch"), 1) - 1
         return int(_growth(clocks, self.whole)[self.own].sum())
 
     def full_rings(self) -> dict[str, int]:
-        """Worker -> in how many of the rows that count its ring was full."""
+        """Worker -> the number of rows of the window in which its ring was full."""
         if FULL_RINGS not in self._table.column_names:
             return {}
         lists = self._table[FULL_RINGS].take(self._order[self.own]).to_pylist()
@@ -168,7 +168,7 @@ def _wakes(rows: _Rows, step_seconds: int) -> Any:
 
 
 def _peaks(rows: _Rows) -> Any:
-    """Rates: after a gap in the counters the growth is that of all the seconds that passed."""
+    """Growth as rates: after a gap in the counters it is spread over all seconds that passed."""
     seconds = np.maximum(rows.seconds(), 1.0)  # a row that comes early belongs to its second
     frame = pd.DataFrame(
         {f"{name}_rate": rows.growth(name) / seconds for name in ("scheduled", "expired")}
@@ -178,7 +178,7 @@ def _peaks(rows: _Rows) -> Any:
 
 
 def _pools(table: Any, window: RowWindow, step_seconds: int) -> Any:
-    """Most bytes used, size, and for how long each pool was depleted in each step."""
+    """Most bytes used, size, and time of depletion of each pool in each step."""
     import pyarrow.compute as pc
 
     column = table["pools"].combine_chunks()
@@ -206,7 +206,7 @@ def _micros(column: Any) -> Array:
 
 
 def _table(columns: dict[str, Any], types: dict[str, str]) -> Any:
-    """As Spark wants it: all columns, in order, of these types."""
+    """The table in the form that Spark needs: all columns, in order, with these types."""
     import pyarrow as pa
 
     arrow = {name: pa.type_for_alias(_ARROW[kind]) for name, kind in types.items()}

@@ -1,4 +1,4 @@
-"""The workers behind the herds: a second scan, of the few stretches of a trace that have herds."""
+"""The workers behind the herds: a second scan, of the few stretches of a trace with herds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEY: Final = (*_TICK, "worker")
 READ: Final = (
     *("time", "event", *OWNER, "scheduled", "deadline", "delay_ns", "lateness_ns", "periodic"),
 )
-"""The columns that are read of a trace."""
+"""The columns read from a trace."""
 SUMS: Final = ("timers", "periodic")
 LOWS: Final = ("delay_min_ns", "scheduled_from_us")
 TOPS: Final = ("delay_max_ns", "late_max_ns", "scheduled_to_us")
@@ -35,11 +35,11 @@ class Sought(NamedTuple):
     """Ends of their ticks, in order."""
     tick_us: int
     slack_us: int
-    """No timer of a tick is handed out later than that after its end."""
+    """No timer of a tick is handed out later than this after the end of the tick."""
 
     @property
     def windows(self) -> tuple[tuple[int, int], ...]:
-        """The stretch of time in which each herd's rows can be."""
+        """The period that can contain the rows of each herd."""
         margin = self.tick_us + 1000
         return tuple(
             (us - self.tick_us - margin, us + self.slack_us + margin) for us in self.ends_us
@@ -47,8 +47,8 @@ class Sought(NamedTuple):
 
 
 def sought(herds: Any, tried: Candidates, late_max_ns: float) -> Sought:
-    """The herds to look for, by `tick_end_us` of each; `tried` is what they were found with. No row
-    of a herd is later than `late_max_ns`, the longest lateness of the trace.
+    """The herds to look for, by `tick_end_us` of each; `tried` has the wheels with which they were
+    found. No row of a herd is later than `late_max_ns`, the longest lateness of the trace.
     """
     ends = sorted({int(us) for us in herds["tick_end_us"]})
     return Sought(tuple(ends), tried.finest_us << tried.current_tick, int(late_max_ns / 1000))
@@ -57,7 +57,7 @@ def sought(herds: Any, tried: Candidates, late_max_ns: float) -> Sought:
 def count(batches: Iterator[Any], what: Sought) -> Iterator[Any]:
     """Count the timers of the herds by owner: batches with READ become lines of SCHEMA.
 
-    A timer is due at its deadline; one armed for the past: at once.
+    A timer is due at its deadline, or at once if that has passed.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -102,8 +102,8 @@ def together(lines: Any) -> Any:
 
 
 def makers(lines: Any, herds: Any) -> Any:
-    """Each herd's timers by owner, from all that `count` found. `herds` has `host`, `daemon`, `run`
-    and `tick_end_us` of each.
+    """The timers of each herd by owner, from all lines of `count`. `herds` has `host`, `daemon`,
+    `run` and `tick_end_us` of each.
     """
     if not len(herds) or not len(lines):
         return pd.DataFrame(columns=list(_COLUMNS))

@@ -1,6 +1,7 @@
-"""The scans of a report in this process: below some million rows Spark takes longer just to start.
+"""The scans of a report in this process: with fewer than some million rows Spark takes longer just
+to start.
 
-The functions are those that Spark's tasks call.
+Spark's tasks call the same functions.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _WORTH_A_PROCESS: Final = 3
 
 
 class LocalEngine:
-    """See `analyse.Engine`. `counters` has all rows of `counters.COLUMNS`; `window` says which
-    count.
+    """See `analyse.Engine`. `counters` has all rows of `counters.COLUMNS`; `window` selects the
+    rows that count.
     """
 
     def __init__(self, files: TraceFiles, counters: Any, window: daemon.RowWindow) -> None:
@@ -142,7 +143,7 @@ def _by_wheel(table: Any) -> Iterator[Any]:
 
 
 def _groups(table: Any, keys: tuple[str, ...]) -> Iterator[Any]:
-    """The rows of a table with equal keys."""
+    """Groups of rows with equal keys."""
     if not table.num_rows:
         return
     found = table.select(list(keys)).to_pandas().groupby(list(keys), sort=True)

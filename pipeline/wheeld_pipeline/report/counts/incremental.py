@@ -3,9 +3,9 @@
     STATE/2026-03-01T12.arrow     the lines of `scan.count` over that hour's files
 
 Hourly lines are combined like the lines of tasks, so the report covers the whole trace. An hour is
-counted anew when its files changed (the hour that is being recorded does), or the wheel whose
-candidates were tried, or the step of time that the whole trace needs. An hour that retention has
-removed from the trace goes from the state, too.
+counted again if its files changed (as those of the current hour do), or the wheel whose candidates
+were tried, or the step of time that the whole trace needs. An hour that retention has removed from
+the trace is removed from the state, too.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ _SUFFIX: Final = ".arrow"
 
 
 class IncrementalEngine(LocalEngine):
-    """See `analyse.Engine`. The counts of hours are kept in `state`, which is made if it is
-    missing.
+    """See `analyse.Engine`. Keeps the counts of hours in `state`, which is made if it is missing.
 
     `PipelineError`: `state` holds something else, or the files are not in folders by hour.
     """
@@ -99,7 +98,7 @@ def _count_hour(
 
 
 def _coarser(batch: Any, factor: int) -> Any:
-    """The same lines with longer steps of time."""
+    """The lines converted to longer steps of time."""
     import pyarrow as pa
 
     if factor == 1:
@@ -122,7 +121,7 @@ def _prepare(state: Path) -> None:
 
 
 def _load(path: Path, sign: str) -> list[Any] | None:
-    """The stored lines; None: there are none, or they belong to other files."""
+    """The stored lines; None: there are no counts, or they belong to other files."""
     import pyarrow as pa
 
     try:

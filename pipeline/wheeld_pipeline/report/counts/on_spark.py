@@ -23,8 +23,8 @@ _ROWS_PER_BATCH: Final = 200_000
 
 
 class SparkEngine:
-    """See `analyse.Engine`. `events` has only the rows that count; `files` are the same rows, which
-    tasks read several times faster. `counters` has all rows; `window` says which count.
+    """See `analyse.Engine`. `events` has only the rows in the window; `files` are the same rows in
+    a form that tasks read several times faster. `counters` has all rows; `window` says which count.
     """
 
     def __init__(
@@ -145,10 +145,9 @@ class SparkEngine:
 
 
 def collected(frame: DataFrame) -> Any:
-    """All rows as pandas has them.
+    """All rows as a pandas DataFrame.
 
-    Through Spark Connect the plan's metrics come along, in `attrs`, where Parquet does not take
-    them.
+    Spark Connect adds the plan's metrics in `attrs`, which Parquet cannot store.
     """
     found: Any = frame.toPandas()
     found.attrs.clear()

@@ -15,7 +15,7 @@ WHEEL: Final = ("host", "daemon", "run")
 """The columns that name one wheel."""
 OWNER: Final = (*WHEEL, "worker")
 PERIODIC_CODE: Final = 32
-"""Added to the code of a row of a periodic timer."""
+"""Added to the code in rows of periodic timers."""
 LOST_CODE: Final = 10
 """A row of kind `lost` counts as this plus the code of the lost kind."""
 CODES: Final = 2 * PERIODIC_CODE
@@ -47,11 +47,11 @@ class Rows(NamedTuple):
     delay: Array
     """Delay class, or bins.NO_DELAY."""
     placed: Array
-    """Indices of rows with which a timer was scheduled."""
+    """Indices of rows in which a timer was scheduled."""
     wait: Array
-    """Their delay, in the buckets of lateness."""
+    """Their delays, in the buckets of lateness."""
     expired: Array
-    """Indices of rows that have a lateness."""
+    """Indices of rows with a lateness."""
     late: Array
     """Lateness buckets of these."""
     lateness: Array
@@ -64,19 +64,19 @@ class Rows(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Rows with which a timer, or a tick of a periodic one, ended."""
+    """Rows in which a timer, or a tick of a periodic one, ended."""
 
     row: Array
     scheduled: Array
     due: Array
-    """The deadline; one in the past: when it was scheduled."""
+    """The deadline, or the time of scheduling if that is later."""
     time: Array
     fired: Array
     periodic: Array
 
 
 def decode(batch: Any) -> Rows:
-    """A pyarrow.RecordBatch that has COLUMNS, as arrays."""
+    """Converts a pyarrow.RecordBatch with COLUMNS to arrays."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     owners, owner = _owners([columns[name] for name in OWNER])
     names = sorted({each[:-1] for each in owners})
@@ -124,10 +124,10 @@ def _ended(columns: dict[str, Any], event: Array, time: Array, periodic: Array) 
 
 
 def combined(keys: Sequence[Array], sizes: Sequence[int]) -> tuple[list[Array], Array]:
-    """Distinct combinations of several keys, and which of them each row has.
+    """Distinct combinations of several keys, and the combination of each row.
 
     Each key is an array with values from 0 to below its size. Returns, for each key, its value in
-    each combination; and for each row the index of its combination.
+    each combination; and for each row, the index of its combination.
     """
     key = np.zeros(len(keys[0]), np.int64)
     space = 1
@@ -150,7 +150,7 @@ def combined(keys: Sequence[Array], sizes: Sequence[int]) -> tuple[list[Array], 
 
 
 def _owners(columns: Sequence[Any]) -> tuple[list[tuple[Any, ...]], Array]:
-    """The owners that occur, and which of them each row has."""
+    """The distinct owners, and the owner of each row."""
     names, keys = zip(*(_coded(column) for column in columns), strict=True)
     values, owner = combined(keys, [len(each) for each in names])
     named: Iterator[Any] = (map(own.__getitem__, at) for own, at in zip(names, values, strict=True))
@@ -158,8 +158,8 @@ def _owners(columns: Sequence[Any]) -> tuple[list[tuple[Any, ...]], Array]:
 
 
 def _coded(column: Any) -> tuple[list[Any], Array]:
-    """A column of strings as its distinct values, with None behind them if it has one, and each
-    row's index."""
+    """The distinct values of a column of strings, followed by None if it has nulls; and the index
+    of each row's value."""
     import pyarrow as pa
 
     if not pa.types.is_dictionary(column.type):
@@ -178,7 +178,7 @@ def _codes(column: Any) -> Array:
 
 
 def numbers(column: Any) -> Array:
-    """A column of integers or times as int64; 0 where there is none."""
+    """A column of integers or times as int64; 0 for null."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):

@@ -1,7 +1,7 @@
-"""The scan for most of a report: every task counts its rows and replays its timers.
+"""The main scan of a report: every task counts its rows and replays its timers.
 
-A task's result does not grow with its rows but with the variety in them: a few thousand lines of
-counts, and for the replay the distinct instants that its timers met.
+A task's result grows with the variety of its rows, not with their number: a few thousand lines of
+counts and, for the replay, the distinct instants that its timers met.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wheeld_pipeline.report.counts.tally import KINDS, Tally, together
 from wheeld_pipeline.report.counts.tried_wheels import MET_COLUMNS, Meetings
 
 MET: Final = "met"
-"""The kind of a line for the replay; others are the names of KINDS."""
+"""The kind of a line for the replay; the other kinds are the names of KINDS."""
 KEYS, SUMS, TOPS, LASTS = (
     tuple(dict.fromkeys(chain.from_iterable(getattr(kind, part) for kind in KINDS.values())))
     for part in ("keys", "sums", "tops", "lasts")
@@ -35,8 +35,8 @@ SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
 def count(batches: Iterator[Any], step_seconds: int, tried: wheels.Candidates) -> Iterator[Any]:
     """Count the rows of one task, and put its timers through the arithmetic of `tried`.
 
-    Yields lines with the columns of SCHEMA, for `tables` and `tried_wheels.try_block`. The tables
-    of several tasks are joined by adding sums and keeping the greatest tops.
+    Yields lines with the columns of SCHEMA, for `tables` and `tried_wheels.try_block`. To join the
+    tables of several tasks, add sums and keep the greatest tops.
     """
     tally, meetings = Tally(step_seconds), Meetings(tried)
     for batch in batches:
@@ -51,7 +51,7 @@ def count(batches: Iterator[Any], step_seconds: int, tried: wheels.Candidates) -
 
 
 def _lines(what: str, count: int, columns: dict[str, Any]) -> Any:
-    """Lines of one kind as Spark has them: what the kind does not have is null."""
+    """Lines of one kind in Spark's form: columns that the kind lacks are null."""
     import pyarrow as pa
 
     columns["kind"] = [what] * count
@@ -68,8 +68,8 @@ def _lines(what: str, count: int, columns: dict[str, Any]) -> Any:
 
 
 def tables(lines: Any) -> dict[str, Any]:
-    """The tables of a scan, summed over its tasks, by the names of KINDS; a kind without a line has
-    an empty one. `lines` are all that are not for the replay, in the order of the tasks.
+    """The tables of a scan, summed over its tasks, by the names of KINDS; a kind without lines has
+    an empty table. `lines` are all lines that are not for the replay, in the order of the tasks.
     """
     found = {}
     for name, kind in KINDS.items():
@@ -81,7 +81,7 @@ def tables(lines: Any) -> dict[str, Any]:
 
 
 def split(batches: list[Any]) -> tuple[Any, Any]:
-    """Lines as pandas has them, for `tables`; and as a pyarrow.Table those for the replay."""
+    """Lines as a pandas DataFrame, for `tables`; and lines for the replay as a pyarrow.Table."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

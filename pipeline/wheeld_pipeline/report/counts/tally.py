@@ -1,8 +1,8 @@
 """Counts the rows of a trace for the report's tables: in one task, over all its batches.
 
-Each table has the keys that it is grouped by, sums, and tops (maxima; minima are kept negated), so
-that counts of batches, of tasks and of hosts are put together the same way: sums added, the
-greatest top kept, and of what counts at the last moment the last.
+Each table has grouping keys, sums, and tops (maxima; minima are kept negated), so that counts of
+batches, of tasks and of hosts are combined in the same way: sums are added, of tops the greatest is
+kept, and of counts at the last moment the last one.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Kind(NamedTuple):
     sums: tuple[str, ...]
     tops: tuple[str, ...]
     least: str = ""
-    """Of each wheel's lines only those with its least value of this key count."""
+    """Only lines with the least value of this key in their wheel count."""
     lasts: tuple[str, ...] = ()
-    """Of lines with equal keys the last one's count, in the order of the trace."""
+    """Among lines with equal keys, the last one in the order of the trace counts."""
 
 
 KINDS: Final = {
@@ -50,10 +50,9 @@ KINDS: Final = {
     "late_by_owner": Kind((*OWNER, "late"), ("n",), ("late_max",)),
     "late_by_delay": Kind(("delay", "late"), ("n",), ("late_max",)),
 }
-"""`step`: of time, since 1970. `delay`, `late`: see bins; `wait`: the delay in buckets as narrow as
-those of lateness, of timers when they are scheduled. `first_low`, `pending_low`: the least,
-negated; `at_low`: the last row's time, negated. `first`: the least generation of what was
-scheduled."""
+"""`step`: of time, since 1970. `delay`, `late`: see bins; `wait`: the delay of scheduled timers, in
+buckets as narrow as those of lateness. `first_low`, `pending_low`: the least, negated; `at_low`:
+the last row's time, negated. `first`: the least generation of scheduled timers."""
 _FRESH_CODE: Final = EVENT_CODES[SCHEDULED]
 _KEPT: Final = 64
 """The number of batches whose counts are kept separately before they are merged."""
@@ -102,7 +101,7 @@ class _Counts:
         self.lates = int(rows.late.max(initial=0)) + 1
 
     def tables(self) -> list[tuple[str, Any]]:
-        """One of each kind that has something."""
+        """One table of each kind that is not empty."""
         found = [
             ("wheels", self.wheels()),
             ("armed", self.armed()),
@@ -131,7 +130,7 @@ class _Counts:
         return pd.DataFrame({**_named(WHEEL, rows.wheels, np.arange(count)), **values})
 
     def armed(self) -> Any:
-        """How many timers were armed when each wheel's last row was written."""
+        """The number of armed timers at each wheel's last row."""
         rows = self.rows
         order = np.lexsort((rows.time, rows.wheel))
         last = order[np.flatnonzero(np.diff(rows.wheel[order], append=-1))]
@@ -139,8 +138,8 @@ class _Counts:
         return pd.DataFrame({**named, "at_low": -rows.time[last], "armed": rows.pending[last]})
 
     def first_uses(self, fresh: Array) -> Any:
-        """How many timers of the least generation were scheduled: all slots of a wheel begin with
-        the same generation, which is random."""
+        """The number of scheduled timers of the least generation: all slots of a wheel begin with
+        the same, random generation."""
         wheel, generation = self.rows.wheel[fresh], self.rows.generation[fresh].astype(np.int64)
         least = -_tops(wheel, -generation, len(self.rows.wheels))
         events = _sums(wheel, generation == least[wheel], len(self.rows.wheels))

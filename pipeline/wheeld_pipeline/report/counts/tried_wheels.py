@@ -1,7 +1,7 @@
-"""Replays the timers of a trace by the arithmetic of other wheels: batches for `wheels`.
+"""Replays the timers of a trace with the arithmetic of other wheels: makes batches for `wheels`.
 
-Each task counts what its timers meet and hands on a few compact arrays per block of time; then
-each block is summed and tried on all candidates, and its fullest ticks are picked.
+Each task counts the buckets that its timers meet, and returns a few compact arrays per block of
+time. Then each block is summed and evaluated for all candidates, and its fullest ticks are picked.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ RESULT: Final = ", ".join(
 )
 KEY: Final = (*WHEEL, "what", "key1", "key2")
 _AT_ONCE: Final = 1 << 19
-"""Timers that are collected before they are counted: many batches have few."""
+"""Timers to collect before they are counted, since many batches have few."""
 _KEPT_PARTS: Final = 64
-"""Counts that are kept apart before they are summed."""
+"""Counts to keep apart before they are summed."""
 
 
 class Meetings:
@@ -60,7 +60,7 @@ class Meetings:
             parts[:] = [wheels.merge(parts)]
 
     def blocks(self) -> Iterator[dict[str, Any]]:
-        """All that was counted, by wheel and block: WHEEL, `block` and MET_COLUMNS."""
+        """All counts, by wheel and block: WHEEL, `block` and MET_COLUMNS."""
         for name in list(self._waiting):
             self._meet(name)
         for name, parts in self._parts.items():
@@ -75,7 +75,8 @@ class Meetings:
 def ended(timers: Ended, tried: wheels.Candidates) -> tuple[Array, Array, Array]:
     """When timers were placed, due and gone, in finest ticks: `s`, `d`, `e` of `wheels.meet`.
 
-    A tick of a periodic timer counts when it is due; where it was placed is not in its row.
+    A tick of a periodic timer counts only when it is due, because its row does not say where it was
+    placed.
     """
     finest = tried.finest_us
     d = -(-timers.due // finest)
@@ -85,7 +86,7 @@ def ended(timers: Ended, tried: wheels.Candidates) -> tuple[Array, Array, Array]
 
 
 def meets(s: Array, d: Array, e: Array) -> Array:
-    """Whether a timer meets anything: most were cancelled before the first bucket above theirs
+    """Whether a timer meets any bucket: most were cancelled before the first bucket above theirs
     began."""
     differ = (
         np.frexp((s ^ d).astype(np.float64))[1] - 1
@@ -99,7 +100,7 @@ def nothing() -> Any:
 
 
 def try_block(table: Any, tried: wheels.Candidates) -> Any:
-    """The work of each candidate with the timers of one block, and its fullest ticks.
+    """The work of each candidate for the timers of one block, and the fullest ticks of the block.
 
     `table` has the lines of one wheel and block that have MET_COLUMNS, see `scan.count`. The result
     is of RESULT, to be summed over the blocks; `key1` and `key2` are a candidate's exponents of
@@ -131,7 +132,7 @@ def _candidates(counts: wheels.Counts, tried: wheels.Candidates) -> Iterator[tup
 
 
 def _herds(counts: wheels.Counts, tried: wheels.Candidates) -> Iterator[tuple[Any, ...]]:
-    """The fullest ticks of a block, and how many ticks were how full."""
+    """The fullest ticks of a block, and the number of ticks by size."""
     ticks, n = wheels.together(counts, tried.current_tick)
     for best in np.argsort(-n, kind="stable")[:HERDS_PER_BLOCK]:
         yield HERD, int(ticks[best]) << tried.current_tick, 0, 0, 0, int(n[best]), 0

@@ -1,7 +1,7 @@
 """The wheel's arithmetic over arrays: the work of the same timers with other ticks and sizes.
 
 A timer is placed at tick `s`, is due at tick `d` (rounded up) and ends at tick `e`. Level *k* of a
-wheel of 2**b buckets has buckets of g = 2**(b*k) ticks. From `wh_bucket_for` of the core follows
+wheel of 2**b buckets has buckets of g = 2**(b*k) ticks. It follows from `wh_bucket_for` of the core
 that the timer is moved down from level *k* >= 1, once, exactly if
 
     d / g > s / g           (whole numbers: it was not placed within d's bucket already),
@@ -9,14 +9,14 @@ that the timer is moved down from level *k* >= 1, once, exactly if
     (d / g) mod 2**b != 0   (else a higher level's bucket begins at the same tick and it skips k).
 
 The first two do not depend on b. So one pass over the timers counts, for each power of two *m*, how
-many met the beginning of which stretch of 2**m finest ticks; a wheel whose tick is 2**k finest ones
-sums the counts that it needs. With a longer tick a timer that is due in the last tick of a stretch
-is due at the beginning of the next: such timers are counted apart, by the ticks for which that
-holds. A wake-up is a tick at which a bucket begins or timers are due: the distinct ones are
-counted by merging sorted positions.
+many timers met the beginning of each stretch of 2**m finest ticks; a wheel whose tick is 2**k
+finest ticks sums the counts that it needs. With a longer tick a timer that is due in the last tick
+of a stretch is due at the beginning of the next: such timers are counted separately, by the ticks
+for which that holds. A wake-up is a tick at which a bucket begins or timers are due: the distinct
+ones are counted by merging sorted positions.
 
-Time is cut into blocks of 2**BLOCK_BITS finest ticks that are counted apart, wherever they were
-read.
+Time is cut into blocks of 2**BLOCK_BITS finest ticks, which are counted separately, wherever they
+were read.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ import numpy as np
 
 BLOCK_BITS: Final = 22
 DUE: Final = 63
-"""Stands in for `m` where timers are counted that were there when they were due."""
+"""In place of `m`, for timers that were still pending when they were due."""
 _KINDS = 64
 _FROM = 16
-"""A kind is m + _KINDS * c: c = 0 counts for all ticks, c < _FROM for exponents below c, and
-_FROM + c for those from c on."""
+"""A kind is m + _KINDS * c: c = 0 counts for all ticks, c < _FROM for exponents below c, and _FROM
++ c for exponents from c on."""
 _FOREVER = 1 << 62
 _FEWER = 0.75
 """The share of remaining timers at which they are moved together."""
@@ -71,19 +71,19 @@ def candidates(tick_ns: int = 1_000_000, wheel_size: int = 64) -> Candidates:
 
 
 class Counts(NamedTuple):
-    """How many timers met which instant: three arrays of the same length, sorted."""
+    """How many timers met each instant: three arrays of the same length, sorted."""
 
     kind: Array
-    """m or DUE, and for which ticks it counts."""
+    """m or DUE, and the ticks for which it counts."""
     at: Array
     """The instant, in finest ticks."""
     n: Array
 
 
 def meet(s: Array, d: Array, e: Array, tried: Candidates) -> Counts:
-    """Count what timers meet, by instant; arrays of int64 in finest ticks.
+    """Count the events of timers by instant; arrays of int64 in finest ticks.
 
-    A timer with `e` >= `d` fired; one that was cancelled has `e` < `d`. One with `s` far behind
+    A timer with `e` >= `d` fired; one that was cancelled has `e` < `d`. A timer with `s` far behind
     `d` is due, and meets nothing before.
     """
     fired = d <= e
@@ -125,7 +125,7 @@ def _at_its_end(
 
 
 def _by_stretch(m: int, kind: Array, at: Array) -> Counts:
-    """Equal instants as one, sorted; all are whole multiples of 2**m, and all kinds those of m."""
+    """Merge equal instants, and sort; all are multiples of 2**m, and all kinds belong to m."""
     if not len(at):
         return Counts(kind, at, at)
     stretch, group = at >> m, kind // _KINDS
@@ -144,7 +144,7 @@ def _exponents(gap: Array) -> Array:
 
 
 def _sum(kind: Array, at: Array, n: Array | None) -> Counts:
-    """Equal instants as one, sorted; `n` None: each counts once."""
+    """Merge equal instants, and sort; with `n` None each counts once."""
     if not len(at):
         return Counts(kind, at, at)
     first = int(at.min())
@@ -185,7 +185,7 @@ class TriedWheel(NamedTuple):
     cascades: int
     fired: int
     rounded: int
-    """Sum of what rounding up to the tick added, in finest ticks."""
+    """Total time added by rounding up to the tick, in finest ticks."""
 
 
 def outcomes(counts: Counts, tried: Candidates) -> Iterator[TriedWheel]:
@@ -206,7 +206,7 @@ def outcomes(counts: Counts, tried: Candidates) -> Iterator[TriedWheel]:
 
 
 def _begun(counts: Counts, slices: dict[int, slice], k: int, b: int) -> tuple[Array, int]:
-    """Ticks at which a bucket of an upper level begins that holds timers, and all its cascades."""
+    """Ticks at which a nonempty bucket of an upper level begins, and its cascades."""
     found, cascades = [], 0
     for m in range(k + b, DUE, b):
         classes = [0, *range(k + 1, _FROM), *(_FROM + c for c in range(k + 1))]

@@ -1,1 +1,1 @@
-"""The page: plots, tables and the templates that they go into."""
+"""The page: plots, tables and their templates."""

@@ -24,7 +24,7 @@ HEIGHT: Final = 270
 LEFT, RIGHT, TOP, BOTTOM = 66, 14, 30, 44
 END: Final = WIDTH - RIGHT
 ROW: Final = 24
-"""Height of a row of a plot that lists things."""
+"""Height of a row in a plot of rows."""
 _MARKS: Final = 5
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _STEPS: Final = (
@@ -75,7 +75,7 @@ class Scale:
 
 
 def linear(values: Sequence[Number], begin: float, end: float) -> Scale:
-    """From zero to a little above the largest."""
+    """A scale from zero to a little above the largest value."""
     top = max(_known(values), default=0.0)
     top = top if top > 0 else 1.0
     step = _nice_step(top, 4)
@@ -83,7 +83,7 @@ def linear(values: Sequence[Number], begin: float, end: float) -> Scale:
 
 
 def logarithmic(values: Sequence[Number], begin: float, end: float) -> Scale:
-    """Whole powers of ten around the values."""
+    """A scale of whole powers of ten around the values."""
     known = [value for value in _known(values) if value > 0]
     if not known:
         return Scale(1, 10, begin, end, True)

@@ -10,7 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 Cell = Callable[[Any], str]
 Columns = Sequence[tuple[str, str, Cell | None]]
-"""For a table: heading, column of the frame, how its values are shown (None: as text)."""
+"""A column of a table: heading, column of the frame, format of its values (None: text)."""
 
 _ENVIRONMENT: Final = Environment(
     loader=FileSystemLoader(Path(__file__).with_name("templates")),

@@ -21,9 +21,9 @@ LATENESS: Final = (
 """Column, name, colour."""
 COLOURS: Final = ("c1", "c2", "c3", "c4", "c5", "c6")
 ROWS: Final = 12
-"""Workers in a plot; the table has all."""
+"""Number of workers in a plot; the table has all."""
 _MAKERS: Final = 4
-"""Workers that a plot of herds distinguishes; the others are combined."""
+"""Number of workers that a plot of herds distinguishes; the others are combined."""
 _CLOCK: Final = ("from (UTC)", "clock", None)
 _FIGURES: Final = (
     *((name, name, texts.whole) for name in ("scheduled", "expired", "cancelled", "rescheduled")),
@@ -52,7 +52,7 @@ def numbers(frame: Any, *columns: html.Columns, title: str = "Show the numbers")
 
 
 def _top(frame: Any, column: str, what: str) -> tuple[Any, Any, str]:
-    """Rows that have a value, greatest first; those to plot; and a sentence on the others."""
+    """Rows that have a value, greatest first; the rows to plot; and a sentence on the others."""
     found = frame[frame[column].notna()].sort_values(column, ascending=False)
     rest = f" The {ROWS} {what} of {len(found)}." if len(found) > ROWS else ""
     return found, found.head(ROWS), rest
@@ -91,8 +91,8 @@ def _distribution(report: Report) -> str:
     )
     return html.figure(
         f"The most common lateness is {low} to {high}",
-        drawing.histogram("How many timers were how late", bins, texts.duration, "lateness"),
-        f"Timers by {html.term('lateness', 'lateness')}; below 1 µs all is one bar.",
+        drawing.histogram("Number of timers by lateness", bins, texts.duration, "lateness"),
+        f"Timers by {html.term('lateness', 'lateness')}; values below 1 µs share one bar.",
         numbers(found, columns),
     )
 
@@ -130,7 +130,7 @@ def _by_delay(report: Report) -> str:
         return ""
     worst = late.loc[late["p99"].idxmax()]
     return html.figure(
-        f"Latest were delays of {worst['delay']}: p99 {texts.duration(worst['p99'])}",
+        f"The latest timers had delays of {worst['delay']}: p99 {texts.duration(worst['p99'])}",
         _ranges("Lateness by delay class", late["delay"].tolist(), late),
         f"{html.term('lateness', 'Lateness')} by {html.term('delay', 'delay class')}.",
         numbers(delays, (("delay", "delay", None),), _FIGURES),
@@ -248,7 +248,8 @@ def herds(report: Report) -> str:
     first = html.figure(
         _herd_title(found, makers),
         _herd_plot(found, makers, sums.index.tolist()),
-        f"The {len(found)} fullest ticks of {tick} and who made the timers due in them: "
+        f"The {len(found)} fullest ticks of {tick}, and the workers that scheduled the timers "
+        "due in them: "
         f"{html.term('herd', 'herds')}.",
         numbers(makers, columns, title="Who made them"),
     )
@@ -274,7 +275,7 @@ def _herd_plot(found: Any, makers: Any, workers: Sequence[str]) -> str:
     wide = wide.reindex(index=ordered["tick_end_us"], columns=columns, fill_value=0)
     legend = list(zip(columns, [*COLOURS[: len(named)], "c6"], strict=False))
     return drawing.bars(
-        "The fullest ticks by who made them",
+        "The fullest ticks by worker",
         [f"{moment:%d %H:%M:%S.%f}"[:-3] for moment in ordered["time"]],
         wide.to_numpy().tolist(),
         legend,
@@ -301,7 +302,7 @@ def _herd_sizes(report: Report) -> str:
     return html.figure(
         f"{texts.percent(alone)} of the timers were alone in their tick",
         drawing.bars(label, named, timers, legend, texts.number, "timers"),
-        "Timers by how many were due in the same tick.",
+        "Timers by the number due in the same tick.",
         numbers(sizes, columns),
     )
 
@@ -309,7 +310,7 @@ def _herd_sizes(report: Report) -> str:
 def wakes(report: Report) -> str:
     found = report.tables.get("wakes")
     if found is None or not len(found):
-        finding = "The trace has no counters, which hold the wake-ups."
+        finding = "The trace has no counters, so there are no wake-ups."
         return html.section("wakes", "Wake-ups", finding)
     facts, step = report.facts["wakes"], report.facts["step_seconds"]
     curves = over_time(
@@ -335,7 +336,7 @@ def wakes(report: Report) -> str:
     second = html.figure(
         f"A wake-up handed out {texts.number(facts['timers_per_wake'])} timers",
         drawing.lines(label, per_wake, texts.number, "timers per wake-up"),
-        "Expirations divided by wake-ups; cascades and bells wake the clock too.",
+        "Expirations divided by wake-ups; cascades and doorbells wake the clock, too.",
     )
     return html.section("wakes", "Wake-ups", finding, first, second)
 
@@ -388,7 +389,7 @@ def pools(report: Report) -> str:
                 f"{name} was depleted {texts.percent(mean)} of the time",
                 drawing.lines(label, curves, texts.percent, "share"),
                 f"{html.term('pool', 'Depletion')}: share of each {per_step(report)}; and the "
-                f"most of its {texts.size(own['size'].max())} that was used.",
+                f"most that was used of its {texts.size(own['size'].max())}.",
                 numbers(own, columns),
             )
         )
@@ -410,7 +411,7 @@ def advice(report: Report) -> str:
     )
     return html.section(
         "advice",
-        "Which wheel this load wants",
+        "The best wheel for this load",
         _sentence(found),
         _advice_card(report),
         _of_choices(report, "wakes_per_s", "wake-ups per second", wakes),
@@ -440,7 +441,7 @@ def _of_choices(report: Report, column: str, what: str, title: str) -> str:
 def _sentence(found: dict[str, Any]) -> str:
     if not found["worth"]:
         return (
-            f"Leave it: the best wheel tried would save "
+            f"Leave the wheel: the best one tried would save "
             f"{texts.percent(max(found['saves_percent'], 0.0) / 100)} of a core."
         )
     return (
