@@ -74,6 +74,13 @@ def float_of(given: Any) -> float:
         return given.total_seconds()
     if isinstance(given, datetime):
         refuse_time(given, "a delay")
+    if (kind := getattr(getattr(given, "dtype", None), "kind", "")) == "M":
+        raise TypeError(
+            f"got {shown(given)}, which has no time zone: expected seconds, a timedelta, or for a "
+            "point in time a datetime with a time zone"
+        )
+    if kind == "m":  # numpy's: as a number it counts its own unit. NaT becomes NaN
+        return float(given / given.dtype.type(1, "s"))
     try:
         return math.ldexp(given, 0)  # reads it once, as the native calls do
     except OverflowError:
@@ -110,7 +117,8 @@ def since_epoch(when: datetime) -> timedelta:
 
 def epoch_ns(when: datetime) -> int:
     """The nanoseconds from 1970 to a time; errors as `since_epoch`."""
-    return since_epoch(when) // timedelta(microseconds=1) * 1000
+    span = since_epoch(when)
+    return span // timedelta(microseconds=1) * 1000 + int(getattr(span, "nanoseconds", 0))  # pandas
 
 
 def time_of(when: Any) -> float:

@@ -1,7 +1,9 @@
 """The observer: what is pending in a daemon, seen from outside."""
 
 import time
+from typing import Any
 
+import numpy as np
 import pytest
 
 import wheeld
@@ -35,6 +37,24 @@ def test_pending_timers() -> None:
             without = observer.pending(payloads=False).timers
         rest = [field for field in found.timers.dtype.names or () if field != "payload"]
         assert without.tolist() == found.timers[rest].tolist()
+
+
+def test_a_prefix_is_a_key() -> None:
+    with wheeld.embedded(capacity=256) as name, connect(name) as timers:
+        timers.schedule_many([60.0] * 4, keys=[5, ("job", 5), ("job", "5"), "job"])
+
+        def found(prefix: Any) -> set[Any]:
+            return set(pending_timers(name, prefix=prefix).keys.values())
+
+        assert found(np.int64(5)) == {5}
+        assert found(("job", np.uint8(5))) == {("job", 5)}
+        assert found(np.str_("jo")) == {"job"}
+        for bad in (True, 1.5, ["job"], ("job", ("a",)), ("job", False)):
+            with pytest.raises(TypeError, match=r"key .*: got"):
+                found(bad)
+        for bad in ("\ud800", "x" * 1024):
+            with pytest.raises(ValueError, match="key"):
+                found(bad)
 
 
 def test_looking_takes_nothing() -> None:

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 import wheeld
@@ -151,6 +152,37 @@ def test_arrays_of_them() -> None:
         assert timers.pending == 5
 
 
+@pytest.mark.parametrize("unit", ["ns", "us", "ms", "s", "m"])
+@pytest.mark.parametrize("call", ARMING)
+def test_a_timedelta_of_numpy_is_its_seconds(call: str, unit: str) -> None:
+    """As a number it counts its own unit: a minute in ns would be a thousand years."""
+    with LocalWheel(64) as wheel:
+        ARMING[call](wheel.worker(0), np.timedelta64(1, "m").astype(f"m8[{unit}]"))
+        assert deadlines(wheel) == [60 * SECOND]
+
+
+@pytest.mark.parametrize("call", SPANS)
+def test_what_is_no_span_of_numpy(call: str) -> None:
+    with LocalWheel(64) as wheel:
+        timers = wheel.worker(0)
+        for wrong in (np.timedelta64("NaT"), np.datetime64("2026-01-01")):
+            with pytest.raises((TypeError, ValueError), match="got"):
+                SPANS[call](timers, wrong)
+        assert set(deadlines(wheel)) <= {9 * SECOND}
+
+
+def test_other_spans_of_numpy() -> None:
+    half = np.timedelta64(500_000_000, "ns")
+    with LocalWheel(64) as wheel:
+        timers = wheel.worker(0)
+        timers.schedule(half, key="k", interval=half)
+        found = timers.find("k")
+        assert found is not None
+        assert (found.interval, found.remaining) == (0.5, 0.5)
+        assert len(timers.poll(np.timedelta64(1, "us"))) == 0
+        assert DelayedOperation(half).timeout == 0.5
+
+
 # -- points in time -------------------------------------------------------------------------------
 
 
@@ -165,6 +197,18 @@ def test_schedule_at_a_datetime(zone: timezone) -> None:
         assert deadlines(wheel) == [exact, exact]
         assert clocks(wheel) == ["realtime", "realtime"]
         assert exact / 1e9 == pytest.approx(when.timestamp())
+
+
+def test_nanoseconds_of_pandas_are_never_early() -> None:
+    with LocalWheel(64) as wheel:
+        timers = wheel.worker(0)
+        timers.schedule_at(pandas.Timestamp(SECOND + 999, unit="ns", tz="UTC"))
+        timers.schedule_at(pandas.Timestamp(2 * SECOND + 1999, unit="ns", tz="Asia/Kathmandu"))
+        assert deadlines(wheel) == [SECOND + 999, 2 * SECOND + 1999]
+        for wrong in (pandas.Timestamp("2026-01-01"), pandas.NaT, np.datetime64("2026-01-01")):
+            with pytest.raises((TypeError, ValueError), match=r"time|NaT"):
+                timers.schedule_at(wrong)
+        assert timers.pending == 2
 
 
 def test_what_is_no_time_of_the_wall_clock() -> None:

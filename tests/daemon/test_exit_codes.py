@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,16 @@ def test_an_option_that_no_command_has(words: tuple[str, ...]) -> None:
         "nonsense", "status --name a/../b --name a:b", "stop --name -", "list --json=1",
         "advance soon", "advance -- -1s", "advance 1s 2s", "wait 1e400s", "wait",
         "schedule 1s", "schedule 1x --to a", "schedule 1s --to a --cookie x", "cancel x",
-        "cancel -- -1", "reschedule 1 x", "restart --timeout x", "health --window 2h",
+        "cancel -- -1", "reschedule 1 x", "schedule 1s --to group:", f"schedule 1s --to {'x' * 64}",
+        "schedule 1s --to group:=x", "schedule 1s --to (detached)",
+        f"schedule 1s --to a --key {'x' * 1024}", f"cancel --key {'x' * 1024}",
+        f"inspect --key {'x' * 1024}", f"inspect --prefix {'x' * 1024}",
+        "inspect --json --format csv", "metrics --otlp http://", "metrics --otlp https:///x",
+        "jobs run x --args x", "jobs run x --args {}", "jobs run x --args [NaN]",
+        "jobs run x --args [1e999]", 'jobs run x --args ["\\ud800"]', "jobs run x --kw []",
+        f"jobs run x --args {'[' * 100000}", f"jobs run x --args [{'1' * 5000}]",
+        "install-service --name ..", f"install-service --name {'x' * 49}",
+        "restart --timeout x", "health --window 2h",
         "health --max-lateness x", "health --name a:b",
         "top --interval 2h", "top --sort x", "metrics --listen x",
         "metrics --otlp x", "inspect --format x", "inspect --limit -- -1", "inspect --limit 1x",
@@ -65,6 +75,22 @@ def test_a_wrong_command_line(line: str, tmp_path: Path, monkeypatch: pytest.Mon
     done = CliRunner().invoke(app, line.split())
     assert done.exit_code == 2, done.output
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "schedule 1s --to ?", "schedule 1s --to group:?", "schedule 1s --to a --key ?",
+        "schedule 1s --to a --payload ?", "cancel --key ?", "pause --key ?", "resume --key ?",
+        "reschedule 1s --key ?", "inspect --key ?", "inspect --prefix ?", "status --name ?",
+    ],
+)  # fmt: skip
+def test_bytes_that_are_no_text(line: str) -> None:
+    """They are refused in words of this program, not of a codec."""
+    words = [word.replace("?", os.fsdecode(b"a\xff")) for word in line.split()]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2, done.output
+    assert "codec" not in done.output
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_a_users_service(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "found", "said"),
     [
-        (["--name", "a b"], PROGRAM, "name 'a b': expected letters"),
+        (["--name", "a b"], PROGRAM, "name 'a b': expected up to 48 letters"),
         ([], "/tmp/venv/bin/wheeld", "install wheeld into a virtual environment elsewhere"),
     ],
 )

@@ -23,6 +23,7 @@ from wheeld.cli.options import (
     Json,
     Name,
     RuntimeDir,
+    check_key,
     duration_ns,
     errors_to_exit,
     show,
@@ -105,7 +106,9 @@ def inspect(
         int, typer.Option(min=0, help="Show at most this many, soonest first; 0: all.")
     ] = 100,
     payload: Annotated[bool, typer.Option("--payload", help="Show payloads, too.")] = False,
-    format: Annotated[str, typer.Option(help="table, json or csv.")] = "table",
+    format: Annotated[
+        str | None, typer.Option(help="table, json or csv.", show_default="table")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """List pending timers, soonest first. It only reads; the daemon and its workers are not
@@ -114,8 +117,10 @@ def inspect(
     Example: wheeld inspect --worker web-1 --due-before 10s --payload
     """
     with errors_to_exit():
-        if format not in pending.FORMATS:
+        if format not in (None, *pending.FORMATS):
             raise UsageError(f"--format {format}: expected one of {', '.join(pending.FORMATS)}")
+        if as_json and format not in (None, "json"):
+            raise UsageError(f"--json and --format {format} exclude each other")
         wanted = TimerFilter(
             worker,
             to,
@@ -126,12 +131,14 @@ def inspect(
             key=key,
             prefix=prefix,
         )
+        check_key(key)
+        check_key(prefix, "--prefix")
         if any(each >= 1 << 64 for each in wanted.cookies):
             raise UsageError(f"--cookie {max(wanted.cookies)}: expected at most {2**64 - 1}")
         status_of(name, runtime_dir)  # raises if no daemon runs: its timers would not be pending
         with Observer(name, runtime_dir) as observer:
             (found,) = search(observer, [wanted], payload)
-        pending.print_timers(found, "json" if as_json else format, payload)
+        pending.print_timers(found, "json" if as_json else format or "table", payload)
 
 
 app.command("stop")(ending_cli.stop)

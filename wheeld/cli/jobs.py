@@ -14,7 +14,8 @@ from rich.table import Table
 
 from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit, show, status_of
 from wheeld_client import JobBoard, JobState
-from wheeld_core.errors import UsageError
+from wheeld_core.arguments import shown
+from wheeld_core.errors import UsageError, WheelError
 from wheeld_core.units import duration
 
 app = typer.Typer(no_args_is_help=True, help="The jobs of a daemon's applications.")
@@ -96,7 +97,12 @@ def run(
         positional, named = _json(args, "--args", list), _json(keywords, "--kw", dict)
         board = _board(name, runtime_dir)
         found = board.find(job, application)
-        timer = board.run(job, found.application, *positional, **named)
+        try:
+            timer = board.run(job, found.application, *positional, **named)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, WheelError):
+                raise
+            raise UsageError(f"--args, --kw: {error}") from None
     said = {"application": found.application, "name": job, "timer_id": timer}
     show(said, as_json, f"{found.application}/{job} runs")
 
@@ -104,10 +110,15 @@ def run(
 def _json(text: str, option: str, kind: type) -> Any:
     try:
         found = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{option} {text}: {error}") from None
-    if not isinstance(found, kind):
-        raise UsageError(f"{option} {text}: expected a JSON {'list' if kind is list else 'object'}")
+        json.dumps(found, allow_nan=False, ensure_ascii=False).encode()
+        fits = isinstance(found, kind)
+    except (ValueError, RecursionError):
+        fits = False
+    if not fits:
+        what = (
+            "a list, such as '[1, \"ann\"]'" if kind is list else "an object, such as '{\"n\": 1}'"
+        )
+        raise UsageError(f"{option} {shown(text)}: expected {what}, in JSON with finite numbers")
     return found
 
 

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from wheeld.supervisor.launch import EXPECTED, exit_code
-from wheeld_core import runtime
+from wheeld_core import _native, runtime
 from wheeld_core.control import ask
 from wheeld_core.control.messages import Request
 from wheeld_core.errors import UsageError
@@ -64,6 +64,25 @@ def status_of(name: str, runtime_dir: Path | None, seconds: float = 5.0) -> dict
     directory = runtime.find(name, runtime_dir)
     found: dict[str, Any] = ask(directory, Request.STATUS, seconds)["status"]
     return found
+
+
+def check_text(option: str, text: str | None) -> None:
+    """`UsageError`: it is not UTF-8, as the bytes of a command line may be anything."""
+    if text is not None and not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{option} {text!r}: expected text in UTF-8") from None
+
+
+def check_key(key: str | None, option: str = "--key") -> None:
+    """`UsageError`: no timer has such a key."""
+    check_text(option, key)
+    if key is not None:
+        try:
+            _native.encoded_key(key)
+        except ValueError as error:
+            raise UsageError(f"{option}: {error}") from None
 
 
 def with_bare(bare: Mapping[str, str]) -> type[TyperCommand]:

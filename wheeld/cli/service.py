@@ -10,7 +10,6 @@ import difflib
 import importlib.metadata
 import json
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -21,7 +20,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from wheeld.cli.options import Json, errors_to_exit
-from wheeld_core.errors import UsageError, WheelError
+from wheeld_core import runtime
+from wheeld_core.errors import WheelError
 
 UNIT: Final = "wheeld@.service"
 USER_UNIT: Final = "wheeld-user@.service"
@@ -68,10 +68,7 @@ def plan(name: str, program: str, *, for_user: bool, root: Path = Path("/")) -> 
     `WheelError`: the name is not allowed in the name of a unit, or the unit could not see the
     program.
     """
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
-        raise UsageError(
-            f"name {name!r}: expected letters, digits, '_', '.' and '-', as in the name of a unit"
-        )
+    runtime.check_name(name)
     return _users_plan(name, program) if for_user else _systems_plan(name, program, root)
 
 

@@ -14,12 +14,23 @@ from typing import Annotated, Any, Final, get_args
 
 import typer
 
-from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit, show
+from wheeld.cli.options import (
+    Json,
+    Name,
+    RuntimeDir,
+    check_key,
+    check_text,
+    duration_ns,
+    errors_to_exit,
+    show,
+)
+from wheeld.tables.registry import Registry
 from wheeld_client import Timers, connect
 from wheeld_core.errors import UsageError, WheelError, WorkersFull
 from wheeld_core.timer_options import Conflict
 
 MOST: Final = 2**64 - 1
+GROUP: Final = "group:"
 CONFLICTS: Final = get_args(Conflict)
 ROOM_SECONDS: Final = 60.0
 PAUSE: Final = 0.02
@@ -90,6 +101,9 @@ def schedule(
             raise UsageError("--on-conflict is about the key: give --key, too")
         if on_conflict not in CONFLICTS:
             raise UsageError(f"--on-conflict {on_conflict}: expected one of {', '.join(CONFLICTS)}")
+        check_key(key)
+        check_text("--payload", payload)
+        _check_receiver(to)
         options: dict[str, Any] = {} if key is None else {"key": key, "on_conflict": on_conflict}
         options |= {"payload": payload.encode(), "to": to, "detached": True, "keep": keep}
         seconds = found / 1e9
@@ -98,6 +112,16 @@ def schedule(
         )
     made = {"timer_id": timer, "to": to, "delay_s": seconds, "cookie": cookie}
     show(made if key is None else made | {"key": key}, as_json, str(timer))
+
+
+def _check_receiver(to: str) -> None:
+    try:
+        if to.startswith(GROUP):
+            Registry.check_group(to.removeprefix(GROUP))
+        else:
+            Registry.check_name(to)
+    except ValueError as error:
+        raise UsageError(f"--to: {error}") from None
 
 
 def _id(text: str) -> int:
@@ -118,6 +142,7 @@ def _change(
     with errors_to_exit():
         if (timer is None) == (key is None):
             raise UsageError("expected either the ID of a timer or --key")
+        check_key(key)
         by: dict[str, Any] = {"id": timer} if key is None else {"key": key}
         named: dict[str, Any] = {"timer_id": timer} if key is None else {"key": key}
         if delay is not None:

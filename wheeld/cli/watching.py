@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import re
 import threading
 import time
 from pathlib import Path
@@ -128,7 +129,7 @@ def _check_address(listen: str) -> None:
 def _export(name: str, runtime_dir: Path | None, endpoint: str, once: bool) -> None:
     """Export to OpenTelemetry; an empty endpoint means the one of the environment."""
     with errors_to_exit():
-        if endpoint and not endpoint.startswith(("http://", "https://")):
+        if endpoint and not re.fullmatch(r"https?://[^/?#\s]+\S*", endpoint):
             raise UsageError(f"--otlp {endpoint}: expected a URL, such as http://127.0.0.1:4318")
         try:
             from wheeld.metrics.otel import Export

@@ -82,7 +82,7 @@ class Tenant:
 
 
 def _encoded(what: str, name: object, most: int) -> bytes:
-    encoded = name.encode() if isinstance(name, str) else b""
+    encoded = name.encode(errors="replace") if isinstance(name, str) else b""
     if not 1 <= len(encoded) <= most or b"\0" in encoded:
         raise ValueError(f"{what}: expected 1 to {most} bytes of UTF-8")
     return encoded

@@ -54,11 +54,11 @@ class _Limit(_native.Limit):
         limit: int,
         per: Seconds,
         burst: int | None,
-        window: str,
+        window: object,
     ) -> None:
         if not isinstance(name, str):
             raise TypeError(f"name: got {type(name).__name__}, expected str")
-        if window not in KINDS:
+        if not isinstance(window, str) or window not in KINDS:
             raise ValueError(f"window={shown(window)}: expected 'gcra', 'fixed' or 'moving'")
         if burst is not None and window != "gcra":
             raise ValueError(f"burst={shown(burst)}: a {window} window has none; expected None")

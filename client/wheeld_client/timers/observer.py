@@ -172,6 +172,7 @@ class Observer:
         found = np.concatenate(parts) if parts else np.empty(0, self._dtype(payloads))
         keys = self._keys_of(found["timer_id"])
         if prefix is not None:
+            prefix = decoded(_native.encoded_key(prefix))
             keys = {id: key for id, key in keys.items() if begins(key, prefix)}
             found = found[np.isin(found["timer_id"], np.array([*keys], np.uint64))]
         workers = self._registry.names()
@@ -298,6 +299,8 @@ def pending_timers(
     ------
     DaemonNotRunning, LayoutMismatch, PermissionError
         As `connect`.
+    TypeError, ValueError
+        The prefix cannot be a key.
     """
     with Observer(name, runtime_dir) as observer:
         return observer.pending(prefix=prefix)

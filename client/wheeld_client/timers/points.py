@@ -23,9 +23,9 @@ CLOCK_NUMBERS: Final = {name: number for number, name in CLOCKS.items()}
 NEVER_NS: Final = 2**63 - 1
 
 
-def clock_number(clock: str) -> int:
+def clock_number(clock: object) -> int:
     """The number of one of the clocks, or ValueError."""
-    if clock not in CLOCK_NUMBERS:
+    if not isinstance(clock, str) or clock not in CLOCK_NUMBERS:
         raise ValueError(f"clock={shown(clock)}: expected one of {', '.join(CLOCK_NUMBERS)}")
     return CLOCK_NUMBERS[clock]
 

@@ -302,8 +302,8 @@ class Timers(CallingWorker):
         Returns
         -------
         numpy.ndarray of uint64, shape (n,)
-            The ids, in the order of `delays`; with keys, the ids of the timers that have them
-            afterwards.
+            The ids, in the order of `delays`. With keys each is that of the timer that has the key
+            after its row: with "replace" a later row of the same key cancels that.
 
         Raises
         ------

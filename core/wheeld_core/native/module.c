@@ -93,6 +93,8 @@ static PyMethodDef functions[] = {
     {"wake_leases", native_wake_leases, METH_VARARGS, NULL},
     /* read_keys(segment, max_workers, capacity, ids) -> [(key, named), ...] of these timers */
     {"read_keys", native_read_keys, METH_VARARGS, NULL},
+    /* encoded_key(key) -> its bytes, as they stand in the directory */
+    {"encoded_key", native_encoded_key, METH_O, NULL},
     /* restore_keys(segment, max_workers, capacity, token, [(id, key, claims)]) -> is there room? */
     {"restore_keys", native_restore_keys, METH_VARARGS, NULL},
     /* seat_watcher(watch, row, incarnation) -> rows to ring for: mark what the row's last worker

@@ -34,7 +34,7 @@ LOCKED_ONE(limit_lock, LimitObject, limit_state)
 static wh_seldom bool limit_seed(LimitObject *l, uint64_t token)
 {
     Py_ssize_t length;
-    const char *text = PyUnicode_AsUTF8AndSize(l->name, &length);
+    const char *text = text_utf8(l->name, &length, "name");
     if (text == NULL)
         return false;
     l->seed = wh_hash_piece(wh_hash_add(token, 'l'), 'l', text, (size_t)length);

@@ -1,5 +1,19 @@
 /* Plain keys: objects of exactly these types: str, bytes, int, or a flat tuple of them. */
 
+/* The UTF-8 of a str that is a `what`. NULL: an error is set. */
+static const char *text_utf8(PyObject *text, Py_ssize_t *length, const char *what)
+{
+    const char *found = PyUnicode_AsUTF8AndSize(text, length);
+    if (wh_unlikely(found == NULL) && PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
+        PyErr_Clear(); /* it is about a codec, which the caller has not named */
+        raise_about(PyExc_ValueError, text,
+                    "%s {}: got lone surrogates, which UTF-8 cannot hold; replace them, as "
+                    "encode(errors='replace') does",
+                    what);
+    }
+    return found;
+}
+
 static void key_refuse(PyObject *object)
 {
     raise_about(PyExc_TypeError, object,

@@ -67,11 +67,11 @@ static bool parse_block(PyObject *object, bool *wait)
     return truth >= 0;
 }
 
-/* The seconds of an object that is no float: of another number, or of a timedelta. -1: an error may
- * be set. */
+/* The seconds of an object that is no float: of another number, or of a timedelta, numpy's too,
+ * which pretend to be numbers of their own unit. -1: an error may be set. */
 static wh_apart double other_seconds(PyObject *object)
 {
-    if (PyNumber_Check(object))
+    if (PyFloat_Check(object) || PyLong_Check(object))
         return PyFloat_AsDouble(object);
     PyObject *found = PyObject_CallOneArg(errors.float_of, object);
     double seconds = found ? PyFloat_AsDouble(found) : -1.0;
@@ -147,7 +147,7 @@ static const char prefix[] = "group:"; /* of a receiver that is a group */
 static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *target)
 {
     Py_ssize_t length;
-    const char *name = PyUnicode_AsUTF8AndSize(name_object, &length);
+    const char *name = text_utf8(name_object, &length, "to=");
     if (name == NULL)
         return false;
     bool group = strncmp(name, prefix, sizeof prefix - 1) == 0;
@@ -281,7 +281,7 @@ static bool order_parse_clock(Order *o, PyObject *clock)
 static int order_address(Order *o, const WorkerObject *w, PyObject *to)
 {
     Py_ssize_t length;
-    const char *name = PyUnicode_AsUTF8AndSize(to, &length);
+    const char *name = text_utf8(to, &length, "to=");
     char own[64] = "=";
     if (name == NULL)
         return -1;

@@ -38,7 +38,7 @@ static bool key_put_plain(EncodedKey *e, PyObject *plain)
                           (size_t)PyUnicode_GET_LENGTH(plain));
     if (PyUnicode_CheckExact(plain)) {
         Py_ssize_t length;
-        const char *text = PyUnicode_AsUTF8AndSize(plain, &length);
+        const char *text = text_utf8(plain, &length, "key");
         return text && key_put_as(e, 's', text, (size_t)length);
     }
     if (PyBytes_CheckExact(plain))
@@ -102,6 +102,13 @@ static bool key_encode(PyObject *object, EncodedKey *e)
                     "type, and 3 more for each piece of a tuple",
                     WH_LONG_KEY);
     return put;
+}
+
+static PyObject *native_encoded_key(PyObject *module, PyObject *key)
+{
+    (void)module;
+    EncodedKey e;
+    return key_encode(key, &e) ? PyBytes_FromStringAndSize(e.bytes, e.size) : NULL;
 }
 
 /* The same, hashed for this worker's wheel. After worker_may_begin(). */
