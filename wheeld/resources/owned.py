@@ -300,7 +300,7 @@ class Resources:
     def make_fifo(self, file_name: str, keep: bool = False) -> Path:
         """Make a FIFO in the runtime directory, replacing what an earlier daemon left.
 
-        With `keep` one of this user stays, because live workers have it open.
+        With `keep` this user's existing FIFO stays, because live workers have it open.
         """
         path = self.directory / file_name
         if path not in self._files:

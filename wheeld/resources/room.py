@@ -1,8 +1,8 @@
 """Checks, before anything is made, whether this machine has room for a daemon.
 
 A shortage would show later: as the OOM killer, which leaves no message, or as a last snapshot
-without space. A daemon that takes over live memory starts in spite of a shortage, as timers wait in
-it.
+without space. A daemon that takes over live memory starts in spite of a shortage, because timers
+wait in that memory.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def _shifted(deadline: npt.NDArray[np.int64], offset: int) -> npt.NDArray[np.int
 
 
 def _kept_grids(timers: npt.NDArray[Any], offset: int) -> npt.NDArray[np.int64]:
-    """The deadlines of paused periodic timers, which keep the origin of their grids, moved above
+    """The deadlines of paused periodic timers, which are the origins of their grids, moved above
     0."""
     begins = _shifted(FOREVER - timers["deadline"], offset)
     after = next_on_grid(begins, timers["interval"], np.zeros(len(timers), np.int64))

@@ -1,7 +1,7 @@
 """The tasks of a batch as Spark runs them: one for each shard.
 
 Commands are distributed to the shards by key, in one job with a shuffle. Most batches have no
-commands to distribute and only visit wheels. Their job needs neither a shuffle nor SQL, which costs
+commands to distribute and only visit wheels. Their job has neither a shuffle nor SQL, and costs
 less than half.
 """
 
