@@ -3,9 +3,7 @@
 *Once.* A timer ends by a cancel, by a claim that replaces it, with its owner (unless it is
 detached), or by an acknowledgement; and once. Its deliveries have numbers, `attempts`, that never
 come twice. It is delivered again only if who had it gave it back, held it for longer than its
-`visibility`, or died; and never after an acknowledgement that counted. A successor that comes while
-a clock is replaced may have read what was left to it before the next clock knows whose hands those
-are: that clock gives it to another, too.
+`visibility`, or died; and never after an acknowledgement that counted.
 
 *Never lost.* No death of a receiver excuses a timer that nobody has acknowledged: what the dead
 held goes to others.
@@ -23,7 +21,6 @@ such a cancel or by a later claim, where each explains one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain, pairwise
 from typing import Final
 
@@ -31,9 +28,8 @@ import numpy as np
 import numpy.typing as npt
 
 from proofs.torture import account
-from proofs.torture.account import CLOCK_AWAY_NS, IN_TIME_NS, Fate, Verdict, matched
+from proofs.torture.account import IN_TIME_NS, Fate, Verdict, matched
 from proofs.torture.common_book import VISIBLE_NS, Book, Call, Delivery, Timer
-from proofs.torture.daemon import Outage
 from proofs.torture.history import NEVER, History
 from proofs.torture.ledger import (
     DETACHED,
@@ -184,9 +180,8 @@ def open_timers(
 # -- the verdict ---------------------------------------------------------------------------------
 
 
-def judge(history: History, outages: Sequence[Outage] = ()) -> Verdict:
+def judge(history: History) -> Verdict:
     verdict, common = Verdict(), Common(history)
-    unseen = _unseen(history, outages)
     timers = list(common.book.timers.values())
     verdict.timers = verdict.common = sum(timer.armed for timer in timers)
     verdict.received = sum(bool(timer.taken) for timer in timers)
@@ -194,7 +189,7 @@ def judge(history: History, outages: Sequence[Outage] = ()) -> Verdict:
     verdict.add("unexpected", "nobody scheduled it", common.book.unknown)
     for timer in timers:
         _judge_ends(timer, verdict)
-        _judge_deliveries(timer, history, unseen, verdict)
+        _judge_deliveries(timer, history, verdict)
         _judge_events(common, timer, verdict)
     _judge_missing(common, verdict)
     for mates in common.book.of_key.values():
@@ -220,26 +215,12 @@ def _judge_ends(timer: Timer, verdict: Verdict) -> None:
     add("unexpected", "refused, and received", refused and bool(timer.taken))
 
 
-def _unseen(history: History, outages: Sequence[Outage]) -> set[int]:
-    """Successors that came while a clock was replaced."""
-    away = [(outage.began, (outage.until or NEVER // 2) + CLOCK_AWAY_NS) for outage in outages]
-    return {
-        birth.life
-        for birth in history.births
-        if birth.adopted and any(began <= birth.time <= until for began, until in away)
-    }
-
-
-def _judge_deliveries(timer: Timer, history: History, unseen: set[int], verdict: Verdict) -> None:
+def _judge_deliveries(timer: Timer, history: History, verdict: Verdict) -> None:
     killed = {death.life: death.killed for death in history.deaths}
     for one, two in pairwise(timer.taken):
         if two.attempts <= one.attempts:
             verdict.add("doubled", "a delivery came twice", [timer.cookie])
-        elif (
-            two.attempts == one.attempts + 1
-            and one.life not in unseen
-            and not _may_follow(timer, one, two, killed)
-        ):
+        elif two.attempts == one.attempts + 1 and not _may_follow(timer, one, two, killed):
             reason = "delivered again, though who had it lives and holds it"
             verdict.add("doubled", reason, [timer.cookie])
 

@@ -98,7 +98,7 @@ def rest(drive: Drive, due: npt.NDArray[np.int64]) -> None:
     if not drive.wait(lambda: not drive.daemon.kept(), REST_SECONDS):
         verdict.add("leaked", f"when nothing is pending: {drive.daemon.kept()}")
     verdict.merge(account.judge(found, drive.daemon.outages))
-    verdict.merge(common_account.judge(found, drive.daemon.outages))
+    verdict.merge(common_account.judge(found))
     verdict.merge(sharing_account.judge(found, due, next_due))
     _tell_stories(drive, found, verdict)
     drive.verdict.merge(verdict)

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -17,8 +18,10 @@ import pytest
 import wheeld
 from children import receive
 from common_fixtures import connected, daemon_process
-from daemons import Daemon, end_of, is_running, stopped, until
+from daemons import LONG, Daemon, end_of, is_running, stopped, until
 from wheeld_client import Timers, connect, payload_of
+from wheeld_client.connection.options import ConnectOptions, OnDeath
+from wheeld_client.connection.reconnect import ReconnectAttempt
 from wheeld_core.control import Connection
 from wheeld_core.runtime import find
 
@@ -325,6 +328,100 @@ def test_the_lock_is_waited_for(own: Daemon) -> None:
     assert own.header("epoch") == 1
 
 
+@contextlib.contextmanager
+def no_clock(daemon: Daemon) -> Iterator[None]:
+    """The clock is dead, and the next one waits behind what it was told of the workers."""
+    with (daemon.directory / "clock.lock").open() as lock:
+        daemon.signal_clock(signal.SIGKILL)
+        until(lambda: _locks(lock), "the dead one's lock")
+        until(lambda: _waits_for_the_lock(daemon.find_clock(), daemon.directory), "told")
+        yield
+
+
+def left_by_a(daemon: Daemon) -> None:
+    """An event for the group stands in the ring that `a` has left to a successor."""
+    at = str(daemon.directory)
+    with connect(at, worker="a", group="web", on_death="keep") as a, connect(at) as maker:
+        a.poll()
+        maker.schedule(0.0, 5, to="group:web", detached=True, keep=True)
+        until(lambda: maker.pending == 0, "it has fired")
+    until(lambda: daemon.workers()["a"]["state"] == "kept", "kept")
+
+
+def a_comes(daemon: Daemon, on_death: OnDeath) -> ReconnectAttempt:
+    """Its hello, which the daemon has read, and answers before it says more to anybody if no clock
+    has to know first."""
+    hello = ConnectOptions(worker="a", group="web", on_death=on_death).hello()
+    attempt = ReconnectAttempt(daemon.directory, hello)
+    until(lambda: daemon.workers()["a"]["state"] == "active", "it has the row")
+    return attempt
+
+
+def test_a_successor_reads_once_the_clock_knows_of_it(own: Daemon) -> None:
+    """What is in its hands was a dead worker's, to a clock that does not: others would get it."""
+    own.start()
+    left_by_a(own)
+    with no_clock(own):
+        attempt = a_comes(own, "keep")
+        assert not attempt.answered(LONG)
+    until(lambda: attempt.answered(LONG), "it is told")
+    attempt.close()
+    until(lambda: own.workers()["a"]["state"] == "kept", "kept again")
+    at = str(own.directory)
+    with (
+        connect(at, worker="a", group="web", on_death="keep") as a,
+        connect(at, worker="b", group="web") as b,
+    ):
+        assert a.adopted
+        (event,) = a.poll(LONG, hold=True)
+        assert (event["cookie"], event["attempts"]) == (5, 1)
+        assert len(b.poll(hold=True)) == 0
+        assert a.acknowledge(event) == 1
+
+
+SLOW = """
+import asyncio, os, sys
+from wheeld.recorder.guard import RecorderGuard
+async def started(self):
+    while not os.path.exists({!r}):
+        await asyncio.sleep(0.002)
+RecorderGuard.started = started
+from wheeld.cli.app import app; app()
+"""
+
+
+def test_a_successor_of_a_daemon_that_is_not_ready_yet(own: Daemon, tmp_path: Path) -> None:
+    """That its client has not got its segment yet is no good-bye."""
+    own.start()
+    left_by_a(own)
+    own.kill()
+    ready = tmp_path / "ready"
+    own.program = [sys.executable, "-c", SLOW.format(str(ready))]
+    (own.directory / "control.sock").unlink()
+    own.launch()
+    until((own.directory / "control.sock").exists, "it listens")
+    attempt = a_comes(own, "keep")
+    until(lambda: attempt.answered(LONG), "it is told")
+    ready.touch()
+    until(own.serves, "serving")
+    assert own.workers()["a"]["state"] == "active"
+    attempt.close()
+
+
+def test_a_successor_whose_daemon_stops_takes_nothing_along(own: Daemon) -> None:
+    own.start()
+    with connect(str(own.directory), worker="a", on_death="keep") as a:
+        a.schedule(1000.0, 5)
+    with no_clock(own):
+        attempt = a_comes(own, "drop")
+        assert own.command("stop", "--keep").returncode == 0
+        assert own.wait() == 0
+    attempt.close()
+    own.start()
+    with connect(str(own.directory), worker="a") as again:
+        assert (again.adopted, again.pending) == (True, 1)
+
+
 def _locks(file: IO[str]) -> bool:
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -369,7 +466,6 @@ def test_a_clock_goes_with_its_supervisor(own: Daemon, state: str) -> None:
     own.wait()
 
 
-LONG = 30.0
 CLOCKS = {"monotonic": 1, "realtime": 7, "boottime": 11}
 
 

@@ -8,7 +8,6 @@ import pytest
 from proofs.torture import common_account, history
 from proofs.torture.account import COUNTERS
 from proofs.torture.common_book import VISIBLE_NS
-from proofs.torture.daemon import Outage
 from proofs.torture.history import Birth, Death
 from proofs.torture.ledger import (
     COMMON,
@@ -41,7 +40,6 @@ class Pens:
         self.maker = Ledger(memory, 0, 1)
         self.holders = [Ledger(memory, seat, 2 + n) for n, seat in enumerate(HOLDERS[:2])]
         self.deaths: list[Death] = []
-        self.outages: list[Outage] = []
 
     def claim(
         self,
@@ -81,9 +79,9 @@ class Pens:
 
     def counts(self) -> dict[str, int]:
         found = history.read(self.memory)
-        found.births = [Birth(2 + n, seat, 1, True) for n, seat in enumerate(HOLDERS)]
+        found.births = [Birth(2 + n, seat, 1, False) for n, seat in enumerate(HOLDERS)]
         found.deaths = self.deaths
-        verdict = common_account.judge(found, self.outages)
+        verdict = common_account.judge(found)
         return {name: verdict.count(name) for name in COUNTERS if verdict.count(name)}
 
 
@@ -159,7 +157,7 @@ def test_doubled(pens: Pens, way: str) -> None:
     assert pens.counts()["doubled"] >= 1
 
 
-@pytest.mark.parametrize("reason", ["given back", "died", "held for too long", "clock replaced"])
+@pytest.mark.parametrize("reason", ["given back", "died", "held for too long"])
 def test_delivered_again(pens: Pens, reason: str) -> None:
     now = deadline = pens.claim()
     pens.take(now, began=now - VISIBLE_NS if reason == "held for too long" else now)
@@ -167,8 +165,6 @@ def test_delivered_again(pens: Pens, reason: str) -> None:
         deadline = pens.call(Kind.NACK, Kind.NACKED)
     elif reason == "died":
         pens.deaths = [Death(2, HOLDER, now, now, 0)]
-    elif reason == "clock replaced":
-        pens.outages = [Outage("clock", 1, 2)]
     pens.take(deadline, 2, holder=1)
     pens.acknowledge()
     assert pens.counts() == {}

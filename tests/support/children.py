@@ -24,7 +24,7 @@ def receive(timers: Timers, count: int, **options: Any) -> np.ndarray[Any, Any]:
         part = timers.poll(LONG, **options)
         assert len(part), f"nothing came for {LONG} s: {timers.stats()}"
         parts.append(part)
-    events = np.concatenate(parts)
+    events = np.concatenate(parts or [np.empty(0, timers.expiration_dtype)])
     assert (events["fired"] >= events["deadline"]).all(), "early"
     return events
 

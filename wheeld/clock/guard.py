@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import itertools
 import logging
 import os
 import termios
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -97,8 +99,10 @@ class ClockGuard(ChildGuard):
         self.handed_over: dict[str, float] = {}
         """How the first clock took over the wheel, after a restart in place."""
         self._ready: asyncio.Future[Message]
-        self._answers: dict[tuple[str, int], asyncio.Future[Message]] = {}
-        """The answers that orders wait for, by name and key."""
+        self._answers: defaultdict[tuple[str, int], deque[asyncio.Future[Message]]]
+        self._answers = defaultdict(deque)
+        """The answers to orders, by name and key, in the order of those; nobody may wait for one
+        any more."""
         self._drove = False
         """Whether the last clock drove the wheel."""
         self._died: float | None = None
@@ -207,7 +211,10 @@ class ClockGuard(ChildGuard):
                 self._before.retire()
         else:
             key = int(message.get("row") or message.get("to") or 0)
-            answered = self._answers.pop((op, key), None)
+            waiting = self._answers[op, key]
+            answered = waiting.popleft() if waiting else None
+            if not waiting:
+                del self._answers[op, key]
             if answered is not None and not answered.done():
                 answered.set_result(message)
 
@@ -230,8 +237,9 @@ class ClockGuard(ChildGuard):
             await asyncio.gather(life, return_exceptions=True)
             if not self._stopping:
                 self._running.clear()
-            answers, self._answers = self._answers, {}
-            for answer in answers.values():
+            answers = [*itertools.chain(*self._answers.values())]
+            self._answers.clear()
+            for answer in answers:
                 if not answer.done():
                     answer.set_exception(ClockGone("the clock process is gone"))
 
@@ -305,30 +313,34 @@ class ClockGuard(ChildGuard):
 
     # -- orders ---------------------------------------------------------------------------------
 
-    async def ask(self, op: Order, answer: Notice, key: int, **fields: object) -> Message:
-        """Send an order until a clock has answered it. `ClockGone`: the daemon stops."""
+    async def ask(
+        self, op: Order, answer: Notice, key: int, fields: Callable[[], Message]
+    ) -> Message:
+        """Send an order, with the fields that it has then, until a clock has answered it.
+        `ClockGone`: the daemon stops."""
         while True:
             await self._running.wait()
             if self._stopping:
                 raise ClockGone("the daemon stops")
             answered: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-            self._answers[answer, key] = answered
-            self.send(op, **fields)
+            self._answers[answer, key].append(answered)
+            self.send(op, **fields())
             with contextlib.suppress(ClockGone):
                 return await answered
 
-    async def attach(self, worker: Message) -> None:
-        answer = await self.ask(Order.ATTACH, Notice.ATTACHED, worker["row"], **worker)
+    async def attach(self, row: int, worker: Callable[[], Message]) -> None:
+        answer = await self.ask(Order.ATTACH, Notice.ATTACHED, row, worker)
         if answer["error"]:
             raise WheelError(f"the clock cannot serve this worker: {answer['error']}")
 
     async def reap(self, row: int, leave: int) -> bool:
-        answer = await self.ask(Order.DETACH, Notice.REAPED, row, row=row, leave=leave)
+        order: Message = {"row": row, "leave": leave}
+        answer = await self.ask(Order.DETACH, Notice.REAPED, row, lambda: order)
         return bool(answer["kept"])
 
     async def advance(self, to_ns: int) -> None:
         """Move a virtual clock; returns when all timers that fell due have been delivered."""
-        await self.ask(Order.ADVANCE, Notice.ADVANCED, to_ns, to=to_ns)
+        await self.ask(Order.ADVANCE, Notice.ADVANCED, to_ns, lambda: {"to": to_ns})
 
     # -- stop -----------------------------------------------------------------------------------
 

@@ -68,10 +68,11 @@ class ClockProcess:
         channel.send({"op": Notice.READY, **ready, "lock_file": [held.st_dev, held.st_ino]})
 
     def _begin(self, worker: Message) -> str | None:
-        """Serve a worker that connected before this clock started; returns a description of any
+        """Serve a worker, a new one or the successor of a kept one; returns a description of any
         damage to its segment. The supervisor, which knows the worker's name, logs it."""
         try:
-            self._attach(worker)
+            if not self._clock.attached(worker["row"]):
+                self._attach(worker)
         except (OSError, WheelError) as error:
             return str(error)
         self._clock.presence(worker["row"], worker["present"], worker["groups"])
@@ -129,12 +130,7 @@ class ClockProcess:
         self._bells[row] = bell
 
     def _arrive(self, message: Message) -> None:
-        error = None
-        if not self._clock.attached(message["row"]):  # else a repeated message
-            try:
-                self._attach(message)
-            except (OSError, WheelError) as problem:
-                error = str(problem)
+        error = self._begin(message)
         self._channel.send({"op": Notice.ATTACHED, "row": message["row"], "error": error})
 
     def _detach(self, message: Message) -> None:

@@ -14,6 +14,7 @@ class Order(StrEnum):
     STOP = "stop"
 
     ATTACH = "attach"
+    """A worker has come, a new one or a successor: the clock serves it from its answer on."""
     DETACH = "detach"
     """A worker has gone: sweep its timers."""
     PRESENCE = "presence"

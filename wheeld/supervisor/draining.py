@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from wheeld.processes.messages import Order
 from wheeld.resources.events import Kind
 from wheeld.supervisor.workers import Workers
 from wheeld.tables.registry import JOINED_GROUP, OWN_GROUP, OnDeath, RowState, Tenant
@@ -28,7 +27,7 @@ def drain(workers: Workers, message: Message) -> dict[str, Any]:
         state = "is not connected" if tenant is not None else "is not known"
         raise ValueError(f"worker {name!r} {state}; connected: {known}")
     tenant = registry.drain(tenant, _policy(workers, tenant))
-    workers.clock.send(Order.PRESENCE, row=tenant.row, present=False, groups=tenant.groups)
+    workers.set_presence(tenant)
     groups = _groups(workers, tenant)
     others = [one.name for one in registry.members(_bits(workers, groups))]
     policy = tenant.on_death.name.lower()

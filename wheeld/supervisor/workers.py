@@ -90,8 +90,7 @@ class Workers:
             "bell": str(self._resources.directory / runtime.worker_fifo(tenant.row)),
             "groups": ALL_GROUPS if tenant.is_keeper else tenant.groups,
             "keep_ns": round(self._config.keep_for_s * 1e9) if tenant.is_keeper else None,
-            "present": not tenant.drained
-            and self.registry.state(tenant) in (RowState.ATTACHING, RowState.ACTIVE),
+            "present": self._is_present(tenant),
         }
 
     def damaged(self, found: list[tuple[int, str]]) -> None:
@@ -156,8 +155,11 @@ class Workers:
                 os.close(pidfd)
 
     def look_for_goodbyes(self) -> None:
+        """Of those that have not reconnected: the segment of a successor says good-bye until its
+        client has it."""
         for tenant in list(self.registry.tenants.values()):
-            if self.registry.state(tenant) == RowState.ACTIVE and self.fenced.said_goodbye(tenant):
+            active = self.registry.state(tenant) == RowState.ACTIVE
+            if active and self.connections.awaits(tenant) and self.fenced.said_goodbye(tenant):
                 self._depart(tenant, "left while there was no supervisor")
 
     def _watch(self, tenant: Tenant, pidfd: int) -> None:
@@ -184,7 +186,7 @@ class Workers:
 
     def _fence(self, tenant: Tenant) -> None:
         self.registry.set_state(tenant, RowState.DYING)
-        self.clock.send(Order.PRESENCE, row=tenant.row, present=False, groups=tenant.groups)
+        self.set_presence(tenant)
         self.fenced.add(tenant)
 
     # -- arrival ----------------------------------------------------------------------------------
@@ -213,7 +215,7 @@ class Workers:
         pidfd = caller.open_process()
         try:
             if kept is not None:
-                tenant = self._succeed(kept, pid, uid, on_death, groups)
+                tenant = await self._succeed(kept, pid, uid, on_death, groups)
             else:
                 tenant = self.registry.allocate(name, pid, uid, on_death, groups)
                 await self._furnish(tenant)
@@ -262,13 +264,40 @@ class Workers:
         kept = tenant is not None and self.registry.state(tenant) == RowState.KEPT
         return tenant if kept else None
 
-    def _succeed(self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
+    async def _succeed(
+        self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int
+    ) -> Tenant:
+        """Give it the row and what was left there, once the clock knows whose hands those are: what
+        is in the hands of an absent worker goes to others."""
         self.fenced.await_client(kept)
-        self._resources.sharing.seat(kept.row, kept.incarnation)
         self._kept.remove(kept.row)
         tenant = self.registry.succeed(kept, pid, uid, on_death, groups)
-        self.clock.send(Order.PRESENCE, row=tenant.row, present=True, groups=groups)
+        try:
+            await self._attach(tenant)
+            self._resources.sharing.seat(tenant.row, tenant.incarnation)
+            if self.registry.state(tenant) != RowState.ACTIVE:
+                raise WheelError("the segment of this worker was damaged while it connected")
+        except BaseException:  # such as the end of this daemon: its successor may ask the next one
+            if self.registry.state(tenant) == RowState.ACTIVE:
+                self.registry.put_back(kept)
+                self.set_presence(kept)
+                self._kept.add(kept)
+            raise
         return tenant
+
+    async def _attach(self, tenant: Tenant) -> None:
+        """Have the clock serve it; a clock that comes meanwhile, as it is by then."""
+        await self.clock.attach(tenant.row, lambda: self._attachment(tenant))
+
+    def _is_present(self, tenant: Tenant) -> bool:
+        if tenant.is_keeper or tenant.drained:
+            return False
+        return self.registry.state(tenant) in (RowState.ATTACHING, RowState.ACTIVE)
+
+    def set_presence(self, tenant: Tenant) -> None:
+        """Tell the clock whether it may be given timers, and of which groups."""
+        here, groups = self._is_present(tenant), tenant.groups
+        self.clock.send(Order.PRESENCE, row=tenant.row, present=here, groups=groups)
 
     # -- detached timers --------------------------------------------------------------------------
 
@@ -300,10 +329,8 @@ class Workers:
         if tenant.groups == groups:
             return
         self.registry.set_groups(tenant, groups)
-        state = self.registry.state(tenant)
-        if state not in (RowState.FREE, RowState.ATTACHING):
-            present = state == RowState.ACTIVE and not tenant.drained
-            self.clock.send(Order.PRESENCE, row=tenant.row, present=present, groups=groups)
+        if self.registry.state(tenant) != RowState.FREE:
+            self.set_presence(tenant)
 
     async def join(self, message: Message, caller: Caller) -> Message:
         """Add a live worker to one more group, or remove it. `ValueError`: workers cannot join this
@@ -326,7 +353,7 @@ class Workers:
             name = self._resources.make_worker_segment(tenant.row)
             self.registry.note_segment(tenant, segments.inode_word(name))
             self._resources.make_fifo(runtime.worker_fifo(tenant.row))
-            await self.clock.attach(self._attachment(tenant))
+            await self._attach(tenant)
             if not tenant.is_keeper:
                 self._resources.sharing.seat(tenant.row, tenant.incarnation)
             if not self.registry.arrives(tenant):
@@ -673,6 +700,9 @@ class Connections:
 
     def await_reconnect(self, row: int) -> None:
         self._rows.add(row)
+
+    def awaits(self, tenant: Tenant) -> bool:
+        return tenant.row in self._rows
 
     def discard(self, row: int) -> None:
         self._rows.discard(row)

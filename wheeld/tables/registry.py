@@ -195,6 +195,12 @@ class Registry:
         self.set_state(tenant, RowState.ACTIVE)
         return tenant
 
+    def put_back(self, kept: Tenant) -> None:
+        """Undo `succeed`."""
+        self._fill(kept.row, kept.pid, kept.uid, kept.on_death, kept.groups)
+        self.tenants[kept.row] = kept
+        self.set_state(kept, RowState.KEPT)
+
     def retire(self, tenant: Tenant, on_death: OnDeath) -> Tenant:
         tenant.on_death = on_death
         self._put(tenant.row, on_death=on_death)
