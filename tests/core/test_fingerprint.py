@@ -1,7 +1,7 @@
 """The fingerprint: two builds that mean different things by a word of shared memory never meet.
 
-Each constant, each part of a word and each shift is changed, and the fingerprint with it; what is in
-no list is found by the house rule.
+Each constant, each part of a word and each shift is changed, and the fingerprint with it; what is
+in no list is found by the house rule.
 """
 
 import re
@@ -27,7 +27,7 @@ int main(void) { printf("%016llx", (unsigned long long)wh_fingerprint()); }
 EACH_CHANGED = """
 #include <stdio.h>
 #include "wheeld/shared/geometry.h"
-#define CHANGE(of, what)                                                                           \\
+#define CHANGE(of, what) \\
     (of)++, printf("%s" what " %016llx\\n", text, (unsigned long long)wh_fingerprint()), (of)--
 int main(void)
 {

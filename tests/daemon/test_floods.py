@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from common_fixtures import daemon_process
+from common_fixtures import shared_daemon
 from daemons import LONG, Daemon, until
 from scrapes import fetch, value
 from wheeld.processes.callers import HEARD_AT_ONCE, Callers, OneForAll
 from wheeld_client import connect
 from wheeld_core.errors import WheelError
 
-daemon = daemon_process(max_workers=70, metrics="127.0.0.1:0", web="127.0.0.1:0")
-PEERS = 1500
+daemon = shared_daemon(max_workers=70, metrics="127.0.0.1:0", web="127.0.0.1:0")
+PEERS = 900
 """Hostile connections; each is opened, and the oldest is closed when too many are open here."""
 OPEN_HERE = 600
 CONTROL, METRICS, WEB = "control socket", "metrics port", "the page"
@@ -61,6 +61,20 @@ KINDS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+FLOODS = [(where, kind) for where in (CONTROL, METRICS) for kind in KINDS]
+FLOODS += [(WEB, "unread"), (WEB, "pipelined and unread")]
+"""One server has the page and the metrics: other floods end in what both have."""
+
+
+@pytest.fixture(scope="module")
+def crowd(daemon: Daemon) -> Iterator[None]:
+    """So that a status is large."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(60):
+            stack.enter_context(connect(str(daemon.directory)))
+        yield
+
+
 @contextlib.contextmanager
 def reach(daemon: Daemon, where: str) -> Iterator[tuple[Callable[[], socket.socket], int]]:
     if where == CONTROL:
@@ -92,12 +106,9 @@ def flood(dial: Callable[[], socket.socket], said: bytes, stop: threading.Event)
         stop.wait(LONG)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("where", REQUESTS)
-def test_a_flood(daemon: Daemon, where: str, kind: str) -> None:
-    with contextlib.ExitStack() as stack, reach(daemon, where) as (dial, pid):
-        for _ in range(60):  # so that a status is large
-            stack.enter_context(connect(str(daemon.directory)))
+@pytest.mark.parametrize(("where", "kind"), FLOODS)
+def test_a_flood(daemon: Daemon, crowd: None, where: str, kind: str) -> None:
+    with reach(daemon, where) as (dial, pid):
         stop, peak = threading.Event(), Peak(pid)
         said = KINDS[kind](REQUESTS[where])
         thread = threading.Thread(target=flood, args=(dial, said, stop))

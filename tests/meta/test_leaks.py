@@ -20,7 +20,7 @@ from local_wheel import LocalTimers, LocalWheel
 from wheeld_client import ClientClosed
 from wheeld_core import _native
 
-CALLS = 3000
+CALLS = 1000
 TYPES = ("Limit", "Worker", "Clock", "Pool", "PoolBuffer", "Purgatory", "Operation")
 
 

@@ -16,15 +16,17 @@ needs_compiler = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
-def test_it_applies(mutation: mutants.Mutation) -> None:
-    assert mutation.places(mutants.ROOT) == 1, f"{mutation.file} has changed: {mutation.old!r}"
-    assert mutation.old != mutation.new
-    kind, program, *_ = mutation.by.split()
-    folder = {"harness": "tests/c/harness/{}.c", "sweep": "tests/c/sweep/{}.c", "pytest": "{}"}[
-        kind
-    ]
-    assert (mutants.ROOT / folder.format(program.split("::")[0])).exists()
+FOLDERS = {"harness": "tests/c/harness/{}.c", "sweep": "tests/c/sweep/{}.c", "pytest": "{}"}
+
+
+def test_each_applies() -> None:
+    for mutation in MUTATIONS:
+        lapse = f"{mutation.name}: {mutation.file} has changed: {mutation.old!r}"
+        assert mutation.places(mutants.ROOT) == 1, lapse
+        assert mutation.old != mutation.new, mutation.name
+        kind, program, *_ = mutation.by.split()
+        file = mutants.ROOT / FOLDERS[kind].format(program.split("::")[0])
+        assert file.exists(), mutation.name
 
 
 def test_names_are_unique() -> None:
