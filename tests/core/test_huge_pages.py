@@ -127,11 +127,34 @@ def test_a_large_wheel_through_deaths(daemon: Daemon) -> None:
         assert timers.cancel_many(ids).all()
 
 
+def huge_kib_of_keys() -> int:
+    """Of this process's mappings of the directory of keys."""
+    parts = Path("/proc/self/smaps").read_text().split("/dev/shm/")
+    keys = [part for part in parts if part.split(None, 1)[0].endswith("-keys")]
+    return sum(int(part.split("ShmemPmdMapped:")[1].split()[0]) for part in keys)
+
+
+@needs_huge
+def test_the_directory_of_a_large_wheel(daemon: Daemon) -> None:
+    daemon.start(capacity=2 * TIMERS)
+    name = str(daemon.directory)
+    with connect(name) as timers, connect(name) as other:
+        head = huge_kib_of_keys()
+        timers.schedule(3600.0, key="x" * 100)
+        used, found = daemon.status()["shared_bytes"], huge_kib_of_keys()
+        assert PAGE <= (found - head) << 10 <= 3 * PAGE, "two sets, and a room"
+        assert other.find("x" * 100)
+        assert daemon.status()["shared_bytes"] == used
+        assert huge_kib_of_keys() - found >= PAGE >> 10, "it maps what is huge as that"
+        assert timers.schedule_many([3600.0] * 1000, keys=list(range(1000))).all()
+
+
 def test_a_small_wheel_has_none(daemon: Daemon) -> None:
     daemon.start(capacity=LARGE // 4)
     with connect(str(daemon.directory)) as timers:
         timers.schedule_many(np.full(LARGE // 8, 3600.0))
-        assert daemon.status()["huge_bytes"] == 0
+        timers.schedule(3600.0, key="k")
+        assert daemon.status()["huge_bytes"] == huge_kib_of_keys() == 0
 
 
 def test_a_kernel_that_refuses(daemon: Daemon) -> None:

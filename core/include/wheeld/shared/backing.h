@@ -61,6 +61,21 @@ static inline void *wh_map_file(int fd, uint64_t bytes, int protection, int flag
     return found;
 }
 
+/* Does the file system have room to round up? */
+static inline bool wh_half_free(const struct statvfs *room)
+{
+    return room->f_bavail >= room->f_blocks / 2;
+}
+
+/* Make one at `at`, a multiple of 2 MiB in a mapped segment, where some page has memory. False:
+ * the kernel refuses. */
+static inline bool wh_huge_here(char *at)
+{
+    struct statvfs room;
+    return (uintptr_t)at % WH_HUGE_BYTES == 0 && statvfs("/dev/shm", &room) == 0 &&
+           wh_half_free(&room) && madvise(at, WH_HUGE_BYTES, MADV_COLLAPSE) == 0;
+}
+
 /* Make huge pages that begin in the `bytes` from `offset` on, until the kernel refuses; the last
  * may reach further. `memory`: where the file of `size` bytes is mapped. */
 static inline void wh_make_huge(int fd, char *memory, uint64_t size, uint64_t offset,
@@ -69,8 +84,7 @@ static inline void wh_make_huge(int fd, char *memory, uint64_t size, uint64_t of
     struct statvfs room;
     uint64_t at = (offset + WH_HUGE_BYTES - 1) / WH_HUGE_BYTES * WH_HUGE_BYTES;
     for (; at < offset + bytes && at + WH_HUGE_BYTES <= size; at += WH_HUGE_BYTES)
-        if ((uintptr_t)memory % WH_HUGE_BYTES || fstatvfs(fd, &room) != 0 ||
-            room.f_bavail < room.f_blocks / 2 ||
+        if ((uintptr_t)memory % WH_HUGE_BYTES || fstatvfs(fd, &room) != 0 || !wh_half_free(&room) ||
             fallocate(fd, 0, (off_t)at, 1) != 0 || /* the kernel makes none of a mere hole */
             madvise(memory + at, WH_HUGE_BYTES, MADV_COLLAPSE) != 0)
             return;

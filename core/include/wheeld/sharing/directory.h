@@ -54,6 +54,7 @@ typedef struct wh_keys {
     wh_au64 *states; /* of the slots */
     wh_slot *slots;
     uint64_t *there; /* private: a bit per page that has memory, as far as we know */
+    bool huge; /* private: as huge pages, until the kernel has refused one */
     int64_t now; /* private: the base clock at some call before; later than that nothing is over */
     wh_leases *leases;
     wh_lease_place *lease_places; /* WH_LEASE_PLACES for each worker */
@@ -117,6 +118,7 @@ static inline bool wh_keys_bind(wh_keys *k, void *memory, uint32_t rows, uint32_
                    .states = states,
                    .slots = slots,
                    .there = calloc(p.bytes / WH_KEYS_PAGE / 64 + 1, sizeof(uint64_t)),
+                   .huge = me != WH_NIL && capacity >= WH_HUGE_CAPACITY,
                    .row_count = rows,
                    .me = me,
                    .set_bits = wh_set_bits(capacity),
@@ -135,6 +137,25 @@ static inline void wh_keys_free(wh_keys *k)
 
 /* -- memory ------------------------------------------------------------------------------------ */
 
+static inline bool wh_keys_page_there(const wh_keys *k, uint64_t page)
+{
+    return wh_likely(k->there[page / 64] >> page % 64 & 1);
+}
+
+/* Make a huge page of what is around a page that has memory; not of the long rooms, most of which
+ * stay holes. */
+static wh_seldom __attribute__((unused)) void wh_keys_make_huge(wh_keys *k, uint64_t page)
+{
+    const uint64_t pages = WH_HUGE_BYTES / WH_KEYS_PAGE;
+    uint64_t first = page - page % pages;
+    char *at = k->memory + first * WH_KEYS_PAGE;
+    if (at < (char *)k->sets || at + WH_HUGE_BYTES > k->long_rooms)
+        return;
+    k->huge = wh_huge_here(at);
+    for (uint64_t i = 0; k->huge && i < pages / 64; i++)
+        k->there[first / 64 + i] = ~0ull;
+}
+
 /* Have the kernel reserve a page and map it. Before Linux 5.14 it cannot; then the supervisor has
  * reserved all of it. */
 static wh_seldom __attribute__((unused)) bool wh_keys_reserve(wh_keys *k, uint64_t page)
@@ -149,12 +170,9 @@ static wh_seldom __attribute__((unused)) bool wh_keys_reserve(wh_keys *k, uint64
     }
 #endif
     k->there[page / 64] |= 1ull << page % 64;
+    if (k->huge)
+        wh_keys_make_huge(k, page);
     return true;
-}
-
-static inline bool wh_keys_page_there(const wh_keys *k, uint64_t page)
-{
-    return wh_likely(k->there[page / 64] >> page % 64 & 1);
 }
 
 /* May these bytes be touched? False: their memory is not there, and there is no room for it. */
