@@ -265,7 +265,7 @@ static void half_claim(worker *w, uint32_t number, enum half_kind kind)
     uint32_t slot;
     r.flags |= WH_KEYED;
     CHECK(wh_client_have_slot(&w->client, 2, false, &slot) == WH_CALL_OK, "no slot");
-    h->place = wh_words_hold(&w->keys, &key.word);
+    h->place = wh_words_hold(&w->keys, &key.word, false);
     CHECK(h->place != WH_NIL, "no place");
     wh_key_write(&w->keys, slot, &key, h->place);
     h->id = wh_client_arm(&w->client, slot, &r);

@@ -266,7 +266,7 @@ static inline uint32_t wh_words_seek(const wh_keys *k, const wh_word_key *key, u
 }
 
 /* Have the tags of both sets fetched at once, for each lies anywhere in memory, and what else a key
- * needs that is where most are. */
+ * needs that is where most are. Of two lines that meet, the processor fetches the second itself. */
 static inline void wh_words_prefetch(const wh_keys *k, const wh_word_key *key)
 {
     const wh_word_set *first = wh_words_own_set(k, key, 0);
@@ -275,9 +275,7 @@ static inline void wh_words_prefetch(const wh_keys *k, const wh_word_key *key)
     __builtin_prefetch(&first->tags[at], 0, 3);
     __builtin_prefetch(&first->checks[at], 0, 3);
     __builtin_prefetch(&first->values[at], 0, 3);
-    __builtin_prefetch(&first->tags[at ^ WH_WORD_LINE], 0, 3);
     __builtin_prefetch(&second->tags[0], 0, 3);
-    __builtin_prefetch(&second->tags[WH_WORD_LINE], 0, 3);
 }
 
 /* May both sets of a key be touched? */
@@ -372,6 +370,14 @@ static inline bool wh_keys_taken(const wh_keys *k, uint64_t id)
 {
     uint64_t slot = wh_id_given_slot(id);
     return slot < k->capacity && wh_slot_has_key(&k->states[slot], &k->slots[slot], id);
+}
+
+/* Have the slot of the timer `id` fetched, which lies anywhere in memory; any number is good. */
+static inline void wh_keys_fetch(const wh_keys *k, uint64_t id)
+{
+    uint64_t slot = wh_id_slot(id) < k->capacity ? wh_id_slot(id) : 0;
+    __builtin_prefetch(&k->states[slot], 0, 3);
+    __builtin_prefetch(&k->slots[slot], 0, 3);
 }
 
 /* Does the word of its key name the timer `id`, or has it fired before (WH_NIL)? */
@@ -485,6 +491,8 @@ static inline uint32_t wh_words_come(wh_keys *k, const wh_word_key *key)
         }
         wh_words_let_go(k);
         again = false;
+        for (uint32_t i = 0; i < WH_WORD_CHOICES; i++)
+            wh_keys_fetch(k, wh_load_relaxed(wh_words_value(k, wh_words_place(k, key, i))));
         for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
             place = wh_words_place(k, key, i);
             wh_keys_retire(k, place);
@@ -548,11 +556,12 @@ static wh_seldom __attribute__((unused)) uint32_t wh_words_make(wh_keys *k, cons
     }
 }
 
-/* The place of the key's word, touched; made if there is none. WH_NIL: there is no room. */
-static inline uint32_t wh_words_hold(wh_keys *k, const wh_word_key *key)
+/* The place of the key's word, touched; made if there is none. `absent`: the caller has just seen
+ * that there is none. WH_NIL: there is no room. */
+static inline uint32_t wh_words_hold(wh_keys *k, const wh_word_key *key, bool absent)
 {
-    for (;;) {
-        uint32_t place = wh_words_find(k, key);
+    for (;; absent = false) {
+        uint32_t place = absent ? WH_NIL : wh_words_find(k, key);
         if (wh_unlikely(place == WH_NIL))
             place = wh_words_make(k, key);
         if (place == WH_NIL)

@@ -131,7 +131,7 @@ static inline enum wh_leased wh_lease_take_seat(wh_keys *k, const wh_lease *leas
     *hold = (wh_lease_hold){wh_lease_word(call->ends, k->me, k->tenancy, false), 0, seat};
     k->now = call->now;
     for (;;) {
-        uint32_t place = wh_words_hold(k, &key);
+        uint32_t place = wh_words_hold(k, &key, false);
         if (wh_unlikely(place == WH_NIL))
             return WH_LEASE_NO_ROOM;
         uint64_t found;
@@ -166,7 +166,7 @@ static inline void wh_lease_offer(wh_keys *k, const wh_lease *lease, uint32_t se
     uint64_t found = WH_KEY_CLOSED;
     k->now = call->now;
     while (found == WH_KEY_CLOSED) {
-        uint32_t place = wh_words_hold(k, &key);
+        uint32_t place = wh_words_hold(k, &key, false);
         if (place == WH_NIL)
             return;
         wh_au64 *word = wh_words_value(k, place);

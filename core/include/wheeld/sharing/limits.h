@@ -49,7 +49,7 @@ static inline bool wh_limit_over(uint64_t word, int64_t now) { return wh_limit_e
 static inline enum wh_limited wh_limit_swap(wh_keys *k, const wh_word_key *key, uint64_t found,
                                             uint64_t word)
 {
-    uint32_t place = wh_words_hold(k, key);
+    uint32_t place = wh_words_hold(k, key, false);
     if (place == WH_NIL)
         return WH_LIMIT_NO_ROOM;
     /* pairs: word-value - seq_cst: decides */
@@ -69,7 +69,7 @@ static inline enum wh_limited wh_rate_take(wh_keys *k, const wh_word_key *key, i
 {
     k->now = now;
     for (;;) {
-        uint32_t place = wh_words_hold(k, key);
+        uint32_t place = wh_words_hold(k, key, false);
         if (place == WH_NIL)
             return WH_LIMIT_NO_ROOM;
         wh_au64 *word = wh_words_value(k, place);

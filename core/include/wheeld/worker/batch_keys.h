@@ -16,9 +16,10 @@
 #include "wheeld/worker/batch_change.h"
 #include "wheeld/worker/keys.h"
 
-#define WH_KEYS_AHEAD 8 /* how many keys ahead the places are prefetched */
+#define WH_KEYS_AHEAD 6 /* how many keys ahead the places are prefetched */
 
-enum wh_key_row_state { WH_ROW_KEY_FREE, WH_ROW_KEY_TAKEN, WH_ROW_KEY_CLAIMED };
+/* NEW: it is free, and has no place. */
+enum wh_key_row_state { WH_ROW_KEY_FREE, WH_ROW_KEY_NEW, WH_ROW_KEY_TAKEN, WH_ROW_KEY_CLAIMED };
 
 /* The keys of a batch, a row each. */
 typedef struct wh_key_rows {
@@ -35,6 +36,7 @@ static inline void wh_keys_hash(const wh_client *c, wh_key_rows *rows)
         rows->keys[i] = wh_key_of(rows->keys[i].bytes, rows->keys[i].size, c->wheel->head.token);
 }
 
+/* Have the places of a later key fetched. */
 static inline void wh_keys_ahead(const wh_keys *k, const wh_key_rows *rows, uint64_t i)
 {
     if (i + WH_KEYS_AHEAD < rows->n)
@@ -50,11 +52,12 @@ static inline enum wh_call wh_keys_look(wh_keys *k, wh_key_rows *rows, uint64_t 
         *stopped = i;
         if (!wh_words_there(k, &rows->keys[i].word))
             return WH_CALL_KEYS_FULL;
+        uint64_t last;
         wh_keys_ahead(k, rows, i);
-        *id = wh_key_holder(k, &rows->keys[i]);
+        *id = wh_key_look(k, &rows->keys[i], true, &last);
         if (*id && rows->conflict == WH_KEY_RAISE)
             return WH_CALL_TAKEN;
-        rows->states[i] = *id ? WH_ROW_KEY_TAKEN : WH_ROW_KEY_FREE;
+        rows->states[i] = *id ? WH_ROW_KEY_TAKEN : last ? WH_ROW_KEY_FREE : WH_ROW_KEY_NEW;
         *free_keys += *id == 0;
     }
     return WH_CALL_OK;
@@ -76,24 +79,29 @@ static inline enum wh_call wh_key_row_request(const wh_client *c, const wh_batch
     return WH_CALL_OK;
 }
 
-/* Schedule the rows in that state. The ids go to b->ids. */
+/* Schedule the rows whose keys were taken at the look, or those that were not. The ids go to
+ * b->ids. */
 static inline enum wh_call wh_keys_arm(wh_client *c, wh_keys *k, wh_batch *b, wh_key_rows *rows,
-                                       enum wh_key_row_state which, wh_request r, bool wait,
-                                       int64_t *earliest)
+                                       bool taken, wh_request r, bool wait, int64_t *earliest)
 {
     int64_t now = wh_client_now_of(c, wh_flags_clock(r.flags));
     wh_request_made(&r, now);
     r.flags |= WH_KEYED;
     for (uint64_t i = 0; i < b->n; i++) {
-        if (rows->states[i] != which)
+        uint8_t state = rows->states[i];
+        if (state == WH_ROW_KEY_CLAIMED || taken != (state == WH_ROW_KEY_TAKEN))
             continue;
         b->stopped = i;
         wh_keys_ahead(k, rows, i);
         enum wh_call call = wh_key_row_request(c, b, i, now, &r);
         if (call == WH_CALL_OK)
-            call = wh_key_schedule(c, k, &rows->keys[i], &r, wh_time_sub(r.deadline, now),
-                                   rows->conflict, wait, &b->ids[i], earliest);
-        if (call == WH_CALL_OK && which == WH_ROW_KEY_FREE)
+            call = wh_key_schedule(c, k, &rows->keys[i],
+                                   taken                     ? WH_KEY_UNSEEN
+                                   : state == WH_ROW_KEY_NEW ? WH_KEY_ABSENT
+                                                             : WH_KEY_ENDED,
+                                   &r, wh_time_sub(r.deadline, now), rows->conflict, wait,
+                                   &b->ids[i], earliest);
+        if (call == WH_CALL_OK && !taken)
             rows->states[i] = WH_ROW_KEY_CLAIMED;
         else if (call != WH_CALL_OK && (call != WH_CALL_TAKEN || rows->conflict == WH_KEY_RAISE))
             return call;
@@ -141,9 +149,9 @@ static inline enum wh_call wh_call_schedule_keys(wh_client *c, wh_keys *k, wh_ba
     c->slabs.busy++;
     done = wh_keys_take_slots(c, b->ids, fresh, wait);
     if (done == WH_CALL_OK)
-        done = wh_keys_arm(c, k, b, rows, WH_ROW_KEY_FREE, *r, wait, &earliest);
-    if (done == WH_CALL_OK)
-        done = wh_keys_arm(c, k, b, rows, WH_ROW_KEY_TAKEN, *r, wait, &earliest);
+        done = wh_keys_arm(c, k, b, rows, false, *r, wait, &earliest);
+    if (done == WH_CALL_OK && free_keys < b->n)
+        done = wh_keys_arm(c, k, b, rows, true, *r, wait, &earliest);
     if (done == WH_CALL_GONE)
         return done;
     if (earliest != INT64_MAX)

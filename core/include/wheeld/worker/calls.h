@@ -144,9 +144,11 @@ wh_hot enum wh_call wh_client_move_by(wh_client *c, uint64_t id, int64_t delay, 
 {
     if (wh_unlikely(wh_id_given_slot(id) >= c->capacity))
         return WH_CALL_OVER;
-    wh_client_prefetch(c, wh_id_slot(id)); /* while the time is read */
+    wh_client_prefetch(c, wh_id_slot(id)); /* while the time is read, which waits for all loads */
+    int64_t base = wh_client_now(c);
     uint32_t kind = wh_client_kind(c, id);
-    int64_t deadline = wh_time_add(wh_client_now_of(c, kind), delay);
+    int64_t now = wh_likely(kind == WH_CLOCK_BASE) ? base : wh_client_now_of(c, kind);
+    int64_t deadline = wh_time_add(now, delay);
     if (wh_unlikely(!wh_client_fits(c, 1))) {
         bool waited;
         enum wh_call room = wh_client_room_to_move(c, id, deadline, interval, wait, &waited);

@@ -47,9 +47,9 @@ enum wh_conflict { WH_KEY_RAISE, WH_KEY_KEEP, WH_KEY_REPLACE, WH_KEY_LATER, WH_K
 /* `token`: the wheel's, so that nobody outside of the daemon can choose keys of one set. */
 static inline wh_key wh_key_of(const char *bytes, uint32_t size, uint64_t token)
 {
-    uint64_t hash = wh_hash_piece(wh_hash_add(token, 'k'), 'k', bytes, size);
-    uint64_t other = wh_hash_piece(wh_hash_add(~token, 'K'), 'k', bytes, size);
-    return (wh_key){wh_words_key(hash, other, WH_WORD_TIMER), bytes, size};
+    uint64_t hash[2] = {wh_hash_add(token, 'k'), wh_hash_add(~token, 'K')};
+    wh_hash_both(hash, 'k', bytes, size);
+    return (wh_key){wh_words_key(hash[0], hash[1], WH_WORD_TIMER), bytes, size};
 }
 
 /* The key of a slot's timer; NULL: there is no such slot, or no memory for its key. The bytes may
@@ -73,29 +73,31 @@ static inline const char *wh_key_in(wh_keys *k, uint32_t slot, uint32_t *size)
 
 /* -- finding ----------------------------------------------------------------------------------- */
 
-/* The id of the timer that has the key; `fired`: or of one that has fired and keeps it; 0: none. A
- * timer may have ended because another one has got its key: only if the word still names it was the
- * key free. */
-static inline uint64_t wh_key_look(wh_keys *k, const wh_key *key, bool fired)
+/* The id of the timer that has the key; `fired`: or of one that has fired and keeps it; 0: none,
+ * and *last is the key's last one, or 0. A timer may have ended because another one has got its
+ * key: only if the word still names it was the key free. */
+static inline uint64_t wh_key_look(wh_keys *k, const wh_key *key, bool fired, uint64_t *last)
 {
-    uint64_t id = wh_words_peek(k, &key->word), ended = 0;
-    while (id != ended && !(fired ? wh_keys_taken(k, id) : wh_keys_pending(k, id))) {
-        ended = id;
-        id = wh_words_peek(k, &key->word);
+    uint64_t id = wh_words_peek(k, &key->word);
+    wh_keys_fetch(k, id);
+    for (*last = 0; id != *last; id = wh_words_peek(k, &key->word)) {
+        if (fired ? wh_keys_taken(k, id) : wh_keys_pending(k, id))
+            return id;
+        *last = id;
     }
-    return id != ended ? id : 0;
+    return 0;
 }
 
 /* The id of the armed timer that has the key; 0: there is none. */
 static inline uint64_t wh_key_pending(wh_keys *k, const wh_key *key)
 {
-    return wh_key_look(k, key, false);
+    return wh_key_look(k, key, false, &(uint64_t){0});
 }
 
 /* The same, or of one that has fired and keeps the key. */
 static inline uint64_t wh_key_holder(wh_keys *k, const wh_key *key)
 {
-    return wh_key_look(k, key, true);
+    return wh_key_look(k, key, true, &(uint64_t){0});
 }
 
 /* -- claiming ---------------------------------------------------------------------------------- */
@@ -183,13 +185,14 @@ static wh_seldom void wh_key_part(const wh_client *c, uint32_t slot, uint32_t fl
     wh_store_release(&c->slots[slot].flags, (uint16_t)flags);
 }
 
-/* One try to arm the timer under the key. WH_CALL_OVER: look again. */
+/* One try to arm the timer under the key; `absent`: it had no place a moment ago. WH_CALL_OVER:
+ * look again. */
 static inline enum wh_call wh_key_try(wh_client *c, wh_keys *k, const wh_key *key,
-                                      const wh_request *r, uint32_t slot, bool replace,
+                                      const wh_request *r, uint32_t slot, bool replace, bool absent,
                                       uint64_t *id)
 {
     uint64_t before = 0;
-    uint32_t place = wh_words_hold(k, &key->word);
+    uint32_t place = wh_words_hold(k, &key->word, absent);
     if (place == WH_NIL) {
         wh_client_drop_payload(c, slot, r);
         wh_slabs_give(&c->slabs, slot);
@@ -243,65 +246,72 @@ static inline enum wh_call wh_key_move(wh_client *c, uint64_t id, const wh_reque
     return WH_CALL_TAKEN;
 }
 
+/* A caller has just looked for a key, or not: its last timer has ended, or it has no place. */
+enum wh_key_seen { WH_KEY_UNSEEN, WH_KEY_ENDED, WH_KEY_ABSENT };
+
+/* One turn of wh_key_schedule(). WH_CALL_OVER: another one is needed. */
+static inline enum wh_call wh_key_turn(wh_client *c, wh_keys *k, const wh_key *key,
+                                       enum wh_key_seen seen, const wh_request *r, int64_t rest,
+                                       enum wh_conflict conflict, bool wait, uint64_t *id,
+                                       int64_t *earliest)
+{
+    uint32_t slot;
+    uint64_t last = 0;
+    bool look = conflict != WH_KEY_REPLACE && seen == WH_KEY_UNSEEN;
+    *id = look ? wh_key_look(k, key, true, &last) : 0;
+    if (*id && conflict < WH_KEY_REPLACE)
+        return WH_CALL_TAKEN;
+    if (*id && !wh_keys_pending(k, *id))
+        return wh_keys_taken(k, *id) ? WH_CALL_KEY_HELD : WH_CALL_OVER;
+    if (*id)
+        return wh_key_move(c, *id, r, rest,
+                           conflict == WH_KEY_LATER ? WH_MOVE_LATER : WH_MOVE_EARLIER, wait,
+                           earliest);
+    /* only now: a call that arms nothing needs no room */
+    enum wh_call call;
+    if (wh_unlikely(r->flags & WH_DETACHED) &&
+        (call = wh_client_detached_room(c, 1, wait)) != WH_CALL_OK)
+        return call;
+    /* a cancel, of this one or of the one that it replaces, and its own submission */
+    if ((call = wh_client_have_slot(c, 2, wait, &slot)) != WH_CALL_OK)
+        return call;
+    if (!wh_key_room_there(k, slot, key->size)) {
+        wh_slabs_give(&c->slabs, slot);
+        return WH_CALL_KEYS_FULL;
+    }
+    wh_request armed = *r;
+    if (!wh_client_place_payload(c, slot, &armed)) {
+        wh_slabs_give(&c->slabs, slot);
+        call = wh_client_more_heap(c, r->payload_size, wait);
+        return call == WH_CALL_OK ? WH_CALL_OVER : call;
+    }
+    bool absent = look ? last == 0 : seen == WH_KEY_ABSENT;
+    call = wh_key_try(c, k, key, &armed, slot, conflict == WH_KEY_REPLACE, absent, id);
+    if (call == WH_CALL_OK) {
+        int64_t due = wh_flags_clock(r->flags) == WH_CLOCK_BASE
+                          ? r->deadline
+                          : wh_time_add(wh_client_now(c), rest);
+        *earliest = due < *earliest ? due : *earliest;
+    }
+    return call == WH_CALL_TAKEN ? WH_CALL_OVER : call; /* by whom is seen in the next turn */
+}
+
 /* Arm a timer under a key, without publishing it; `rest`: ns from now until it is due. WH_CALL_OK:
  * *id has the key. WH_CALL_TAKEN: *id had it, and still has; moved, if the conflict says so.
  * WH_CALL_KEY_HELD: *id has it, and neither ends nor moves. */
 static inline enum wh_call wh_key_schedule(wh_client *c, wh_keys *k, const wh_key *key,
-                                           const wh_request *r, int64_t rest,
+                                           enum wh_key_seen seen, const wh_request *r, int64_t rest,
                                            enum wh_conflict conflict, bool wait, uint64_t *id,
                                            int64_t *earliest)
 {
+    enum wh_call call;
     if (!wh_words_there(k, &key->word))
         return WH_CALL_KEYS_FULL;
     if (r->payload_size > wh_client_most_payload(c))
         return WH_CALL_LONG_PAYLOAD;
-    enum wh_call call;
     do {
-        uint32_t slot;
-        *id = conflict == WH_KEY_REPLACE ? 0 : wh_key_holder(k, key);
-        if (*id && conflict < WH_KEY_REPLACE)
-            return WH_CALL_TAKEN;
-        if (*id && !wh_keys_pending(k, *id)) {
-            if (wh_keys_taken(k, *id))
-                return WH_CALL_KEY_HELD;
-            call = WH_CALL_OVER;
-            continue;
-        }
-        if (*id) {
-            call = wh_key_move(c, *id, r, rest,
-                               conflict == WH_KEY_LATER ? WH_MOVE_LATER : WH_MOVE_EARLIER, wait,
-                               earliest);
-            continue;
-        }
-        /* only now: a call that arms nothing needs no room */
-        if (wh_unlikely(r->flags & WH_DETACHED) &&
-            (call = wh_client_detached_room(c, 1, wait)) != WH_CALL_OK)
-            return call;
-        /* a cancel, of this one or of the one that it replaces, and its own submission */
-        if ((call = wh_client_have_slot(c, 2, wait, &slot)) != WH_CALL_OK)
-            return call;
-        if (!wh_key_room_there(k, slot, key->size)) {
-            wh_slabs_give(&c->slabs, slot);
-            return WH_CALL_KEYS_FULL;
-        }
-        wh_request armed = *r;
-        if (!wh_client_place_payload(c, slot, &armed)) {
-            wh_slabs_give(&c->slabs, slot);
-            call = wh_client_more_heap(c, r->payload_size, wait);
-            if (call != WH_CALL_OK)
-                return call;
-            call = WH_CALL_OVER;
-            continue;
-        }
-        call = wh_key_try(c, k, key, &armed, slot, conflict == WH_KEY_REPLACE, id);
-        if (call == WH_CALL_OK) {
-            int64_t due = wh_flags_clock(r->flags) == WH_CLOCK_BASE
-                              ? r->deadline
-                              : wh_time_add(wh_client_now(c), rest);
-            *earliest = due < *earliest ? due : *earliest;
-        } else if (call == WH_CALL_TAKEN) {
-            call = WH_CALL_OVER; /* by whom is seen in the next turn */
-        }
+        call = wh_key_turn(c, k, key, seen, r, rest, conflict, wait, id, earliest);
+        seen = WH_KEY_UNSEEN;
     } while (call == WH_CALL_OVER);
     return call;
 }
@@ -313,7 +323,8 @@ static inline enum wh_call wh_call_schedule_key(wh_client *c, wh_keys *k, const 
     int64_t earliest = INT64_MAX;
     wh_request keyed = *r;
     keyed.flags |= WH_KEYED;
-    enum wh_call call = wh_key_schedule(c, k, key, &keyed, rest, conflict, wait, id, &earliest);
+    enum wh_call call =
+        wh_key_schedule(c, k, key, WH_KEY_UNSEEN, &keyed, rest, conflict, wait, id, &earliest);
     if (call != WH_CALL_GONE && call != WH_CALL_STOPPED) {
         if (earliest != INT64_MAX)
             wh_client_publish(c, earliest);

@@ -17,7 +17,7 @@ typedef struct wh_timer_record {
     uint32_t row;
     uint32_t clock, target;
     uint32_t payload_size, block; /* block: of the heap, or WH_NIL */
-    uint32_t key_size; /* 0: it has no key; an encoded one is never empty */
+    uint32_t key_size; /* 0: it has no key, or that was not wanted; encoded, none is empty */
     char key[WH_LONG_KEY];
 } wh_timer_record;
 
@@ -36,8 +36,9 @@ static inline void wh_record_key(wh_keys *k, wh_timer_record *r, uint32_t slot)
         memcpy(r->key, bytes, r->key_size);
 }
 
-/* Read all but the payload. False: the timer has ended. */
-static inline bool wh_record_read(const wh_client *c, wh_keys *k, uint64_t id, wh_timer_record *r)
+/* Read all but the payload, and the key if it is wanted. False: the timer has ended. */
+static inline bool wh_record_read(const wh_client *c, wh_keys *k, uint64_t id, bool key,
+                                  wh_timer_record *r)
 {
     uint64_t slot = wh_id_given_slot(id);
     if (slot >= c->capacity)
@@ -65,7 +66,7 @@ static inline bool wh_record_read(const wh_client *c, wh_keys *k, uint64_t id, w
     if (flags & WH_DETACHED)
         r->row = WH_NIL; /* the wheel's */
     r->key_size = 0;
-    if (flags & WH_KEYED)
+    if (key && flags & WH_KEYED)
         wh_record_key(k, r, (uint32_t)slot);
     return true;
 }

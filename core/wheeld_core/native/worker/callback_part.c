@@ -103,6 +103,7 @@ static enum wh_call callback_arm_key(WorkerObject *w, PyObject *table, PyObject 
                                      int64_t delay, bool wait, uint64_t *own)
 {
     uint64_t id = 0;
+    key_hash_for(w, &k->encoded);
     const wh_request r = callback_request(w, delay);
     enum wh_call call =
         worker_claim_key(w, k->object, &k->encoded, k->conflict, &r, delay, wait, &id);

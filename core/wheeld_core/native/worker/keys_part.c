@@ -27,7 +27,12 @@ static bool key_put(EncodedKey *e, const void *from, size_t n)
 
 static bool key_put_as(EncodedKey *e, char letter, const void *from, size_t n)
 {
-    return key_put(e, &letter, 1) && key_put(e, from, n);
+    if (n >= sizeof e->bytes - e->size)
+        return false;
+    e->bytes[e->size] = letter;
+    memcpy(e->bytes + e->size + 1, from, n);
+    e->size += (uint32_t)n + 1;
+    return true;
 }
 
 /* False: it is too long, or an error is set. */
@@ -268,14 +273,13 @@ static PyObject *raise_key_in_use(PyObject *key, uint64_t id, bool pending)
     return NULL;
 }
 
-/* Arm a timer under `object`, which is encoded in `e`; `rest`: ns until it is due. WH_CALL_OK: *id
- * is that timer; WH_CALL_TAKEN: *id has the key, as it had; otherwise an error is set. */
+/* Arm a timer under `object`, which is encoded and hashed in `e`; `rest`: ns until it is due.
+ * WH_CALL_OK: *id is that timer; WH_CALL_TAKEN: *id has the key, as it had; otherwise an error is
+ * set. */
 static enum wh_call worker_claim_key(WorkerObject *w, PyObject *object, EncodedKey *e,
                                      enum wh_conflict conflict, const wh_request *r, int64_t rest,
                                      bool wait, uint64_t *id)
 {
-    key_hash_for(w, e);
-    e->key.bytes = e->bytes;
     enum wh_call call =
         wh_call_schedule_key(&w->client, &w->keys, &e->key, r, rest, conflict, wait, id);
     if (wh_likely(call == WH_CALL_OK || (call == WH_CALL_TAKEN && conflict != WH_KEY_RAISE)))

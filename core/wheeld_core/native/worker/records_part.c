@@ -31,14 +31,20 @@ static PyObject *record_worker(WorkerObject *w, const wh_timer_record *r)
     return same ? record_tenant(w, r->row, tenant) : Py_NewRef(Py_None);
 }
 
-/* The key; `given`: as it was looked up by, or NULL. */
+/* The key as a record has it, if `given` is as good as what would be read. */
+static PyObject *record_key_given(PyObject *given)
+{
+    bool plain = PyUnicode_CheckExact(given) || PyBytes_CheckExact(given) ||
+                 PyLong_CheckExact(given) || key_is_plain_tuple(given);
+    return plain ? given : NULL;
+}
+
+/* `given`: the key that it was looked up by, or NULL: as it was read. */
 static PyObject *record_key(const wh_timer_record *r, PyObject *given)
 {
-    if (r->key_size == 0)
-        Py_RETURN_NONE;
-    bool plain = given && (PyUnicode_CheckExact(given) || PyBytes_CheckExact(given) ||
-                           PyLong_CheckExact(given) || key_is_plain_tuple(given));
-    return plain ? Py_NewRef(given) : key_decode(r->key, r->key_size);
+    if (given)
+        return Py_NewRef(given);
+    return r->key_size ? key_decode(r->key, r->key_size) : Py_NewRef(Py_None);
 }
 
 static PyObject *record_to(const WorkerObject *w, const wh_timer_record *r)
@@ -50,10 +56,13 @@ static PyObject *record_to(const WorkerObject *w, const wh_timer_record *r)
     return name_or_none(there, name + (one ? strlen(own) : 0), sizeof name - strlen(own));
 }
 
-/* When it is due next, and how long that is from now; if it is paused, as if it went on now. */
-static int64_t record_due(const WorkerObject *w, const wh_timer_record *r, double *remaining)
+/* When it is due next, and how long that is from now; if it is paused, as if it went on now.
+ * `base`: now on the base clock. */
+static int64_t record_due(const WorkerObject *w, const wh_timer_record *r, int64_t base,
+                          double *remaining)
 {
-    int64_t now = wh_client_now_of(&w->client, r->clock), due = r->deadline;
+    int64_t due = r->deadline;
+    int64_t now = r->clock == WH_CLOCK_BASE ? base : wh_client_now_of(&w->client, r->clock);
     if (wh_is_paused(r->state, due))
         due = wh_resumed_due(due, r->interval, now);
     else if (r->interval)
@@ -68,13 +77,15 @@ static PyObject *seconds_or_none(int64_t interval)
     return interval ? PyFloat_FromDouble((double)interval / 1e9) : Py_NewRef(Py_None);
 }
 
-/* Read the timer `id`. False, with *payload NULL: it has ended, or an error is set. */
-static bool record_read(WorkerObject *w, uint64_t id, wh_timer_record *r, PyObject **payload)
+/* Read the timer `id`, and its key if that is wanted. False, with *payload NULL: it has ended, or
+ * an error is set. */
+static bool record_read(WorkerObject *w, uint64_t id, bool key, wh_timer_record *r,
+                        PyObject **payload)
 {
     *payload = NULL;
     do {
         Py_CLEAR(*payload);
-        if (!wh_record_read(&w->client, &w->keys, id, r))
+        if (!wh_record_read(&w->client, &w->keys, id, key, r))
             return false;
         *payload = PyBytes_FromStringAndSize(NULL, r->payload_size);
         if (*payload == NULL)
@@ -87,15 +98,16 @@ static bool record_read(WorkerObject *w, uint64_t id, wh_timer_record *r, PyObje
 }
 
 /* A TimerRecord. NULL: the timer has ended, or an error is set. All is read before the first object
- * is made that the garbage collector knows: that may run code of the user. */
-static PyObject *record_of(WorkerObject *w, uint64_t id, PyObject *given)
+ * is made that the garbage collector knows: that may run code of the user. `given`: its key, or
+ * NULL; `base`: now on the base clock. */
+static PyObject *record_of(WorkerObject *w, uint64_t id, PyObject *given, int64_t base)
 {
     wh_timer_record r;
     PyObject *payload;
     double remaining;
-    if (!record_read(w, id, &r, &payload))
+    if (!record_read(w, id, given == NULL, &r, &payload))
         return NULL;
-    int64_t due = record_due(w, &r, &remaining);
+    int64_t due = record_due(w, &r, base, &remaining);
     PyObject *worker = record_worker(w, &r), *to = record_to(w, &r);
     PyObject *fields[] = {PyLong_FromUnsignedLongLong(r.id),
                           record_key(&r, given),
@@ -125,8 +137,10 @@ static PyObject *record_of(WorkerObject *w, uint64_t id, PyObject *given)
 static PyObject *record_of_key(WorkerObject *w, const wh_key *key, PyObject *given)
 {
     uint64_t id;
+    int64_t base = wh_client_now(&w->client); /* while its places are fetched */
+    PyObject *plain = record_key_given(given);
     while ((id = wh_key_holder(&w->keys, key)) != 0) {
-        PyObject *record = record_of(w, id, given);
+        PyObject *record = record_of(w, id, plain, base);
         if (record || PyErr_Occurred())
             return record;
     }
@@ -162,12 +176,13 @@ static PyObject *worker_remaining(WorkerObject *w, PyObject *const *args, Py_ssi
     uint64_t id;
     if (!take_key("remaining", w, args, n, kwnames, &e))
         return NULL;
+    int64_t base = wh_client_now(&w->client); /* while its places are fetched */
     while ((id = wh_key_holder(&w->keys, &e.key)) != 0) {
         wh_timer_record r;
         double remaining;
-        if (!wh_record_read(&w->client, &w->keys, id, &r))
+        if (!wh_record_read(&w->client, &w->keys, id, false, &r))
             continue;
-        record_due(w, &r, &remaining);
+        record_due(w, &r, base, &remaining);
         if (wh_record_stands(&w->client, &r))
             return PyFloat_FromDouble(remaining);
     }
@@ -219,8 +234,8 @@ static bool key_rows_get(KeyRows *keys, PyObject *tuple)
     Py_ssize_t n = PyTuple_GET_SIZE(tuple);
     keys->objects = tuple;
     keys->room = 32 * (size_t)n + 1;
-    keys->rows.keys = PyMem_Calloc((size_t)n + 1, sizeof(wh_key));
-    keys->rows.states = PyMem_Calloc((size_t)n + 1, 1);
+    keys->rows.keys = PyMem_Malloc(((size_t)n + 1) * sizeof(wh_key));
+    keys->rows.states = PyMem_Malloc((size_t)n + 1);
     keys->bytes = PyMem_Malloc(keys->room);
     if (keys->rows.keys == NULL || keys->rows.states == NULL || keys->bytes == NULL) {
         PyErr_NoMemory();
@@ -253,11 +268,12 @@ static PyObject *worker_find_records(WorkerObject *w, PyObject *tuple)
         wh_keys_hash(&w->client, &keys.rows);
     for (uint64_t i = 0; found && i < keys.rows.n; i++) {
         const wh_key *key = &keys.rows.keys[i];
-        wh_keys_ahead(&w->keys, &keys.rows, i);
         PyObject *record = NULL;
-        if (worker_still_usable(w) &&
-            (wh_words_there(&w->keys, &key->word) || keys_refuse(w, key_rows_object(&keys, i))))
-            record = record_of_key(w, key, key_rows_object(&keys, i));
+        if (worker_still_usable(w)) {
+            wh_keys_ahead(&w->keys, &keys.rows, i);
+            if (wh_words_there(&w->keys, &key->word) || keys_refuse(w, key_rows_object(&keys, i)))
+                record = record_of_key(w, key, key_rows_object(&keys, i));
+        }
         if (record)
             PyList_SET_ITEM(found, (Py_ssize_t)i, record);
         else

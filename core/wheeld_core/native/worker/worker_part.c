@@ -94,6 +94,14 @@ static bool order_parse_key(KeyOrder *k, PyObject *const *values)
     return false;
 }
 
+/* The time now, which is read while the places of the key are fetched. */
+static int64_t worker_key_now(const WorkerObject *w, KeyOrder *k)
+{
+    if (k->object)
+        key_hash_for(w, &k->encoded);
+    return wh_client_now(&w->client);
+}
+
 /* Arm it, under its key if it has one; `rest`: ns from now until it is due. *stays: another timer
  * has the key still, and the id is that one's. */
 static PyObject *worker_arm_order(WorkerObject *w, const Order *o, KeyOrder *k, int64_t now,
@@ -145,7 +153,7 @@ static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_s
         return PyErr_Format(PyExc_TypeError, "schedule() needs a delay, in seconds");
     if (parse_delay(values[0], &delay, "delay") && order_parse_timer(&o, values + 1) &&
         order_parse_key(&k, values + 1) && order_begin(&o, w, k.object == NULL, o.wait)) {
-        int64_t now = wh_client_now(&w->client);
+        int64_t now = worker_key_now(w, &k);
         wh_request_made(&o.request, now);
         o.request.deadline = wh_time_add(now, delay);
         id = worker_arm_order(w, &o, &k, now, delay, &(bool){false});
@@ -168,7 +176,7 @@ static PyObject *worker_schedule_point(WorkerObject *w, PyObject *const *args, P
     if (!(deadline == -1 && PyErr_Occurred()) && order_parse_clock(&o, values[1]) &&
         order_parse_timer(&o, values + 2) && order_parse_key(&k, values + 2) &&
         order_begin(&o, w, k.object == NULL, o.wait)) {
-        int64_t now = wh_client_now(&w->client);
+        int64_t now = worker_key_now(w, &k);
         int64_t own = wh_client_now_of(&w->client, wh_flags_clock(o.request.flags));
         int64_t rest = wh_time_sub(deadline, own);
         wh_request_made(&o.request, own);
