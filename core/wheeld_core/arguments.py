@@ -58,6 +58,22 @@ def shown(value: object) -> str:
         return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
 
 
+def check_name(name: object) -> None:
+    """`TypeError`, `ValueError`: it cannot be a name in shared memory."""
+    if not isinstance(name, str):
+        raise TypeError(f"name: got {type(name).__name__}, expected str")
+    if utf8_size(name) < 0:
+        raise ValueError(f"name={shown(name)}: expected text that UTF-8 can hold")
+
+
+def utf8_size(text: str) -> int:
+    """How many bytes a text has; -1: it has lone surrogates, and UTF-8 cannot hold it."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return -1
+
+
 def float_of(given: Any) -> float:
     """A span in seconds; infinity for an integer that no float holds.
 

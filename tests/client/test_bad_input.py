@@ -73,6 +73,7 @@ WRONG_TYPES: list[Call] = [
     lambda t: t.schedule(1.0, payload=3),
     lambda t: t.schedule(1.0, to=3),
     lambda t: t.schedule(1.0, to=b"w1"),
+    lambda t: t.schedule(1.0, to=["w1"]),
     lambda t: t.schedule(1.0, interval="1"),
     lambda t: t.schedule(1.0, delay=2.0),
     lambda t: t.schedule(1.0, nonsense=2.0),
@@ -91,6 +92,21 @@ WRONG_TYPES: list[Call] = [
     lambda t: t.poll(0.0, None, 1),
     lambda t: t.poll(nonsense=1),
 ]
+
+
+def test_a_receiver_is_text(timers: LocalTimers) -> None:
+    for wrong in (3, b"w1", ["w1"]):
+        refused(timers, lambda t, to=wrong: t.schedule(1.0, to=to), TypeError, "to=", "a str")
+    refused(timers, lambda t: t.schedule(1.0, to="\ud800"), ValueError, "to=", "surrogates")
+
+
+def test_events_that_are_none(timers: LocalTimers) -> None:
+    """Numbers that no timer has are nobody's events, as for cancel()."""
+    assert timers.acknowledge([-1, 0, 2**64]) == 0
+    assert timers.acknowledge(-1) == 0
+    for wrong in ("1", b"1", 1.5, [1.5], ["1"]):
+        refused(timers, lambda t, ids=wrong: t.acknowledge(ids), ValueError, "ids: got dtype")
+        refused(timers, lambda t, ids=wrong: t.nack(ids), ValueError, "ids: got dtype")
 
 
 @pytest.mark.parametrize("number", range(len(WRONG_TYPES)))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta, timezone
 from fractions import Fraction
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -367,3 +368,20 @@ def test_while_there_is_no_daemon(tmp_path: Any, caplog: pytest.LogCaptureFixtur
         task.apply_async(countdown=FAR)
     if time.monotonic() - began < 1.0:
         assert caplog.text.count("is not used for now") == 1
+
+
+def test_a_task_outlives_its_process_and_the_daemon(
+    wheel_server: wheeld.ForkServer, daemon_name: str, tmp_path: Path
+) -> None:
+    """No worker of Celery has been there yet, and nobody has named the process that called."""
+    options: Any = {"name": daemon_name, "capacity": 4096, "state_dir": str(tmp_path)}
+    with wheel_server.embedded(**options) as daemon:
+        shop = Shop(daemon)
+        shop.tasks["plain"].apply_async(task_id="one", countdown=FAR)
+        shop.app.wheeld[0].close()
+    with wheel_server.embedded(**options) as daemon:
+        shop = Shop(daemon)
+        assert set(pending_timers(daemon).keys.values()) == {"celery:one"}
+        shop.app.control.revoke("one")
+        assert not pending_timers(daemon).keys
+        shop.app.wheeld[0].close()

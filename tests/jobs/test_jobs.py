@@ -361,7 +361,7 @@ def test_a_fault_of_one_job_ends_no_other(wheel: tuple[Any, Timers]) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [{"grace": math.inf}, {"jitter": math.inf}, {"backoff": math.inf}, {"jitter": -1}, {"name": ""},
-     {"name": 5}, {"name": "x" * 513}],
+     {"name": 5}, {"name": "x" * 513}, {"name": "\ud800"}],
 )  # fmt: skip
 def test_what_could_not_run_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"{next(iter(wrong))}.*(must be|expected)"):

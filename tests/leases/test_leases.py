@@ -133,7 +133,10 @@ def test_a_wait_ends_by_the_wheels_clock(wheel: LocalWheel, workers: list[LocalT
         ({"seconds": -1}, InvalidDelay),
         ({"seconds": float("inf")}, InvalidDelay),
         ({"seconds": "1"}, TypeError),
+        ({"seconds": None}, TypeError),
         ({"name": 1}, TypeError),
+        ({"name": "\ud800"}, ValueError),
+        ({"key": "\ud800"}, ValueError),
         ({"key": True}, TypeError),
         ({"key": 1.5}, TypeError),
         ({"timers": None}, TypeError),
@@ -142,7 +145,7 @@ def test_a_wait_ends_by_the_wheels_clock(wheel: LocalWheel, workers: list[LocalT
 def test_bad_arguments(
     workers: list[LocalTimers], given: dict[str, Any], error: type[Exception]
 ) -> None:
-    with pytest.raises(error):
+    with pytest.raises(error, match=r"got|expected|must be"):
         Lease(**{"timers": workers[0], "name": "n", "seconds": 1, **given})
 
 

@@ -259,7 +259,7 @@ def test_what_calls_refuse(timers: LocalTimers, window: Any) -> None:
     limit = RateLimit(timers, "x", 5, per=60, window=window)
     for call in (limit.try_acquire, limit.test, lambda n: limit.acquire(1, n)):
         for n in (0, -1, 6, 2**70):
-            with pytest.raises(ValueError, match=r"expected 1 to 5|must be from 0 to"):
+            with pytest.raises(ValueError, match=r"expected 1 to 5.* 'x' |must be from 0 to"):
                 call(n)
         for n in (1.0, True, "1"):
             with pytest.raises(TypeError):
@@ -268,6 +268,10 @@ def test_what_calls_refuse(timers: LocalTimers, window: Any) -> None:
         for asks in (limit.remaining, limit.reset_after, lambda key: limit.try_acquire(key=key)):
             with pytest.raises(TypeError, match="key"):
                 asks(key)
+    with pytest.raises(ValueError, match=r"key .*surrogates"):
+        limit.test(key="\ud800")
+    with pytest.raises(ValueError, match="window="):
+        RateLimit(timers, "x", 5, per=60, window=[window])  # type: ignore[arg-type]
     for timeout in (-1, math.nan):
         with pytest.raises(ValueError, match="timeout="):
             limit.acquire(timeout)

@@ -407,8 +407,10 @@ def test_what_is_refused(wheel: LocalWheel, told: list[Told]) -> None:
         Told(told[0]._timers)
     with pytest.raises(InvalidDelay, match="visibility"):
         Told(told[0]._timers, "others", visibility=0.0)
-    with pytest.raises(TypeError, match="name="):
+    with pytest.raises(TypeError, match="name: got int"):
         Told(told[0]._timers, 5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"name=.*expected text"):
+        Told(told[0]._timers, "\ud800")
     with pytest.raises(TypeError, match="on_expire="):
         Deadlines(told[0]._timers, "others", None)  # type: ignore[arg-type]
     assert left(wheel) == 0

@@ -199,13 +199,6 @@ class ConnectedWorker(_native.Worker):
         found["attempts"] = [1 + again.get(id, 0) for id in events["timer_id"].tolist()]
         return found  # type: ignore[no-any-return]
 
-    def _ids_of(self, events: Any) -> list[int]:
-        """Timer ids, from an event, from an array of events, or given as ids."""
-        dtype = getattr(events, "dtype", None)
-        found = events["timer_id"] if dtype is not None and dtype.names else events
-        ids: list[int] = np.atleast_1d(np.asarray(found, np.uint64)).tolist()
-        return ids
-
     def _address(self, to: str) -> None:
         """Make sure that detached timers can wait for this receiver."""
         control.ask(self.directory, Request.ADDRESS, to=to)

@@ -88,7 +88,7 @@ def install(app: Celery, daemon: str = "default", group: str = "celery", **optio
     **options
         As in `connect`: `runtime_dir=...`
     """
-    process = ProcessTimers(daemon, dispatch=False, on_death="reroute", group=group, **options)
+    process = ProcessTimers(daemon, dispatch=False, group=group, **options)
     app.wheeld = (process, group, daemon, options)
     app.steps["worker"].add(Sender)
     _extend(app, "amqp", _sending_by_the_wheel)
@@ -253,7 +253,9 @@ class _Keeper:
         try:
             payload = _packed(self._app, self._delay, body, **options)
             key, to = _key(options["headers"]["id"]), f"group:{self._app.wheeld[1]}"
-            self._timers.schedule(self._delay, payload=payload, to=to, key=key)
+            self._timers.schedule(
+                self._delay, payload=payload, to=to, key=key, detached=True, keep=True
+            )
         except _NotTaken:
             raise
         except Exception as error:  # not as it is: Celery tries again after errors of connections

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from wheeld_client.jobs.calendars import Calendar
 from wheeld_client.timers.policies import span_of
-from wheeld_core.arguments import Seconds, float_of, shown
+from wheeld_core.arguments import Seconds, float_of, shown, utf8_size
 from wheeld_core.timer_options import Conflict, Key
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class JobOptions:
             raise ValueError(f"retries={shown(self.retries)}: expected an int, 0 or more")
         if self.name is None:
             return
-        if type(self.name) is not str or not 1 <= len(self.name.encode()) <= NAME_BYTES:
+        if type(self.name) is not str or not 1 <= utf8_size(self.name) <= NAME_BYTES:
             raise ValueError(
                 f"name={shown(self.name)}: expected a str of 1 to {NAME_BYTES} bytes of UTF-8"
             )

@@ -14,7 +14,7 @@ from typing import Any, Self
 from wheeld_client.timers.policies import span_ns, span_of
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
-from wheeld_core.arguments import Seconds, shown
+from wheeld_core.arguments import Seconds, check_name, shown
 from wheeld_core.errors import InvalidDelay, LeaseLost
 
 FOREVER = 2**62
@@ -30,8 +30,9 @@ class Held(_native.Lease):
     def _begin(
         self, worker: Timers, name: str, key: Any, seats: int, seconds: Seconds | None
     ) -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"name: got {type(name).__name__}, expected str")
+        check_name(name)
+        if seconds is None and not self._is_semaphore():
+            raise TypeError("seconds=None: expected seconds: only a Semaphore may have no limit")
         self.name, self.key = name, key
         self.seconds = None if seconds is None else span_of("seconds", seconds)
         if self.seconds == 0:

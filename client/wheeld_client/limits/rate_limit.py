@@ -15,7 +15,7 @@ from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.timers.dispatcher import others_dispatch, turn
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
-from wheeld_core.arguments import Seconds, float_of, shown
+from wheeld_core.arguments import Seconds, check_name, float_of, shown
 
 Window: TypeAlias = Literal["gcra", "fixed", "moving"]
 
@@ -56,8 +56,7 @@ class _Limit(_native.Limit):
         burst: int | None,
         window: object,
     ) -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"name: got {type(name).__name__}, expected str")
+        check_name(name)
         if not isinstance(window, str) or window not in KINDS:
             raise ValueError(f"window={shown(window)}: expected 'gcra', 'fixed' or 'moving'")
         if burst is not None and window != "gcra":

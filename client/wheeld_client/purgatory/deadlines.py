@@ -13,7 +13,7 @@ import numpy as np
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.connection.options import MOST_SECONDS, can_be_group
 from wheeld_client.timers.timers import Timers
-from wheeld_core.arguments import Seconds, float_of, shown
+from wheeld_core.arguments import Seconds, check_name, float_of, shown
 from wheeld_core.errors import ClientClosed, InvalidDelay, WheelError
 from wheeld_core.keys import under
 from wheeld_core.timer_options import Conflict
@@ -66,8 +66,7 @@ class Deadlines:
         visibility: Seconds | None = None,
         keep: bool = False,
     ) -> None:
-        if type(name) is not str:
-            raise TypeError(f"name={shown(name)}: expected a str")
+        check_name(name)
         if not callable(on_expire):
             raise TypeError(f"on_expire={shown(on_expire)}: expected a callable")
         self._timers = timers.timers if isinstance(timers, AsyncTimers) else timers

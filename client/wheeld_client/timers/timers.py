@@ -391,6 +391,18 @@ class Timers(CallingWorker):
             raise TypeError(f"nack() takes one event: got {len(ids)}")
         return self._nack(ids[0], delay, block)
 
+    def _ids_of(self, events: Any) -> list[int]:
+        """The ids of an event, of events, or that are given as such; called by the native half,
+        too."""
+        dtype = getattr(events, "dtype", None)
+        found = events["timer_id"] if dtype is not None and dtype.names else events
+        if isinstance(found, list | tuple):
+            found = [one["timer_id"] if isinstance(one, np.void) else one for one in found]
+        elif hasattr(found, "__index__") and not np.ndim(found):
+            found = [found]
+        ids: list[int] = batches.ids_array(found).tolist()
+        return ids
+
     def cancel_many(
         self,
         ids: npt.ArrayLike | None = None,

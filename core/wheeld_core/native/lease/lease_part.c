@@ -27,7 +27,7 @@ static wh_seldom bool lease_bind(LeaseObject *l, uint64_t wheel, uint64_t incarn
 {
     Py_ssize_t length;
     WorkerObject *w = l->worker;
-    const char *text = text_utf8(l->name, &length, "name"), kind = l->semaphore ? 's' : 'e';
+    const char *text = text_utf8(l->name, &length, "name "), kind = l->semaphore ? 's' : 'e';
     if (text == NULL)
         return false;
     uint64_t hash = wh_hash_piece(wh_hash_add(wheel, 'e'), kind, text, (size_t)length);

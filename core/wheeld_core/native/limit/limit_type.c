@@ -34,7 +34,7 @@ LOCKED_ONE(limit_lock, LimitObject, limit_state)
 static wh_seldom bool limit_seed(LimitObject *l, uint64_t token)
 {
     Py_ssize_t length;
-    const char *text = text_utf8(l->name, &length, "name");
+    const char *text = text_utf8(l->name, &length, "name ");
     if (text == NULL)
         return false;
     l->seed = wh_hash_piece(wh_hash_add(token, 'l'), 'l', text, (size_t)length);
@@ -108,9 +108,14 @@ static bool limit_parse_n(const LimitObject *l, PyObject *object, uint64_t *n)
         return false;
     if (wh_likely(*n && *n <= l->most))
         return true;
-    raise_about(PyExc_ValueError, object ? object : Py_None,
-                "n={}: expected 1 to %llu, which is all that limit %R gives at once",
-                (unsigned long long)l->most, l->name);
+    Py_ssize_t length = PyUnicode_GET_LENGTH(l->name); /* behind a NUL: which window it is */
+    Py_ssize_t end = PyUnicode_FindChar(l->name, 0, 0, length, 1);
+    PyObject *name = PyUnicode_Substring(l->name, 0, end < 0 ? length : end);
+    if (name)
+        raise_about(PyExc_ValueError, object ? object : Py_None,
+                    "n={}: expected 1 to %llu, which is all that limit %R gives at once",
+                    (unsigned long long)l->most, name);
+    Py_XDECREF(name);
     return false;
 }
 

@@ -98,7 +98,7 @@ static void pool_unknown(PyObject *name, const wh_pool *all, uint32_t count)
 static int pool_find(PoolObject *p, uint32_t pools)
 {
     Py_ssize_t length;
-    const char *name = text_utf8(p->name, &length, "name");
+    const char *name = text_utf8(p->name, &length, "name ");
     wh_budget first;
     if (name == NULL)
         return -1;

@@ -64,7 +64,7 @@ static inline bool key_hash_plain(PyObject *plain, uint64_t *hash)
             wh_hash_piece(*hash, 'b', PyBytes_AS_STRING(plain), (size_t)PyBytes_GET_SIZE(plain));
         return true;
     }
-    const char *text = text_utf8(plain, &length, "key");
+    const char *text = text_utf8(plain, &length, "key ");
     if (text)
         *hash = wh_hash_piece(*hash, 's', text, (size_t)length);
     return text != NULL;

@@ -886,7 +886,7 @@ static PyObject *purgatory_renew(PurgatoryObject *p, PyObject *unused)
 static int purgatory_begin(PurgatoryObject *p, WorkerObject *w, PyObject *name, PyObject *submit)
 {
     Py_ssize_t length;
-    const char *text = text_utf8(name, &length, "name");
+    const char *text = text_utf8(name, &length, "name ");
     if (p->worker) {
         PyErr_SetString(PyExc_TypeError, "this purgatory is already initialised");
         return -1;

@@ -1,13 +1,17 @@
 /* Plain keys: objects of exactly these types: str, bytes, int, or a flat tuple of them. */
 
-/* The UTF-8 of a str that is a `what`. NULL: an error is set. */
+/* The UTF-8 of a str. NULL: an error is set, in which `what` stands before it. */
 static const char *text_utf8(PyObject *text, Py_ssize_t *length, const char *what)
 {
+    if (wh_unlikely(!PyUnicode_Check(text))) {
+        raise_about(PyExc_TypeError, text, "%s{}: expected a str", what);
+        return NULL;
+    }
     const char *found = PyUnicode_AsUTF8AndSize(text, length);
     if (wh_unlikely(found == NULL) && PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
         PyErr_Clear(); /* it is about a codec, which the caller has not named */
         raise_about(PyExc_ValueError, text,
-                    "%s {}: got lone surrogates, which UTF-8 cannot hold; replace them, as "
+                    "%s{}: got lone surrogates, which UTF-8 cannot hold; replace them, as "
                     "encode(errors='replace') does",
                     what);
     }

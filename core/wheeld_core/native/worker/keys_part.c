@@ -43,7 +43,7 @@ static bool key_put_plain(EncodedKey *e, PyObject *plain)
                           (size_t)PyUnicode_GET_LENGTH(plain));
     if (PyUnicode_CheckExact(plain)) {
         Py_ssize_t length;
-        const char *text = text_utf8(plain, &length, "key");
+        const char *text = text_utf8(plain, &length, "key ");
         return text && key_put_as(e, 's', text, (size_t)length);
     }
     if (PyBytes_CheckExact(plain))
