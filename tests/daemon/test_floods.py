@@ -22,7 +22,7 @@ from wheeld.processes.callers import HEARD_AT_ONCE, Callers, OneForAll
 from wheeld_client import connect
 from wheeld_core.errors import WheelError
 
-daemon = shared_daemon(max_workers=70, metrics="127.0.0.1:0", web="127.0.0.1:0")
+shared = shared_daemon(max_workers=70, metrics="127.0.0.1:0", web="127.0.0.1:0")
 PEERS = 900
 """Hostile connections; each is opened, and the oldest is closed when too many are open here."""
 OPEN_HERE = 600
@@ -67,11 +67,11 @@ FLOODS += [(WEB, "unread"), (WEB, "pipelined and unread")]
 
 
 @pytest.fixture(scope="module")
-def crowd(daemon: Daemon) -> Iterator[None]:
+def crowd(shared: Daemon) -> Iterator[None]:
     """So that a status is large."""
     with contextlib.ExitStack() as stack:
         for _ in range(60):
-            stack.enter_context(connect(str(daemon.directory)))
+            stack.enter_context(connect(str(shared.directory)))
         yield
 
 
@@ -107,20 +107,20 @@ def flood(dial: Callable[[], socket.socket], said: bytes, stop: threading.Event)
 
 
 @pytest.mark.parametrize(("where", "kind"), FLOODS)
-def test_a_flood(daemon: Daemon, crowd: None, where: str, kind: str) -> None:
-    with reach(daemon, where) as (dial, pid):
+def test_a_flood(shared: Daemon, crowd: None, where: str, kind: str) -> None:
+    with reach(shared, where) as (dial, pid):
         stop, peak = threading.Event(), Peak(pid)
         said = KINDS[kind](REQUESTS[where])
         thread = threading.Thread(target=flood, args=(dial, said, stop))
         thread.start()
         try:
             for _ in range(3):
-                honest(daemon, where)
+                honest(shared, where)
                 peak.look()
         finally:
             stop.set()
             thread.join()
-        honest(daemon, where)
+        honest(shared, where)
         peak.look()
         assert peak.threads <= 6
         assert peak.files <= 1700

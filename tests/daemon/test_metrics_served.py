@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import wheeld
-from common_fixtures import daemon_process
+from common_fixtures import daemon_process, shared_daemon
 from daemons import LONG, Daemon, end_of, until
 from scrapes import ask, fetch, needs_prometheus, prometheus, value
 from wheeld.metrics import declarations, server
@@ -27,6 +27,8 @@ from wheeld_client import connect
 from wheeld_core.errors import WheelError
 
 daemon = daemon_process(virtual_clock=True, metrics="127.0.0.1:0")
+shared = shared_daemon(virtual_clock=True, metrics="127.0.0.1:0")
+"""For tests that leave it as it was."""
 PROTOBUF = (
     "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 )
@@ -68,8 +70,8 @@ def test_native_histograms_in_a_real_prometheus(daemon: Daemon, tmp_path: Path) 
             assert ask(at, "wheeld_up") == 1
 
 
-def test_what_a_scraper_asks_for(daemon: Daemon) -> None:
-    where = url(daemon)
+def test_what_a_scraper_asks_for(shared: Daemon) -> None:
+    where = url(shared)
     assert value(fetch(where), "wheeld_up") == 1
     for accept, kind in (
         ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text"),
@@ -86,11 +88,11 @@ def test_what_a_scraper_asks_for(daemon: Daemon) -> None:
 
 
 def test_scrapers_that_hang_keep_no_other_waiting(
-    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+    shared: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "CONNECTION_SECONDS", 100 * LONG)
     monkeypatch.setattr(server, "REQUEST_SECONDS", 100 * LONG)
-    with serving(daemon.status) as where, contextlib.ExitStack() as stack:
+    with serving(shared.status) as where, contextlib.ExitStack() as stack:
         host, _, port = where.rpartition(":")
         silent = [
             stack.enter_context(socket.create_connection((host, int(port)), LONG))
@@ -108,10 +110,10 @@ def test_scrapers_that_hang_keep_no_other_waiting(
 
 @pytest.mark.parametrize("name", ["CONNECTION_SECONDS", "REQUEST_SECONDS"])
 def test_one_that_says_nothing_is_hung_up_on(
-    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, name: str
+    shared: Daemon, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr(server, name, 0.01)
-    with serving(daemon.status, "[::1]:0") as where:
+    with serving(shared.status, "[::1]:0") as where:
         port = int(where.rpartition(":")[2])
         with socket.create_connection(("::1", port), LONG) as silent:
             assert silent.recv(1) == b""
@@ -161,8 +163,8 @@ def test_one_reading_is_for_all_who_ask_meanwhile(monkeypatch: pytest.MonkeyPatc
         ("GET / HTTP/1.0\nAccept-Encoding: gzip\n\n", 200),
     ],
 )
-def test_requests(daemon: Daemon, request_: str, status: int) -> None:
-    host, _, port = served(daemon)["address"].rpartition(":")
+def test_requests(shared: Daemon, request_: str, status: int) -> None:
+    host, _, port = served(shared)["address"].rpartition(":")
     with socket.create_connection((host, int(port)), LONG) as end:
         end.sendall(request_.encode())
         answer = http.client.HTTPResponse(end, method=request_.partition(" ")[0])
@@ -170,7 +172,7 @@ def test_requests(daemon: Daemon, request_: str, status: int) -> None:
         assert answer.status == status
         body = answer.read()
         if "gzip" in request_:
-            assert f'wheeld_up{{daemon="{daemon.name}"}} 1.0'.encode() in gzip.decompress(body)
+            assert f'wheeld_up{{daemon="{shared.name}"}} 1.0'.encode() in gzip.decompress(body)
         else:
             assert body == b""
 

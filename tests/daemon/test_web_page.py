@@ -15,7 +15,7 @@ import pytest
 
 import wheeld
 from browsers import VIEWS, background, too_wide, watched
-from common_fixtures import daemon_process
+from common_fixtures import daemon_process, shared_daemon
 from daemons import LONG, Daemon, until
 from wheeld.metrics import web
 from wheeld.metrics.server import serve
@@ -25,7 +25,10 @@ from wheeld_core.errors import WheelError
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-daemon = daemon_process(virtual_clock=True, web="127.0.0.1:0", pool="requests=1M")
+OPTIONS: Any = {"virtual_clock": True, "web": "127.0.0.1:0", "pool": "requests=1M"}
+daemon = daemon_process(**OPTIONS)
+shared = shared_daemon(**OPTIONS)
+"""For tests that leave it as it was."""
 EVIL = "<img src=x onerror=alert(1)>"
 KEYS = (
     f"{EVIL}</script><script>alert(2)</script>",
@@ -126,8 +129,8 @@ def test_the_policy_lets_no_other_script_run(daemon: Daemon, busy: str, browser:
         assert all("Content Security Policy" in each for each in complaints)
 
 
-def test_heads(daemon: Daemon) -> None:
-    page, state = get(address(daemon)), get(address(daemon), "/state")
+def test_heads(shared: Daemon) -> None:
+    page, state = get(address(shared)), get(address(shared), "/state")
     for found in (page, state):
         assert found.headers["Cache-Control"] == "no-store"
         assert found.headers["X-Content-Type-Options"] == "nosniff"
@@ -147,8 +150,8 @@ FOREIGN = (
 )  # fmt: skip
 
 
-def test_a_name_of_another_host_is_refused(daemon: Daemon) -> None:
-    where = address(daemon)
+def test_a_name_of_another_host_is_refused(shared: Daemon) -> None:
+    where = address(shared)
     for path in ("/", "/state", "/timers?key="):
         for hosts, status in ((OURS, 200), (FOREIGN, 421)):
             assert {host: get(where, path, Host=host).status for host in hosts} == dict.fromkeys(
@@ -156,15 +159,15 @@ def test_a_name_of_another_host_is_refused(daemon: Daemon) -> None:
             )
 
 
-def test_two_hosts_are_refused(daemon: Daemon) -> None:
-    host, _, port = address(daemon).rpartition(":")
+def test_two_hosts_are_refused(shared: Daemon) -> None:
+    host, _, port = address(shared).rpartition(":")
     with socket.create_connection((host, int(port)), LONG) as end:
         end.sendall(b"GET /state HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n")
         assert end.recv(100).startswith(b"HTTP/1.1 421 ")
 
 
-def test_requests(daemon: Daemon) -> None:
-    where = address(daemon)
+def test_requests(shared: Daemon) -> None:
+    where = address(shared)
     for method, path, status in (
         ("HEAD", "/", 200),
         ("POST", "/state", 405),
@@ -209,12 +212,12 @@ def test_a_daemon_that_does_not_answer(tmp_path: Path) -> None:
         assert get(where).status == 200
 
 
-def test_a_reading_is_for_all_searches(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reading_is_for_all_searches(shared: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
     """While one reads the slots, sixteen different ones wait for the next reading; no more do."""
     monkeypatch.setattr(web, "MOST_SEARCHES", 2)
     rounds: list[list[str]] = []
     with ExitStack() as stack:
-        timers = stack.enter_context(connect(str(daemon.directory)))
+        timers = stack.enter_context(connect(str(shared.directory)))
         timers.schedule(9.0, key="ann")
         find = web.Web._searched
 
@@ -223,7 +226,7 @@ def test_a_reading_is_for_all_searches(daemon: Daemon, monkeypatch: pytest.Monke
             return find(self, texts)
 
         monkeypatch.setattr(web.Web, "_searched", searching)
-        where = stack.enter_context(alone(daemon.status, daemon.directory))
+        where = stack.enter_context(alone(shared.status, shared.directory))
         host, _, port = where.rpartition(":")
         ends = []
         for text in ("an", "bo", "an", "cy"):

@@ -56,11 +56,6 @@ def test_readme_lists_the_models() -> None:
         assert defines(file, name), f"models/README.md names {file}:{name}, which is not there"
 
 
-def test_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert verify.missing() == "spin is not installed: apt-get install spin"
-
-
 @pytest.mark.skipif(verify.missing() is not None, reason=str(verify.missing()))
 @pytest.mark.parametrize("model", verify.NAMES)
 def test_model_holds_and_a_mutant_fails(model: str, tmp_path: Path) -> None:

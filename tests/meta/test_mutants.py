@@ -43,35 +43,3 @@ def test_it_is_caught(name: str) -> None:
     verdict = mutants.try_test(mutation.by, mutation)
     assert verdict.word == "caught", verdict
     assert verdict.report
-
-
-@needs_compiler
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("return gen + 1 ? gen + 1 : 1;", "return gen + 1 ? gen + 1 : ;"),  # does not compile
-        ("no such text", ""),
-    ],
-)
-def test_what_proves_nothing(old: str, new: str) -> None:
-    mutation = mutants.Mutation(
-        "broken", "core/include/wheeld/shared/slot.h", old, new, "", "harness places plain"
-    )
-    assert mutants.try_test(mutation.by, mutation).word == "broken"
-
-
-@pytest.mark.parametrize(
-    ("returncode", "output", "word", "report"),
-    [
-        (0, "ok", "passed", ""),
-        (1, "FAIL duel --seed 1: /tmp/x/duel.c:68: 3 never ended\n", "caught", "3 never ended"),
-        (1, "FAIL: the whole program hangs (alarm)", "caught", "the whole program hangs (alarm)"),
-        (66, "WARNING: ThreadSanitizer: race", "caught", "WARNING: ThreadSanitizer: race"),
-        (1, "E   assert 1 == 0\n", "caught", "assert 1 == 0"),
-        (-11, "", "caught", "killed by SIGSEGV"),
-        (2, "usage: ...", "broken", "no report of its own: usage: ..."),
-        (4, "", "broken", "no report of its own: exit status 4"),
-    ],
-)
-def test_verdicts(returncode: int, output: str, word: str, report: str) -> None:
-    assert mutants.judge(returncode, output, 0.0) == mutants.Verdict(word, 0.0, report)
