@@ -100,18 +100,85 @@ def test_a_receiver_is_text(timers: LocalTimers) -> None:
     refused(timers, lambda t: t.schedule(1.0, to="\ud800"), ValueError, "to=", "surrogates")
 
 
-def test_events_that_are_none(timers: LocalTimers) -> None:
-    """Numbers that no timer has are nobody's events, as for cancel()."""
-    assert timers.acknowledge([-1, 0, 2**64]) == 0
-    assert timers.acknowledge(-1) == 0
-    for wrong in ("1", b"1", 1.5, [1.5], ["1"]):
-        refused(timers, lambda t, ids=wrong: t.acknowledge(ids), ValueError, "ids: got dtype")
-        refused(timers, lambda t, ids=wrong: t.nack(ids), ValueError, "ids: got dtype")
-
-
 @pytest.mark.parametrize("number", range(len(WRONG_TYPES)))
 def test_wrong_types(timers: LocalTimers, number: int) -> None:
     refused(timers, WRONG_TYPES[number], TypeError)
+
+
+EVENTS = np.zeros(2, [("timer_id", "u8"), ("payload_size", "u4")])
+NO_IDS = [
+    None,
+    True,
+    1.5,
+    "1",
+    b"1",
+    1j,
+    object(),
+    {1: 2},
+    np.float64(1),
+    np.zeros(1, [("id", "u8")]),
+]
+BY_ID: dict[str, Call] = {
+    "cancel": lambda t: t.cancel,
+    "cancel at once": lambda t: lambda id: t.cancel(id, block=False),
+    "reschedule": lambda t: lambda id: t.reschedule(id, 1.0),
+    "reschedule every": lambda t: lambda id: t.reschedule(id, 1.0, interval=1.0),
+    "pause": lambda t: t.pause,
+    "resume": lambda t: t.resume,
+}
+BY_EVENT: dict[str, Call] = {
+    "acknowledge": lambda t: t.acknowledge,
+    "acknowledge several": lambda t: lambda event: t.acknowledge([EVENTS[0], event]),
+    "nack": lambda t: t.nack,
+}
+
+
+@pytest.mark.parametrize("wrong", NO_IDS, ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize("call", [*BY_ID, *BY_EVENT])
+def test_what_is_no_id(timers: LocalTimers, call: str, wrong: Any) -> None:
+    """One rule: an int, of numpy too, that no timer has is not found; anything else is an error."""
+    use = (BY_ID | BY_EVENT)[call](timers)
+    for id in (0, 2**70, -1, np.int64(-1), np.uint64(7)):
+        assert not use(id)
+    says = ("got",) if not hasattr(wrong, "__index__") and wrong is not None else ()
+    refused(timers, lambda t: use(wrong), TypeError, *says)
+
+
+@pytest.mark.parametrize("call", BY_ID)
+def test_an_event_is_no_id(timers: LocalTimers, call: str) -> None:
+    refused(timers, lambda t: BY_ID[call](t)(EVENTS[0]), TypeError, "timer_id", "got")
+
+
+def test_what_is_an_event(timers: LocalTimers) -> None:
+    """One, several, an array of them, ids, or a mixture; what is wrong is found first."""
+    for several in (EVENTS, EVENTS[0], [EVENTS[0], 7], (7, np.uint64(8)), np.array([7, 8]), []):
+        assert timers.acknowledge(several) == 0
+    wrong: Call
+    for wrong in (
+        lambda t: t.nack(EVENTS),
+        lambda t: t.nack([]),
+        lambda t: t.acknowledge(EVENTS[0], EVENTS[1]),
+        lambda t: t.acknowledge([7, [8, 1.5]]),
+        lambda t: t.key_of(7),
+        lambda t: t.key_of(EVENTS),
+        lambda t: t.find(1.5),
+        lambda t: t.remaining(EVENTS[0]),
+    ):
+        refused(timers, wrong, TypeError)
+
+
+def test_nothing_is_acknowledged_beside_what_is_wrong() -> None:
+    with LocalWheel(64, 2) as wheel:
+        timers = wheel.worker(0, group="g")
+        wheel.set_member(0, "g", joins=True)
+        timers.schedule(0.0, to="group:g")
+        wheel.settle()
+        (event,) = timers.poll(0.0, hold=True)
+        with pytest.raises(TypeError, match=r"got 1\.5"):
+            timers.acknowledge([event, 1.5])
+        with pytest.raises(TypeError, match=r"got 1\.5"):
+            timers.nack(1.5)
+        assert timers.acknowledge(event) == 1
 
 
 def test_none_stands_for_absent_in_options(timers: LocalTimers) -> None:

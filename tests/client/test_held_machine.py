@@ -195,3 +195,15 @@ def test_held_ends_agree_with_a_dictionary() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+def test_the_count_of_deliveries_ends() -> None:
+    """It does not begin anew: who was given back so often would seem to be new."""
+    with LocalWheel(64, 2) as wheel:
+        timers = wheel.worker(0, group="g")
+        timers.schedule(0.0, to="group:g")
+        for attempt in range(1, 1100):
+            wheel.settle()
+            (event,) = timers.poll(0.0, hold=True)
+            assert event["attempts"] == min(attempt, 1024)
+            assert timers.nack(event)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,8 +60,8 @@ class Host:
             text=True,
         )
 
-    def connect(self, worker: str = "w") -> Timers:
-        self._connected.append(connect(str(self.directory), worker=worker))
+    def connect(self, worker: str = "w", **options: Any) -> Timers:
+        self._connected.append(connect(str(self.directory), worker=worker, **options))
         return self._connected[-1]
 
     def close(self) -> None:
@@ -118,6 +119,37 @@ def test_keys_outlive_a_stop(host: Host) -> None:
         (event,) = second.poll(LONG)
         assert second._key_of(int(event["timer_id"])) == "k"
         assert second.pending == 1
+
+
+def test_how_often_it_was_delivered_outlives_a_stop(host: Host) -> None:
+    """Of what rests after it was given back, is held, and was not received."""
+    rests, held, unread, times = 1, 2, 3, 600
+    with host.daemon("--virtual-clock"):
+        first = host.connect(group="g")
+        first.cancel(first.schedule(1.0))  # generations and moves are apart
+        first.schedule(0.0, rests, to="group:g", detached=True, keep=True)
+        for attempt in range(1, times + 1):
+            (event,) = first.poll(LONG, hold=True)
+            assert event["attempts"] == attempt
+            assert first.nack(event, 100.0 * (attempt == times))
+        first.schedule(0.0, held, to="group:g", detached=True, keep=True)
+        (event,) = first.poll(LONG, hold=True)
+        first.schedule(0.0, unread, to="group:g", detached=True, keep=True)
+        advance_ns(str(host.directory), 1)
+    with host.daemon("--virtual-clock"), host.connect(group="g") as second:
+        assert found(second, 2) == {held: 2, unread: 1}
+        advance_ns(str(host.directory), 100 * 10**9)
+        assert found(second, 1) == {rests: 512}, "as many as a snapshot counts"
+
+
+def found(timers: Timers, count: int) -> dict[int, int]:
+    """The attempts of the next events, by their cookies."""
+    events: dict[int, int] = {}
+    while len(events) < count:
+        part = timers.poll(LONG, hold=True)
+        assert len(part)
+        events |= dict(zip(part["cookie"].tolist(), part["attempts"].tolist(), strict=True))
+    return events
 
 
 def test_a_crash_that_took_the_memory(host: Host) -> None:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from wheeld.snapshot import keys as snapshot_keys
 from wheeld.snapshot.contents import (
+    ATTEMPTS,
     FIELDS,
     I64,
     PAUSED,
@@ -394,7 +395,11 @@ def _pending_timers(
         FLAGS_PRIVATE.of(fields["flags"]) == 0
     )  # the others end with their process
     resting = (phases == Phase.ARMED) & is_paused(states, fields["deadline"])
+    before = (FLAGS_MOVES.of(fields["flags"]) - generations) & np.uint64(FLAGS_MOVES.most)
+    before += phases == Phase.TAKEN
+    before = np.where(interval_ns(fields["interval"]) == 0, before, 0)
     timers["flags"] &= ~np.uint16(FLAGS_MOVES.mask)
+    timers["flags"] |= ATTEMPTS.put(np.minimum(before, ATTEMPTS.most)).astype(np.uint16)
     timers["flags"][resting] |= PAUSED
     return ((phases == Phase.ARMED) | fired) & shared, timers
 

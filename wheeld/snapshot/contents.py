@@ -17,7 +17,7 @@ import numpy.typing as npt
 from wheeld.snapshot.keys import is_keyed
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
-from wheeld_core.packing import FLAGS_CLOCK, FLAGS_MOVES
+from wheeld_core.packing import FLAGS_CLOCK, FLAGS_MOVES, Part
 from wheeld_core.views import dtype_of
 
 FIELDS: Final = tuple(name for name in dtype_of("slot").names or () if name != "target")
@@ -33,14 +33,16 @@ TIMER: Final = np.dtype(
     ]
 )
 """A pending timer. `deadline`: when it is due next, on its own clock, ns. `owner`: index into the
-names. `to`: the meaning of `target`, see below. `flags`: see `clock_of` and `paused`. `interval`:
-the period, ns."""
+names. `to`: the meaning of `target`, see below. `flags`: see `clock_of`, `paused` and `ATTEMPTS`.
+`interval`: the period, ns."""
 TO_OWNER, TO_WORKER, TO_GROUP = 0, 1, 2
 """`target` means nothing, is an index into the names, is an index into the groups."""
 
 
 PAUSED: Final = np.uint16(FLAGS_MOVES.mask & -FLAGS_MOVES.mask)
 """In `flags`, where a slot counts moves: the timer is paused."""
+ATTEMPTS: Final = Part(FLAGS_MOVES.at + 1, FLAGS_MOVES.bits - 1)
+"""In `flags`, behind that: how often a one-shot timer was delivered to members of its group."""
 
 
 def clock_of(timers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:

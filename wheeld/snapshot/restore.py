@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from wheeld.snapshot import keys as snapshot_keys
 from wheeld.snapshot.contents import (
+    ATTEMPTS,
     FIELDS,
     FOREVER,
     TO_GROUP,
@@ -230,7 +231,8 @@ def apply(
     for field in FIELDS:
         slots.slots[field][index] = timers[field]
     slots.slots["interval"][index] = packing.interval_word(timers["interval"], timers["generation"])
-    moves = timers["generation"] << np.uint32(packing.FLAGS_MOVES.at)  # as one that is just armed
+    moves = timers["generation"].astype(np.uint64) + ATTEMPTS.of(timers["flags"])
+    moves <<= np.uint64(packing.FLAGS_MOVES.at)
     moves = moves.astype(np.uint16) & np.uint16(packing.FLAGS_MOVES.mask)
     slots.slots["flags"][index] = timers["flags"] & ~np.uint16(packing.FLAGS_MOVES.mask) | moves
     slots.slots["target"][index] = _target_words(plan, rows, groups or {})

@@ -143,10 +143,7 @@ def payload_of(event: np.void) -> bytes:
     LookupError
         It is a copy of one, made without the array, which kept the payload.
     """
-    given: Any = event
-    fields = given.dtype.names if isinstance(given, np.void) else None
-    if fields is None or "timer_id" not in fields:
-        raise TypeError(f"payload_of() takes one expiration: got {shown(event)}")
+    fields = _fields_of(event, "payload_of")
     size, payload = int(event["payload_size"]), b""
     if "payload" in fields:  # the room beside the slot
         payload = event["payload"].tobytes()
@@ -160,6 +157,14 @@ def payload_of(event: np.void) -> bytes:
             )
         payload = found
     return payload[:size]
+
+
+def _fields_of(event: Any, call: str) -> tuple[str, ...]:
+    """The names of the fields of one expiration; TypeError for anything else."""
+    fields: tuple[str, ...] = (event.dtype.names if isinstance(event, np.void) else None) or ()
+    if "timer_id" not in fields:
+        raise TypeError(f"{call}() takes one expiration: got {shown(event)}")
+    return fields
 
 
 class Timers(CallingWorker):
@@ -352,10 +357,7 @@ class Timers(CallingWorker):
         TypeError
             It is not a single expiration from an array that `poll` returned.
         """
-        given: Any = event
-        fields = given.dtype.names if isinstance(given, np.void) else None
-        if fields is None or "timer_id" not in fields:
-            raise TypeError(f"key_of() takes one expiration: got {shown(event)}")
+        _fields_of(event, "key_of")
         return self._key_of(int(event["timer_id"]))
 
     def nack(
@@ -384,6 +386,8 @@ class Timers(CallingWorker):
 
         Raises
         ------
+        TypeError
+            It is neither one event nor an id.
         InvalidDelay, RingFull, DaemonNotRunning, ClientClosed, ForkedClient
         """
         ids = self._ids_of(event)
@@ -391,17 +395,17 @@ class Timers(CallingWorker):
             raise TypeError(f"nack() takes one event: got {len(ids)}")
         return self._nack(ids[0], delay, block)
 
-    def _ids_of(self, events: Any) -> list[int]:
-        """The ids of an event, of events, or that are given as such; called by the native half,
-        too."""
+    def _ids_of(self, events: Any) -> list[Any]:
+        """The ids of an event, of events, or of what is given as ids: the native half, which calls
+        this, too, reads them as those of cancel()."""
         dtype = getattr(events, "dtype", None)
-        found = events["timer_id"] if dtype is not None and dtype.names else events
-        if isinstance(found, list | tuple):
-            found = [one["timer_id"] if isinstance(one, np.void) else one for one in found]
-        elif hasattr(found, "__index__") and not np.ndim(found):
-            found = [found]
-        ids: list[int] = batches.ids_array(found).tolist()
-        return ids
+        if dtype is not None and "timer_id" in (dtype.names or ()):
+            return events["timer_id"].ravel().tolist()  # type: ignore[no-any-return]
+        if isinstance(events, np.ndarray):
+            return events.ravel().tolist()
+        if isinstance(events, list | tuple):
+            return [id for each in events for id in self._ids_of(each)]
+        return [events]
 
     def cancel_many(
         self,

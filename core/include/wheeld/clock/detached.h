@@ -115,12 +115,14 @@ static wh_seldom void wh_kept_begin(wh_clock *c, uint32_t slot)
 }
 
 /* How often the timer was delivered before, for a one-shot timer: its MOVES say so, which another
- * timer's ticks would count. */
+ * timer's ticks would count. The count does not begin anew: who was given back stays so. */
 static inline void wh_count_attempt(wh_clock *c, uint32_t slot)
 {
     wh_slot *s = &c->slots[slot];
-    if (wh_interval_ns(wh_load_relaxed(&s->interval)) == 0)
-        wh_store_relaxed(&s->flags, wh_flags_moved(wh_load_relaxed(&s->flags)));
+    uint32_t flags = wh_load_relaxed(&s->flags);
+    if (wh_interval_ns(wh_load_relaxed(&s->interval)) == 0 &&
+        wh_attempts_before(flags, c->wheel.links[slot].gen) < WH_MOST(FLAGS_MOVES))
+        wh_store_relaxed(&s->flags, wh_flags_moved(flags));
 }
 
 /* A member has given an end back, and it is armed again: link it. One that is nobody's becomes the

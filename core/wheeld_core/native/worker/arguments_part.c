@@ -128,10 +128,17 @@ static bool parse_u64(PyObject *object, uint64_t *value, const char *what)
     return false;
 }
 
-/* An id that no timer has, when `object` is an int out of range; an error for other types. */
+/* The id of a timer; one that no timer has, when `object` is an int out of range. False: an error
+ * is set, the same for all that is no int. */
 static bool parse_id(PyObject *object, uint64_t *id)
 {
-    if (integer_u64(object, id))
+    if (wh_unlikely(PyBool_Check(object) || !PyIndex_Check(object))) {
+        raise_about(PyExc_TypeError, object,
+                    "expected the id of a timer, an int as schedule() returns it, or as an event "
+                    "has it in its field timer_id: got {}");
+        return false;
+    }
+    if (wh_likely(integer_u64(object, id)))
         return true;
     if (!PyErr_ExceptionMatches(PyExc_OverflowError))
         return false;

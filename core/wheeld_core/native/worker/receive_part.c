@@ -417,26 +417,34 @@ static wh_seldom bool worker_tell_policies(WorkerObject *w, PyObject *ids)
     return done != NULL;
 }
 
-/* Acknowledge these events of groups. How many were still this worker's. */
-static PyObject *worker_acknowledge_these(WorkerObject *w, PyObject *ids)
+/* The ids of these events of groups, which are read before the first is acknowledged. NULL: an
+ * error is set. */
+static uint64_t *worker_read_ids(PyObject *rows)
 {
-    PyObject *list = PyObject_CallMethod((PyObject *)w, "_ids_of", "O", ids);
-    PyObject *rows =
-        list ? PySequence_Fast(list, "acknowledge() takes events, or their ids") : NULL;
-    Py_XDECREF(list);
-    uint64_t done = 0;
-    for (Py_ssize_t i = 0; rows && i < PySequence_Fast_GET_SIZE(rows); i++) {
-        uint64_t id;
-        if (!parse_id(PySequence_Fast_GET_ITEM(rows, i), &id) || !worker_usable(w)) {
-            Py_DECREF(rows);
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(rows);
+    uint64_t *ids = PyMem_New(uint64_t, count);
+    if (ids == NULL)
+        PyErr_NoMemory();
+    for (Py_ssize_t i = 0; ids && i < count; i++)
+        if (!parse_id(PySequence_Fast_GET_ITEM(rows, i), &ids[i])) {
+            PyMem_Free(ids);
             return NULL;
         }
-        done += wh_client_acknowledge_one(&w->client, id);
-    }
-    if (rows && wh_unlikely(w->sieve != NULL) && !worker_tell_policies(w, rows))
-        Py_CLEAR(rows);
+    return ids;
+}
+
+/* Acknowledge these events of groups. How many were still this worker's. */
+static PyObject *worker_acknowledge_these(WorkerObject *w, PyObject *events)
+{
+    PyObject *rows = PyObject_CallMethod((PyObject *)w, "_ids_of", "(O)", events);
+    uint64_t *ids = rows ? worker_read_ids(rows) : NULL, done = 0;
+    bool begun = ids && worker_usable(w);
+    for (Py_ssize_t i = 0; begun && i < PyList_GET_SIZE(rows); i++)
+        done += wh_client_acknowledge_one(&w->client, ids[i]);
+    PyMem_Free(ids);
+    begun = begun && (wh_likely(w->sieve == NULL) || worker_tell_policies(w, rows));
     Py_XDECREF(rows);
-    return rows ? PyLong_FromUnsignedLongLong(done) : NULL;
+    return begun ? PyLong_FromUnsignedLongLong(done) : NULL;
 }
 
 /* acknowledge(events), acknowledge(): all that is held */
@@ -444,6 +452,8 @@ static PyObject *worker_acknowledge(WorkerObject *w, PyObject *const *args, Py_s
 {
     if (n == 1)
         return worker_acknowledge_these(w, args[0]);
+    if (n > 1)
+        return PyErr_Format(PyExc_TypeError, "acknowledge() takes events in one list: got %zd", n);
     if (!worker_usable(w))
         return NULL;
     if (w->client.comp_acked != w->client.comp_head)

@@ -439,7 +439,8 @@ static PyMethodDef worker_methods[] = {
      "Parameters\n----------\n"
      "events : an event, events, an id or ids, optional\n    Only these, which were sent to a group; default: all that is held.\n\n"
      "Returns\n-------\nint or None\n    How many of `events` were still this worker's: less than all if it held one for longer\n"
-     "    than its `visibility`, or had acknowledged it before. None without `events`."},
+     "    than its `visibility`, or had acknowledged it before. None without `events`.\n\n"
+     "Raises\n------\nTypeError\n    Something is neither an event nor an id; nothing was acknowledged."},
     {"_nack", FAST(LOCKED(worker_nack)), METH_FASTCALL, NULL},
     {"_await_work", FAST(LOCKED(worker_await_work)), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_stands", FAST(LOCKED(worker_stands)), METH_FASTCALL, NULL},
