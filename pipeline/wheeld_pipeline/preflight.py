@@ -35,7 +35,8 @@ def check(spark: SparkSession, tasks: int) -> None:
 
         said = ""
         try:
-            for name in ("wheeld_pipeline", "pandas"):  # the first loads the compiled module
+            # the first loads the compiled module
+            for name in ("wheeld_pipeline", "duckdb", "pandas"):
                 import_module(name)
         except ImportError as error:
             said = f"{sys.executable} on {socket.gethostname()} has no {error.name}"

@@ -1,83 +1,91 @@
-"""Reads a trace's files as Arrow batches in Spark's tasks, without Spark's rows in between.
+"""A trace's files of events, shared out in parts that DuckDB reads: here, and in Spark's tasks.
 
-Spark's own reader makes rows, and passes them to Python at more than a microsecond each; Arrow
-reads the same columns in less than a tenth of that (docs/decisions/0012-arrow-in-tasks.md has the
-figures). So if tasks can open the files by path, each opens its share of row groups itself.
+Spark's own reader makes rows, and hands rows to Python at more than a microsecond each, which is
+many times what it takes to read and count them (docs/decisions/0012-arrow-in-tasks.md). So where
+tasks can open the files by their path, each reads its part itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
-from functools import partial
-from itertools import chain
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from wheeld_core.trace_schema import EVENT_COLUMNS
 from wheeld_pipeline.trace import event_files, unreadable, vanished
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-ROWS_PER_BATCH: Final = 1 << 18
-ROWS_PER_TASK: Final = 1 << 21
-"""About a second of work: enough to hide the cost of a task, and little enough to distribute
-evenly."""
-_STRINGS: Final = {column.name for column in EVENT_COLUMNS if column.type == "string"}
-Mapper = Callable[[Iterator[Any]], Iterator[Any]]
-
-
-class RowGroups(NamedTuple):
-    """Consecutive row groups of one file."""
-
-    file: str
-    first: int
-    groups: int
+ROWS_PER_PART: Final = 1 << 21
+"""About a second of work: enough to hide what a task costs, little enough to share out evenly."""
+_ROWS_PER_BATCH: Final = 1 << 18
 
 
 class TraceFiles(NamedTuple):
-    """The row groups of a trace's events, distributed among tasks."""
-
-    tasks: tuple[tuple[RowGroups, ...], ...]
-    since_us: int | None
-    until_us: int | None
-    """Only rows from `since_us` to before `until_us`; None: no bound."""
+    parts: tuple[tuple[str, ...], ...]
+    """Paths, in the order of the trace."""
+    since_us: int | None = None
+    until_us: int | None = None
+    """Only rows from `since_us` on and before `until_us`; None: no bound."""
     rows: int = 0
-    """In these row groups."""
+    """In these files."""
 
-    def map(
-        self, spark: SparkSession, function: Mapper, schema: str, columns: Sequence[str]
-    ) -> DataFrame:
-        count = len(self.tasks)
-        reader = partial(_read, files=self, function=function, columns=list(columns))
-        return spark.range(0, count, 1, count).mapInArrow(reader, schema)
+    @contextmanager
+    def opened(self, part: int | None = None, threads: int = 1) -> Iterator[Any]:
+        """A connection of DuckDB; its view `events` has the rows of a part, or of all.
 
-    def near(self, windows: Sequence[tuple[int, int]]) -> TraceFiles:
-        """Select row groups that may have rows in one of these periods, us."""
-        tasks = []
-        for task in self.tasks:
-            kept = []
-            for part in task:
-                every = range(part.first, part.first + part.groups)
-                kept += [
-                    group
-                    for group, _, low, high in _groups(Path(part.file), every)
-                    if low is None or any(low <= end and high >= begin for begin, end in windows)
-                ]
-            if kept:
-                tasks.append(tuple(kept))
-        return self._replace(tasks=tuple(tasks))
+        `PipelineError`: a file vanished, or cannot be read.
+        """
+        whole = [file for own in self.parts for file in own]
+        files = whole if part is None else self.parts[part]
+        bounds = ((">=", self.since_us), ("<", self.until_us))
+        inside = [f"time {sign} {timestamp(us)}" for sign, us in bounds if us is not None]
+        with errors_named(files), connection(threads) as base:
+            where = " AND ".join(inside) or "true"
+            base.execute(f"CREATE VIEW events AS FROM {parquet(files)} WHERE {where}")
+            yield base
+
+    def batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """All rows, as Arrow's batches in the order of the trace."""
+        for part in range(len(self.parts)):
+            with self.opened(part) as base:
+                found = base.sql(f"SELECT {', '.join(columns)} FROM events")
+                yield from found.to_arrow_reader(_ROWS_PER_BATCH)
+
+
+def parquet(files: Sequence[str]) -> str:
+    """The rows of files, for DuckDB, with `filename` and `file_row_number`."""
+    paths = ", ".join("'{}'".format(file.replace("'", "''")) for file in files)
+    return (
+        f"read_parquet([{paths}], union_by_name = true, hive_partitioning = false, "
+        "filename = true, file_row_number = true)"
+    )
+
+
+@contextmanager
+def connection(threads: int = 1) -> Iterator[Any]:
+    """A DuckDB of its own, in memory."""
+    import duckdb
+
+    settings: dict[str, Any] = {"threads": threads, "temp_directory": tempfile.gettempdir()}
+    with duckdb.connect(config=settings) as base:
+        base.execute("SET TimeZone = 'UTC'")
+        yield base
+
+
+def timestamp(us: int) -> str:
+    """A point in time for DuckDB."""
+    moment = datetime.fromtimestamp(us // 1_000_000, UTC)
+    return f"TIMESTAMPTZ '{moment:%Y-%m-%d %H:%M:%S}.{us % 1_000_000:06}+00'"
 
 
 def share(
     path: str | Path, since: datetime | None = None, until: datetime | None = None
 ) -> TraceFiles | None:
-    """Distribute a trace's events among tasks; None: tasks cannot open its files by path.
+    """Share a trace's events out; None: its files are not opened by their path.
 
-    `read_events` has checked `path`. Only events at or after `since` and before `until` count: row
-    groups of other times are left out. `PipelineError`: a file vanished, or cannot be read.
+    `read_events` has checked `path`. Only events at or after `since` and before `until` count:
+    files of other times are left out. `PipelineError`: a file vanished, or cannot be read.
     """
     files = event_files(path)
     if files is None:
@@ -91,93 +99,57 @@ def share(
 def share_files(
     files: Sequence[Path], since_us: int | None = None, until_us: int | None = None
 ) -> TraceFiles:
-    tasks: list[list[RowGroups]] = [[]]
-    filled = rows = 0
-    for group, count, low, high in chain.from_iterable(map(_groups, files)):
+    parts: list[list[str]] = []
+    filled, rows = ROWS_PER_PART, 0
+    for file in files:
+        count, low, high = _extent(file)
         if low is not None and (
             (until_us is not None and low >= until_us) or (since_us is not None and high < since_us)
         ):
             continue
-        if filled >= ROWS_PER_TASK:
-            tasks.append([])
+        if filled >= ROWS_PER_PART:
+            parts.append([])
             filled = 0
+        parts[-1].append(str(file))
         filled += count
         rows += count
-        task = tasks[-1]
-        if task and task[-1].file == group.file and task[-1].first + task[-1].groups == group.first:
-            task[-1] = task[-1]._replace(groups=task[-1].groups + 1)
-        else:
-            task.append(group)
-    return TraceFiles(tuple(map(tuple, tasks)), since_us, until_us, rows)
+    if not parts:  # a part can be read, and has no row that counts
+        parts = [[str(file) for file in files[:1]]]
+    return TraceFiles(tuple(map(tuple, parts)), since_us, until_us, rows)
 
 
-def _groups(
-    file: Path, wanted: Sequence[int] | None = None
-) -> Iterator[tuple[RowGroups, int, int | None, int]]:
-    """Row groups of a file, each with its number of rows, and its first and last microsecond.
-
-    The times are None if the file does not have them.
-    """
+def _extent(file: Path) -> tuple[int, int | None, int]:
+    """Of a file the number of rows, first and last microsecond; None where it does not say."""
     import pyarrow.parquet as pq
 
-    with errors_named(file), pq.ParquetFile(file) as opened:
-        footer = opened.metadata
-        at = footer.schema.names.index("time")
-        for number in range(footer.num_row_groups) if wanted is None else wanted:
-            group = footer.row_group(number)
-            found = group.column(at).statistics
-            low, high = None, 0
-            if found is not None and found.has_min_max:
-                low, high = (round(each.timestamp() * 1e6) for each in (found.min, found.max))
-            yield RowGroups(str(file), number, 1), group.num_rows, low, high
+    with errors_named([str(file)]):
+        footer = pq.read_metadata(file)
+    at = footer.schema.names.index("time")
+    groups = (footer.row_group(number) for number in range(footer.num_row_groups))
+    found = [group.column(at).statistics for group in groups]
+    if not found or any(each is None or not each.has_min_max for each in found):
+        return int(footer.num_rows), None, 0
+    low, high = min(each.min for each in found), max(each.max for each in found)
+    return int(footer.num_rows), round(low.timestamp() * 1e6), round(high.timestamp() * 1e6)
 
 
 @contextmanager
-def errors_named(file: str | Path) -> Iterator[None]:
-    """Adds the file's name to errors of reading it."""
+def errors_named(files: Sequence[str]) -> Iterator[None]:
+    """Errors of reading name the file: DuckDB does not always say which of several it was."""
+    import duckdb
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     try:
         yield
-    except FileNotFoundError as error:
-        raise vanished(file) from error
-    except (pa.ArrowException, OSError) as error:
-        raise unreadable(file, error) from error
-
-
-def _read(
-    numbers: Iterator[Any], files: TraceFiles, function: Mapper, columns: list[str]
-) -> Iterator[Any]:
-    for batch in numbers:
-        for number in batch.column(0).to_pylist():
-            yield from function(batches(files, number, columns))
-
-
-def batches(files: TraceFiles, task: int, columns: list[str]) -> Iterator[Any]:
-    """The batches of one task, with strings as dictionary codes, so that no strings are compared
-    row by row."""
-    import pyarrow.parquet as pq
-
-    strings = [name for name in columns if name in _STRINGS]
-    for part in files.tasks[task]:
-        groups = range(part.first, part.first + part.groups)
-        with errors_named(part.file), pq.ParquetFile(part.file, read_dictionary=strings) as opened:
-            for batch in opened.iter_batches(
-                ROWS_PER_BATCH, row_groups=groups, columns=columns, use_threads=False
-            ):
-                yield _within(batch, files)
-
-
-def _within(batch: Any, files: TraceFiles) -> Any:
-    import numpy as np
-    import pyarrow as pa
-
-    if files.since_us is None and files.until_us is None:
-        return batch
-    time = batch.column("time").cast(pa.int64()).to_numpy()
-    inside = np.ones(len(time), bool)
-    if files.since_us is not None:
-        inside &= time >= files.since_us
-    if files.until_us is not None:
-        inside &= time < files.until_us
-    return batch if inside.all() else batch.filter(pa.array(inside))
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        for file in files:
+            try:
+                with pq.ParquetFile(file) as opened:
+                    for _ in opened.iter_batches():
+                        pass
+            except FileNotFoundError as gone:
+                raise vanished(file) from gone
+            except (pa.ArrowException, OSError) as damage:
+                raise unreadable(file, damage) from error
+        raise

@@ -17,7 +17,7 @@ from traces import SECOND_US, START_US, Row, Story, counters, lost, row, write_t
 
 from wheeld_pipeline import PipelineError, trace_files
 from wheeld_pipeline.report import Report, analyse, of_trace
-from wheeld_pipeline.report.counts import bins, in_process as in_process_module
+from wheeld_pipeline.report.counts import bins
 from wheeld_pipeline.report.files import as_json, load, save, within
 from wheeld_pipeline.trace import read_counters, read_events
 
@@ -191,7 +191,7 @@ def test_herds_and_who_made_them(report: Report, rows: list[Row]) -> None:
     assert sizes["ticks"].sum() == len(fullest)
 
 
-@pytest.mark.parametrize("on", ["processes", "spark", "files"])
+@pytest.mark.parametrize("on", ["parts", "spark", "files"])
 def test_how_the_rows_are_stored_and_read_does_not_matter(
     report: Report,
     rows: list[Row],
@@ -203,9 +203,8 @@ def test_how_the_rows_are_stored_and_read_does_not_matter(
 ) -> None:
     rng = np.random.default_rng(rng_seed)
     trace = write_trace(tmp_path / "trace", rows, parts=5, rng=rng)
-    monkeypatch.setattr(trace_files, "ROWS_PER_TASK", len(rows) // 3)
-    if on == "processes":
-        monkeypatch.setattr(in_process_module, "_WORTH_A_PROCESS", 2)
+    monkeypatch.setattr(trace_files, "ROWS_PER_PART", len(rows) // 3)
+    if on == "parts":
         equal(in_process(trace), report)
         return
     direct = trace_files.share(trace) if on == "files" else None

@@ -29,7 +29,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return count(hour, **rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(incremental, "_count_hour", note)
-    monkeypatch.setattr(incremental, "each_of", map)  # in this process
+    monkeypatch.setattr(incremental, "each_of", map)
     return seen
 
 

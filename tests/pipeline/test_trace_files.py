@@ -1,4 +1,4 @@
-"""A trace's files read by the tasks themselves: shares, windows, and files that cannot be read."""
+"""A trace's files in parts: shares, windows, and files that cannot be read."""
 
 from __future__ import annotations
 
@@ -37,23 +37,21 @@ def moment(number: int) -> datetime:
 
 def read(files: trace_files.TraceFiles | None) -> list[list[int]]:
     assert files is not None
-    return [
-        [
-            each
-            for batch in trace_files.batches(files, task, ["time", "timer_id"])
-            for each in batch.column("timer_id").to_pylist()
-        ]
-        for task in range(len(files.tasks))
-    ]
+    found = []
+    for part in range(len(files.parts)):
+        with files.opened(part) as base:
+            found.append([row[0] for row in base.execute("SELECT timer_id FROM events").fetchall()])
+    whole = [each for batch in files.batches(["timer_id"]) for each in batch[0].to_pylist()]
+    assert whole == [each for part in found for each in part]
+    return found
 
 
-@pytest.mark.parametrize("most", [1, 250, 10_000])
-def test_every_row_has_one_task(trace: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace_files, "ROWS_PER_TASK", most)
-    tasks = read(trace_files.share(trace))
-    assert sorted(each for task in tasks for each in task) == list(range(ROWS))
-    assert (len(tasks) == 1) == (most > ROWS)
-    assert all(len(task) < most + GROUP for task in tasks)
+@pytest.mark.parametrize("most", [1, 500, 10_000])
+def test_every_row_has_one_part(trace: Path, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_files, "ROWS_PER_PART", most)
+    parts = read(trace_files.share(trace))
+    assert [each for part in parts for each in part] == list(range(ROWS))
+    assert len(parts) == {1: 3, 500: 2, 10_000: 1}[most]
 
 
 @pytest.mark.parametrize(
@@ -62,12 +60,13 @@ def test_every_row_has_one_task(trace: Path, most: int, monkeypatch: pytest.Monk
 def test_a_part_of_the_time(trace: Path, since: int | None, until: int | None) -> None:
     bounds = [None if at is None else moment(at) for at in (since, until)]
     files = trace_files.share(trace, *bounds)
-    found = [each for task in read(files) for each in task]
+    found = [each for part in read(files) for each in part]
     wanted = range(ROWS)[since:until]
-    assert sorted(found) == list(wanted)
+    assert found == list(wanted)
     assert files is not None
-    groups = sum(part.groups for task in files.tasks for part in task)
-    assert groups <= len(wanted) // GROUP + 4  # others are not even opened
+    hours = {int((START_US + i * STEP_US) // HOUR_US) for i in wanted}
+    opened = [file for part in files.parts for file in part]
+    assert len(opened) == max(len(hours), 1)  # others stay closed
 
 
 def test_only_local_files_are_opened_by_their_path(trace: Path) -> None:

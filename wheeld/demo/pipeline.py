@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-PACKAGES: Final = ("pyarrow", "pandas", "jinja2")
+PACKAGES: Final = ("duckdb", "pyarrow", "pandas", "jinja2")
 RING: Final = 1 << 18
 """Events that may wait for the recorder. 16 MiB: also a small /dev/shm has room for that."""
 PAGE: Final = "report.html"

@@ -19,7 +19,7 @@ from wheeld_pipeline.session import SparkOptions
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _PANEL: Final = "Spark"
 EXTRAS: Final = {
-    "pandas": "report", "pyarrow": "report", "jinja2": "report",
+    "duckdb": "report", "pandas": "report", "pyarrow": "report", "jinja2": "report",
     "pyspark": "spark", "py4j": "spark", "confluent_kafka": "kafka",
 }  # fmt: skip
 """The extra that brings a package."""

@@ -18,7 +18,7 @@ from wheeld_pipeline import trace as traces, trace_files
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import writable
 from wheeld_pipeline.report.analysis.analyse import Report, Say, _silent, analysed, plain
-from wheeld_pipeline.report.counts.counters import COLUMNS, RowWindow
+from wheeld_pipeline.report.counts.counters import RowWindow
 from wheeld_pipeline.report.page import page
 
 if TYPE_CHECKING:
@@ -152,25 +152,12 @@ def _in_process(
         raise PipelineError(
             f"{trace} is a URL: expected a directory, or --engine spark, which reads URLs"
         )
-    counters, window = read_counters(trace), _window(trace, since, until)
+    counters, window = traces.counter_files(trace) or [], _window(trace, since, until)
     if state is not None:
         from wheeld_pipeline.report.counts.incremental import IncrementalEngine
 
         return IncrementalEngine(traces.event_files(trace) or [], counters, window, state)
     return LocalEngine(files, counters, window)
-
-
-def read_counters(trace: str | Path) -> Any:
-    """The daemon's counters of a trace on disk, as a pyarrow.Table; None if it has none."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    parts = []
-    for file in traces.counter_files(trace) or ():
-        with trace_files.errors_named(file), pq.ParquetFile(file) as opened:
-            there = [name for name in COLUMNS if name in opened.schema_arrow.names]
-            parts.append(opened.read(columns=there, use_threads=False))
-    return pa.concat_tables(parts, promote_options="permissive") if parts else None
 
 
 def _window(trace: str | Path, since: datetime | None, until: datetime | None) -> RowWindow:

@@ -104,9 +104,8 @@ def _observed(spark: SparkSession | None, trace: Any) -> Observed:
         files = trace_files.share(trace)
         if files is None:
             raise UsageError(f"{trace}: this process reads traces on a disk; give --master")
-        for task in range(len(files.tasks)):
-            for batch in trace_files.batches(files, task, list(COLUMNS)):
-                seen.add(batch)
+        for batch in files.batches(COLUMNS):
+            seen.add(batch)
         return seen
     if isinstance(trace, str | os.PathLike):
         from wheeld_pipeline.trace import read_events

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_core import trace_schema
-from wheeld_pipeline.report.counts.rows import numbers
 from wheeld_pipeline.workload import censored, mixes
 
 COLUMNS: Final = (
@@ -42,11 +41,11 @@ class Observed:
         batch = batch.filter(pc.invert(pc.or_(batch["periodic"], batch["found"])))
         event = batch["event"].cast(pa.string())
         fresh = batch.filter(pc.equal(event, trace_schema.SCHEDULED))
-        self._arrivals.append(numbers(fresh["scheduled"]))
-        delays = mixes.round_up(numbers(fresh["delay_ns"].drop_null()))
+        self._arrivals.append(_numbers(fresh["scheduled"]))
+        delays = mixes.round_up(_numbers(fresh["delay_ns"].drop_null()))
         for counter, values in (
             (self.timeouts, delays),
-            (self.sizes, numbers(fresh["payload_bytes"].drop_null())),
+            (self.sizes, _numbers(fresh["payload_bytes"].drop_null())),
         ):
             found, counts = np.unique(values, return_counts=True)
             counter.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
@@ -56,10 +55,10 @@ class Observed:
     def _ended(self, ended: Any, kind: str) -> None:
         if not ended.num_rows:
             return
-        lived = (numbers(ended["time"]) - numbers(ended["scheduled"])) * 1000
+        lived = (_numbers(ended["time"]) - _numbers(ended["scheduled"])) * 1000
         if kind == trace_schema.EXPIRED:
             known = ended["delay_ns"].is_valid().to_numpy(zero_copy_only=False)
-            lived = np.where(known, numbers(ended["delay_ns"]), lived)
+            lived = np.where(known, _numbers(ended["delay_ns"]), lived)
         log = np.log(np.maximum(lived, 1).astype(np.float64))
         place = np.floor(log * BINS_PER_E).astype(np.int64)
         table = self._done if kind == trace_schema.CANCELLED else self._hidden
@@ -86,3 +85,12 @@ class Observed:
             int(self._done[0, :floor].sum()),
             floor / BINS_PER_E,
         )
+
+
+def _numbers(column: Any) -> Any:
+    """A column of integers or times as int64; 0 where there is none."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
+    return column.fill_null(0).to_numpy(zero_copy_only=False)

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from wheeld_pipeline.report.counts import bins, wheels
-from wheeld_pipeline.report.counts.rows import WHEEL
+from wheeld_pipeline.report.counts.columns import WHEEL
 from wheeld_pipeline.report.counts.tried_wheels import CANDIDATE, HERD, SIZE
 
 WAKE_NS: Final = 5_000
@@ -39,10 +39,10 @@ _BUCKET_BYTES: Final = 32
 
 
 def short_delay_ns(waits: Any, share: float = SHORT_SHARE) -> float:
-    """The delay that a `share` of the timers stays below; NaN if no timer was counted. `waits` has
-    `wait`, the bucket of the delay, and `events`.
+    """A delay that `share` of the timers do not reach; NaN if no timer was counted. `waits` has
+    `bucket`, that of the delay, and `events`.
     """
-    buckets, counts = waits["wait"].to_numpy(), waits["events"].to_numpy()
+    buckets, counts = waits["bucket"].to_numpy(), waits["events"].to_numpy()
     found = bins.percentiles(buckets, counts, math.inf, [share])[0]
     return math.nan if found is None else found
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
 
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.report.analysis import advice, figures, verdict
-from wheeld_pipeline.report.counts import bins, counters as daemon, herds, wheels
-from wheeld_pipeline.report.counts.rows import WHEEL
+from wheeld_pipeline.report.counts import bins, herds, wheels
+from wheeld_pipeline.report.counts.columns import TICKS, WHEEL
+from wheeld_pipeline.report.counts.engine import Engine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,33 +40,6 @@ class Report:
     """pandas DataFrames by name; see docs/report.md."""
     notes: list[str] = field(default_factory=list)
     """Notes for the reader: what is missing, what is estimated."""
-
-
-class Engine(Protocol):
-    """Reads the trace: Spark, or this process; both call the same functions on the rows."""
-
-    window: daemon.RowWindow
-
-    def period(self) -> tuple[int, int]:
-        """First and last microsecond of the events; 0, 0 without events."""
-
-    def settings(self) -> Any:
-        """`counters.SETTINGS` of each wheel, in pandas; None: no counters."""
-
-    def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
-        """Count everything; the functions below read the counts."""
-
-    def growth(self) -> Any:
-        """Lines of `counters.GROWTH` as pandas has them; None: no counters."""
-
-    def counted(self) -> dict[str, Any]:
-        """The result of `scan.tables`, over all tasks."""
-
-    def replayed(self) -> Any:
-        """The result of `replay.try_block`, over all blocks, as pandas has it."""
-
-    def makers(self, what: herds.Sought) -> Any:
-        """The lines of `herds.count` as a pandas DataFrame."""
 
 
 def _silent(_: str) -> None:
@@ -134,14 +108,15 @@ class _Analysis:
         self.engine.scan(self.step, self.tried)
         counted = self._count()
         self._replay(counted)
-        self._daemon(self.engine.growth())
+        self._daemon()
         self._notes()
         self.facts["verdict"] = verdict.verdict(self.facts, self.tables)
         return Report(self.facts, self.tables, self.notes)
 
     def _read_counters(self) -> None:
         self.say("reading the daemon's counters")
-        found = self.engine.settings()
+        counters = self.engine.counters
+        found = None if counters is None else counters.settings()
         self.settings = found if found is not None and len(found) else None
         if self.settings is None:
             self.notes.append(
@@ -170,7 +145,7 @@ class _Analysis:
         return self.engine.period()
 
     def _count(self) -> figures.Counted:
-        counted = figures.Counted(self.engine.counted())
+        counted = figures.Counted(**self.engine.counted())
         if not len(counted.wheels):
             raise PipelineError(
                 "no events: expected at least one row in the trace's events; widen "
@@ -214,27 +189,28 @@ class _Analysis:
             "wheel": self.wheel,
         }
 
-    def _daemon(self, grown: Any) -> None:
-        if grown is None or self.settings is None:
+    def _daemon(self) -> None:
+        counters = self.engine.counters
+        if counters is None or self.settings is None:
             return
-        wakes, found = daemon.wakes(grown), daemon.pools(grown)
-        self.tables["full_rings"] = daemon.full_rings(self.settings)
-        wakes.insert(0, "time", pd.to_datetime(wakes.pop("step") * self.step, unit="s", utc=True))
-        found.insert(1, "time", pd.to_datetime(found.pop("step") * self.step, unit="s", utc=True))
-        found["depleted_share"] = (found["depleted_ns"] / (self.step * 1e9)).clip(upper=1.0)
-        self.tables |= {"wakes": wakes, "pools": found}
+        wakes = counters.wakes(self.step)
+        self.tables |= {
+            "full_rings": counters.full_rings(),
+            "wakes": wakes,
+            "pools": counters.pools(self.step),
+        }
         wheels_seconds = ((self.settings["ended_us"] - self.settings["began_us"]) / 1e6).sum()
         total, before = int(wakes["wakes"].sum()), int(self.settings["wakes_before"].sum())
         fired = int(wakes["fired"].sum())
         names = ("scheduled", "rescheduled", "cancelled", "expired", "ended", "lost")
         self.facts |= {
-            "peak_per_second": daemon.peaks(grown),
+            "peak_per_second": counters.peaks(),
             "wakes": {
                 "total": total,
                 "per_second": (total - before) / wheels_seconds if wheels_seconds else None,
                 "timers_per_wake": fired / total if total else None,
                 "longest_oversleep_ns": int(self.settings["wake_late_ns"].max()),
-                "most_run_delay_ns": int(self.settings[daemon.RUN_DELAY].max()),
+                "most_run_delay_ns": int(self.settings["run_delay_ns"].max()),
             },
             "daemon_account": {name: int(wakes[name].sum()) for name in names},
             "clock_restarts": int(self.settings["restarts"].sum()),
@@ -263,7 +239,9 @@ class _Analysis:
         timers = self.facts["events"]["scheduled"]
         options = advice.table(found, tried, self.seconds, timers)
         found_herds = advice.herds(found, tried, HERDS)
-        made = self._makers(found_herds)
+        self.say("finding the workers behind the herds")
+        late, engine = self.facts["lateness_ns"]["max"] or 0.0, self.engine
+        made = herds.makers(found_herds, tried, late, engine.ask, engine.micros, engine.at)
         for frame in (found_herds, made):
             frame.insert(0, "time", pd.to_datetime(frame["tick_end_us"], unit="us", utc=True))
         self.tables |= {
@@ -274,14 +252,6 @@ class _Analysis:
         }
         short = advice.short_delay_ns(counted.waits)
         self.facts["advice"] = plain(advice.choose(options, short, self.facts["pending_max"]))
-
-    def _makers(self, found_herds: Any) -> Any:
-        lines: Any = []
-        if len(found_herds):
-            self.say("finding the workers behind the herds")
-            late = self.facts["lateness_ns"]["max"] or 0.0
-            lines = self.engine.makers(herds.sought(found_herds, self.tried, late))
-        return herds.makers(lines, found_herds)
 
     def _notes(self) -> None:
         lost = self.facts["events"]["lost"]
@@ -296,7 +266,7 @@ class _Analysis:
                 "At least one daemon of this trace had not stopped when it was read: its last "
                 "minute may be missing."
             )
-        if ticks := self.facts["events"][figures.TICKS]:
+        if ticks := self.facts["events"][TICKS]:
             self.notes.append(
                 f"{ticks:,} expirations were ticks of periodic timers: they are no timeouts, and "
                 f"in the replay they are due but never cascade."

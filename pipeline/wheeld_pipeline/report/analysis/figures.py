@@ -2,62 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from wheeld_core.trace_schema import EVENTS
 from wheeld_pipeline.report.counts import bins
-from wheeld_pipeline.report.counts.rows import (
-    EVENT_CODES,
-    EXPIRED_CODE,
-    LOST_CODE,
-    OWNER,
-    PERIODIC_CODE,
-    WHEEL,
-)
+from wheeld_pipeline.report.counts.columns import OWNER, TICKS, WHEEL
 
-TICKS: Final = "ticks"
-"""Column of expirations of periodic timers; `expired` counts one-shot timers only."""
 LATENESS_COLUMNS: Final = (*bins.PERCENTILE_NAMES, "max")
 _COUNTS: Final = ("scheduled", "rescheduled", "cancelled", "expired", TICKS, "dropped", "lost")
 
 
-def name_of(code: int) -> str:
-    """The column that counts rows with a code."""
-    if code == PERIODIC_CODE + EXPIRED_CODE:
-        return TICKS
-    if LOST_CODE <= code < PERIODIC_CODE:
-        return "lost"
-    base = code % PERIODIC_CODE
-    return EVENTS[base - 1] if 1 <= base <= len(EVENTS) else "unknown"
+class Counted(NamedTuple):
+    """The counts of a scan, see cube.KINDS."""
 
-
-class Counted:
-    """The counts of a scan, see tally.KINDS, with the events' names in a column `event`."""
-
-    def __init__(self, tables: dict[str, Any]) -> None:
-        self.wheels: Any = tables["wheels"]
-        self.first_uses: Any = tables["first_uses"]
-        self.armed: Any = tables["armed"]
-        self.counts: Any = _with_names(tables["counts"])
-        self.pending: Any = tables["pending"]
-        self.waits: Any = tables["waits"]
-        self.owners: Any = _with_names(tables["owners"])
-        self.late_by_step: Any = tables["late_by_step"]
-        self.late_by_owner: Any = tables["late_by_owner"]
-        self.late_by_delay: Any = tables["late_by_delay"]
-
-
-def _with_names(table: Any) -> Any:
-    return table.assign(event=[name_of(code) for code in table["code"].tolist()])
+    wheels: Any
+    counts: Any
+    pending: Any
+    owners: Any
+    waits: Any
+    late_by_step: Any
+    late_by_owner: Any
+    late_by_delay: Any
+    first_uses: Any
+    armed: Any
 
 
 def _wide(counts: Any, key: str | list[str]) -> Any:
     """Events by key and kind, as columns."""
     wide = counts.pivot_table(
-        index=key, columns="event", values="events", aggfunc="sum", fill_value=0
+        index=key, columns="kind", values="events", aggfunc="sum", fill_value=0
     )
     for name in _COUNTS:
         if name not in wide:
@@ -73,7 +49,7 @@ def _rates(table: Any) -> None:
 
 def lateness_of(frame: Any) -> list[float | None]:
     largest = float(frame["late_max"].max()) if len(frame) else 0.0
-    found = bins.percentiles(frame["late"].to_numpy(), frame["n"].to_numpy(), largest)
+    found = bins.percentiles(frame["bucket"].to_numpy(), frame["n"].to_numpy(), largest)
     return [*found, largest if len(frame) else None]
 
 
@@ -93,7 +69,9 @@ def lateness_histogram(counted: Counted) -> Any:
         `from_ns`, `to_ns`, `timers`.
     """
     merged = 4
-    sums = counted.late_by_step.assign(group=(counted.late_by_step["late"] + merged - 1) // merged)
+    sums = counted.late_by_step.assign(
+        group=(counted.late_by_step["bucket"] + merged - 1) // merged
+    )
     counts = sums.groupby("group")["n"].sum().sort_index()
     group = counts.index.to_numpy(float)
     upper = 1000 * 2 ** (group * merged / bins.PARTS)
@@ -172,31 +150,25 @@ def by_delay(counted: Counted) -> Any:
 
 
 def totals(counted: Counted) -> dict[str, int]:
-    sums = counted.counts.groupby("event")["events"].sum()
+    sums = counted.counts.groupby("kind")["events"].sum()
     return {name: int(sums.get(name, 0)) for name in _COUNTS}
 
 
 def lost(counted: Counted) -> dict[str, int]:
-    gone = counted.counts[
-        (counted.counts["code"] >= LOST_CODE) & (counted.counts["event"] == "lost")
-    ]
-    sums = gone.groupby("code")["events"].sum()
-    return {
-        name: int(sums[LOST_CODE + code])
-        for name, code in EVENT_CODES.items()
-        if LOST_CODE + code in sums.index
-    }
+    sums = counted.counts.groupby("lost_event")["events"].sum()
+    return {name: int(sums[name]) for name in EVENTS if name in sums.index}
 
 
 def open_timers(counted: Counted) -> int:
-    """Timers armed when each wheel's last row was written, as counted by the clock."""
-    return int(counted.armed["armed"].sum())
+    """Timers that were armed when each wheel's last row was written: the clock's own count."""
+    rows = counted.armed.sort_values(["moment", "file", "nth"])
+    return int(rows.groupby(list(WHEEL))["pending_max"].last().sum())
 
 
 def slots(counted: Counted) -> tuple[int, int]:
-    """The number of used slots, and the uses of the most used one, in a trace that contains the
-    beginning of each run: there the least generation of a wheel is the first one of all its
-    slots."""
-    both = counted.wheels.merge(counted.first_uses, on=list(WHEEL))
+    """The slots that were used, and how often the most used one was, in a trace that has the
+    beginning of each run: there the least generation of a wheel is the first of all its slots."""
+    first = counted.first_uses.sort_values("first").groupby(list(WHEEL), as_index=False).first()
+    both = counted.wheels[[*WHEEL, "generation"]].merge(first[[*WHEEL, "first", "events"]])
     uses = both["generation"] - both["first"] + 1
     return int(both["events"].sum()), int(uses.max()) if len(uses) else 0

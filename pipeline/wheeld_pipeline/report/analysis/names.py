@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from wheeld_pipeline.report.counts.rows import WHEEL
+from wheeld_pipeline.report.counts.columns import WHEEL
 
 _RUN_DIGITS = 4
 """Least number of digits shown of a run; more if two runs begin with the same digits."""

@@ -19,10 +19,7 @@ LATENESS_ERROR: Final = 2 ** (0.5 / PARTS) - 1
 PERCENTILES: Final = (0.5, 0.9, 0.99, 0.999)
 PERCENTILE_NAMES: Final = ("p50", "p90", "p99", "p999")
 
-_EDGE = 1e-9  # keeps exact powers of two out of the bucket below, whatever the logarithm rounds to
-
 _FIRST_POWER = 5  # delays below 10**6 ns share a class
-_CLASSES = 9
 NO_DELAY: Final = -1
 DELAY_NAMES: Final = (
     "below 1 ms",
@@ -43,15 +40,20 @@ def delay_bounds(delay_class: int) -> tuple[float, float]:
     return 10.0 ** (_FIRST_POWER + delay_class), 10.0 ** (_FIRST_POWER + 1 + delay_class)
 
 
-def delay_class(delay_ns: Any) -> Any:
-    edges = [10 ** (_FIRST_POWER + 1 + number) for number in range(_CLASSES)]
-    return np.searchsorted(edges, delay_ns, "right")
+def delay_class(delay_ns: str) -> str:
+    """SQL: the class of a delay, NO_DELAY if it is null."""
+    below = " ".join(
+        f"WHEN {delay_ns} < {10 ** (_FIRST_POWER + 1 + number)} THEN {number}"
+        for number in range(len(DELAY_NAMES) - 1)
+    )
+    return f"CASE WHEN {delay_ns} IS NULL THEN {NO_DELAY} {below} ELSE {len(DELAY_NAMES) - 1} END"
 
 
-def lateness_bucket(lateness_ns: Any) -> Any:
-    lateness = np.maximum(np.asarray(lateness_ns, np.float64), 1)
-    inside = 1 + np.floor(np.log2(lateness / 1000) * PARTS + _EDGE)
-    return np.where(lateness < 1000, 0, inside).astype(np.int64)
+def bucket(value_ns: str) -> str:
+    """SQL: the bucket of a lateness, or of a delay; null if it is null. The small
+    number keeps exact powers of two out of the bucket below, whatever the logarithm rounds to."""
+    inside = f"floor(log2({value_ns} / 1000.0::DOUBLE) * {PARTS} + 1e-9)::BIGINT"
+    return f"CASE WHEN {value_ns} < 1000 THEN 0 ELSE 1 + {inside} END"
 
 
 def middle_ns(bucket: Any) -> Any:

@@ -1,24 +1,19 @@
 """Figures from the daemon's own counters: wake-ups, pools, peaks, and the wheel's settings.
 
-Counters are read wheel by wheel, with one row per second; the functions here take the rows of one
-wheel as Arrow and return a few lines, which the engines combine.
-
-A wheel's counts are the differences between consecutive rows. Before the first row of a run the
-counters count as 0, since all of its values were counted in that run. Only if the trace no longer
-has the run's beginning (`Window.cut`) does the first row add nothing, because it does not say when
-its values were counted.
+A wheel's counts are the differences between consecutive rows, one a second. Before the first row of
+a run the counters are taken as 0: all of its values were counted in that run. Only if the trace no
+longer has the run's beginning (`RowWindow.cut`) the first row says nothing of when that was, and
+grows by nothing. The SQL is what DuckDB and Spark both understand.
 """
 
 from __future__ import annotations
 
-import json
-from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pandas as pd
 
-from wheeld_pipeline.report.counts.rows import WHEEL, Array
+from wheeld_pipeline.report.counts.columns import WHEEL
 
 GROWING: Final = (
     "wakes",
@@ -35,35 +30,16 @@ GROWING: Final = (
     "lost",
 )
 """Counters whose growth is shown."""
-_LAST: Final = ("tick_ns", "wheel_size", "capacity", "linked", "wake_late_ns", "clock_epoch")
-FULL_RINGS: Final = "full_rings"
-RUN_DELAY: Final = "run_delay_ns"
-COLUMNS: Final = (*WHEEL, "time", "last", *_LAST, *GROWING, "pools", FULL_RINGS, RUN_DELAY)
-"""The columns that are read from the counters; traces of earlier versions lack the last two."""
-_TIMES: Final = ("began_us", "ended_us")
-SETTINGS: Final = {
-    **dict.fromkeys(WHEEL, "string"),
-    **dict.fromkeys((*_TIMES, *_LAST, *GROWING, "wakes_before", "restarts", RUN_DELAY), "long"),
-    "last": "boolean",
-    FULL_RINGS: "string",
-}
-"""Columns of `settings_of`; FULL_RINGS is JSON: worker -> rows in which its ring was full;
-RUN_DELAY: the largest growth from one row to the next. `wake_late_ns`: 0 if it did not rise
-in the window, `restarts`: of the clock, within it."""
-WAKES, PEAK, POOL = "wakes", "peak", "pool"
-"""Kinds of lines of `growth_of`."""
-_POOL_NUMBERS: Final = ("size", "used", "depleted_ns")
-SUMS: Final = (*GROWING, "depleted_ns", "scheduled_rate", "expired_rate")
-TOPS: Final = ("size", "used")
-GROWTH: Final = {
-    "kind": "string",
-    "pool": "string",
-    "step": "long",
-    **dict.fromkeys((*GROWING, *_POOL_NUMBERS), "long"),
-    **dict.fromkeys(("scheduled_rate", "expired_rate"), "double"),
-}
-"""Columns of `growth_of`; over wheels, SUMS are added, and of TOPS the greatest counts."""
-_ARROW: Final = {"string": "string", "long": "int64", "double": "float64", "boolean": "bool"}
+_LAST: Final = ("tick_ns", "wheel_size", "capacity", "wakes", "last")
+_RUN_DELAY: Final = "run_delay_ns"
+ADDED: Final = {"full_rings": "array<string>", _RUN_DELAY: "bigint"}
+"""Columns that traces of earlier versions do not have, and their types for Spark."""
+COLUMNS: Final = (
+    *(*WHEEL, "time", "last", "tick_ns", "wheel_size", "capacity", "wake_late_ns", "clock_epoch"),
+    *(*GROWING, "pools", *ADDED),
+)
+"""The columns that are read of the counters."""
+_OWN: Final = ", ".join(WHEEL)
 _SECOND_US: Final = 1_000_000
 
 
@@ -76,172 +52,102 @@ class RowWindow(NamedTuple):
     cut: frozenset[str] = frozenset()
     """Runs whose beginning is no longer in the trace."""
 
-    def inside(self, time: Array) -> Array:
-        low = -(2**63) if self.since_us is None else self.since_us
-        high = 2**63 - 1 if self.until_us is None else self.until_us
-        return (time >= low) & (time < high)
 
+class Counters:
+    """The counters of a trace.
 
-def settings_of(table: Any, window: RowWindow) -> Any:
-    """The settings of one wheel, and its counters at the end: one row of SETTINGS, none if no row
-    is in the window. `wakes_before` is the count in the first row.
+    Parameters
+    ----------
+    ask : callable
+        Answers SQL about {counters}, with pandas.
+    window : RowWindow
+    micros, unnest : str
+        The functions that make microseconds of a time, and rows of a list.
     """
-    rows = _Rows(table, window)
-    if not len(rows.own):
-        return _table({name: [] for name in SETTINGS}, SETTINGS)
-    end = rows.own[-1]
-    values: dict[str, Any] = {name: rows.column(name)[end] for name in (*_LAST, *GROWING)}
-    values |= {name: table[name][0].as_py() for name in WHEEL}
-    values["wake_late_ns"] = rows.risen("wake_late_ns")
-    values["restarts"] = rows.restarts()
-    values |= {"began_us": rows.time[rows.own[0]], "ended_us": rows.time[end]}
-    values["wakes_before"] = rows.growth("wakes")[0]
-    values["last"] = bool(rows.column("last")[end])
-    values[RUN_DELAY] = rows.growth(RUN_DELAY).max() if RUN_DELAY in table.column_names else 0
-    values[FULL_RINGS] = json.dumps(rows.full_rings())
-    return _table({name: [value] for name, value in values.items()}, SETTINGS)
 
+    def __init__(
+        self, ask: Callable[[str], Any], window: RowWindow, micros: str, unnest: str
+    ) -> None:
+        self._ask, self._unnest = ask, unnest
+        self._rows = f"(SELECT *, {micros}(time) AS us FROM {{counters}})"
+        since, until, cut = window
+        bounds = ((">=", since), ("<", until))
+        inside = [f"us {sign} {at}" for sign, at in bounds if at is not None]
+        self._inside = " AND ".join(inside) or "us IS NOT NULL"
+        self._cut = ", ".join(f"'{run}'" for run in sorted(cut)) or "''"
 
-def growth_of(table: Any, window: RowWindow, step_seconds: int) -> Any:
-    """The growth of one wheel's counters.
+    def _growth(self, counter: str) -> str:
+        first = f"CASE WHEN run IN ({self._cut}) THEN {counter} ELSE 0 END"
+        return f"greatest({counter} - coalesce(lag({counter}) OVER life, {first}), 0)"
 
-    Returns
-    -------
-    pyarrow.Table
-        GROWTH: WAKES and POOL by step of time; PEAK by second (`step`), as rates.
-    """
-    rows = _Rows(table, window)
-    found = [_wakes(rows, step_seconds), _peaks(rows), _pools(table, window, step_seconds)]
-    whole = pd.concat(found, ignore_index=True).reindex(columns=list(GROWTH))
-    return _table({name: whole[name] for name in GROWTH}, GROWTH)
+    def _grown(self) -> str:
+        """Rows that count, each with the growth of its counters."""
+        names = (*GROWING, "wake_late_ns", _RUN_DELAY)
+        grown = [f"{self._growth(name)} AS d_{name}" for name in names]
+        clocks = self._growth("greatest(clock_epoch, 1) - 1")
+        return f"""(SELECT * FROM (SELECT {_OWN}, us, {", ".join(_LAST)}, wake_late_ns,
+        {", ".join(grown)}, {clocks} AS d_clocks, us - lag(us) OVER life AS passed FROM {self._rows}
+        WINDOW life AS (PARTITION BY {_OWN} ORDER BY us, last)) WHERE {self._inside})"""
 
+    def settings(self) -> Any:
+        """Each wheel's settings and counters at the end: WHEEL, `tick_ns`, `wheel_size`,
+        `capacity`, `wakes`, `last`; `began_us`, `ended_us`; `wakes_before`, which had been counted
+        with the first row; `wake_late_ns`, 0 if it did not rise in the window; `restarts` of the
+        clock within it; RUN_DELAY, the most by which it grew from one row to the next."""
+        last = [f"max(CASE WHEN back = 1 THEN {name} END) AS {name}" for name in _LAST]
+        return self._ask(
+            f"""SELECT {_OWN}, {", ".join(last)}, min(us) AS began_us, max(us) AS ended_us,
+            max(CASE WHEN front = 1 THEN d_wakes END) AS wakes_before,
+            CASE WHEN max(d_wake_late_ns) > 0 THEN max(wake_late_ns) ELSE 0 END AS wake_late_ns,
+            CAST(sum(d_clocks) AS BIGINT) AS restarts, max(d_{_RUN_DELAY}) AS {_RUN_DELAY}
+            FROM (SELECT *, row_number() OVER (PARTITION BY {_OWN} ORDER BY us, last) AS front,
+            row_number() OVER (PARTITION BY {_OWN} ORDER BY us DESC, last DESC) AS back
+            FROM {self._grown()}) GROUP BY {_OWN} ORDER BY {_OWN}"""
+        )
 
-class _Rows:
-    """The rows of one wheel in order of time, and which of them are in the window."""
+    def full_rings(self) -> Any:
+        """Workers whose ring was full: WHEEL, `worker`, and `rows` in which it was."""
+        found = self._ask(
+            f"""SELECT {_OWN}, worker, count(*) AS n FROM (SELECT {_OWN}, {self._unnest}(full_rings)
+            AS worker FROM {self._rows} WHERE {self._inside}) GROUP BY {_OWN}, worker
+            ORDER BY {_OWN}, worker"""
+        )
+        return found.rename(columns={"n": "rows"})
 
-    def __init__(self, table: Any, window: RowWindow) -> None:
-        self._table = table
-        time = _micros(table["time"])
-        self._order = np.lexsort((table["last"].to_numpy(), time))
-        self.time = time[self._order]
-        self.own = np.flatnonzero(window.inside(self.time))
-        self.whole = not len(time) or table["run"][0].as_py() not in window.cut
+    def wakes(self, step_seconds: int) -> Any:
+        """The growth of GROWING in each step of time, over all wheels."""
+        sums = ", ".join(f"CAST(sum(d_{name}) AS BIGINT) AS {name}" for name in GROWING)
+        return self._by_step(step_seconds, sums, self._grown())
 
-    def column(self, name: str) -> Array:
-        return self._table[name].to_numpy()[self._order]
+    def pools(self, step_seconds: int) -> Any:
+        """Most bytes used, size, and for how long each pool was depleted in each step."""
+        pools = f"""(SELECT {_OWN}, us, last, p.name AS pool, p.size AS size, p.used AS used,
+        p.depleted_ns AS depleted_ns FROM (SELECT {_OWN}, us, last, {self._unnest}(pools) AS p
+        FROM {self._rows}))"""
+        grown = f"""(SELECT *, {self._growth("depleted_ns")} AS grown FROM {pools}
+        WINDOW life AS (PARTITION BY {_OWN}, pool ORDER BY us, last))"""
+        values = "max(size) AS size, max(used) AS used, CAST(sum(grown) AS BIGINT) AS depleted_ns"
+        found = self._by_step(step_seconds, values, f"{grown} WHERE {self._inside}", "pool, ")
+        found["depleted_share"] = (found["depleted_ns"] / (step_seconds * 1e9)).clip(upper=1.0)
+        return found
 
-    def growth(self, name: str) -> Array:
-        return _growth(self.column(name), self.whole)[self.own]
+    def _by_step(self, step_seconds: int, values: str, rows: str, key: str = "") -> Any:
+        begins = f"us - us % {step_seconds * _SECOND_US}"
+        found = self._ask(
+            f"SELECT {key}{begins} AS begins, {values} FROM {rows} GROUP BY {key}{begins} "
+            f"ORDER BY {key}{begins}"
+        )
+        at = found.columns.get_loc("begins")
+        found.insert(at, "time", pd.to_datetime(found.pop("begins"), unit="us", utc=True))
+        return found
 
-    def risen(self, name: str) -> int:
-        """The greatest value of a maximum since the run's beginning, if it was reached in these
-        rows."""
-        return int(self.column(name)[self.own].max()) if self.growth(name).any() else 0
-
-    def restarts(self) -> int:
-        """How many clocks started after the run's first one, in the rows of the window."""
-        clocks = np.maximum(self.column("clock_epoch"), 1) - 1
-        return int(_growth(clocks, self.whole)[self.own].sum())
-
-    def full_rings(self) -> dict[str, int]:
-        """Worker -> the number of rows of the window in which its ring was full."""
-        if FULL_RINGS not in self._table.column_names:
-            return {}
-        lists = self._table[FULL_RINGS].take(self._order[self.own]).to_pylist()
-        return dict(Counter(name for names in lists for name in names or ()))
-
-    def seconds(self) -> Array:
-        passed = np.diff(self.time, prepend=self.time[:1]) / _SECOND_US
-        passed[:1] = np.nan
-        return passed[self.own]
-
-
-def _growth(values: Array, whole: bool) -> Array:
-    before = np.zeros(1, np.int64) if whole else values[:1]
-    return np.maximum(np.diff(values, prepend=before), 0)
-
-
-def _wakes(rows: _Rows, step_seconds: int) -> Any:
-    frame = pd.DataFrame({name: rows.growth(name) for name in GROWING})
-    frame["step"] = rows.time[rows.own] // (step_seconds * _SECOND_US)
-    return frame.groupby("step", as_index=False).sum().assign(kind=WAKES)
-
-
-def _peaks(rows: _Rows) -> Any:
-    """Growth as rates: after a gap in the counters it is spread over all seconds that passed."""
-    seconds = np.maximum(rows.seconds(), 1.0)  # a row that comes early belongs to its second
-    frame = pd.DataFrame(
-        {f"{name}_rate": rows.growth(name) / seconds for name in ("scheduled", "expired")}
-    )
-    frame["step"] = rows.time[rows.own] // _SECOND_US
-    return frame.dropna().groupby("step", as_index=False).sum().assign(kind=PEAK)
-
-
-def _pools(table: Any, window: RowWindow, step_seconds: int) -> Any:
-    """Most bytes used, size, and time of depletion of each pool in each step."""
-    import pyarrow.compute as pc
-
-    column = table["pools"].combine_chunks()
-    flat = pc.list_flatten(column)
-    if not len(flat):
-        return pd.DataFrame(columns=["pool", "step", *_POOL_NUMBERS])
-    frame = pd.DataFrame({name: flat.field(name).to_pandas() for name in ("name", *_POOL_NUMBERS)})
-    frame["time"] = _micros(table["time"])[pc.list_parent_indices(column).to_numpy()]
-    frame = frame.sort_values(["name", "time"], kind="stable")
-    whole = table["run"][0].as_py() not in window.cut
-    frame["depleted_ns"] = frame.groupby("name")["depleted_ns"].transform(
-        lambda own: _growth(own.to_numpy(), whole)
-    )
-    frame = frame[window.inside(frame["time"].to_numpy())]
-    frame["step"] = frame.pop("time") // (step_seconds * _SECOND_US)
-    how = {"size": "max", "used": "max", "depleted_ns": "sum"}
-    sums = frame.rename(columns={"name": "pool"}).groupby(["pool", "step"], as_index=False)
-    return sums.agg(how).assign(kind=POOL)
-
-
-def _micros(column: Any) -> Array:
-    import pyarrow as pa
-
-    return column.cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64()).to_numpy()
-
-
-def _table(columns: dict[str, Any], types: dict[str, str]) -> Any:
-    """The table in the form that Spark needs: all columns, in order, with these types."""
-    import pyarrow as pa
-
-    arrow = {name: pa.type_for_alias(_ARROW[kind]) for name, kind in types.items()}
-    return pa.table(
-        [pa.array(columns[name], kind, from_pandas=True) for name, kind in arrow.items()],
-        list(arrow),
-    )
-
-
-def wakes(lines: Any) -> Any:
-    own = lines[lines["kind"] == WAKES]
-    sums = own.groupby("step", as_index=False)[list(GROWING)].sum()
-    return sums[["step", *GROWING]].astype("int64")
-
-
-def pools(lines: Any) -> Any:
-    """`pool`, `step`, `size`, `used`, `depleted_ns` (within the step), over all wheels."""
-    own = lines[lines["kind"] == POOL]
-    how = {"size": "max", "used": "max", "depleted_ns": "sum"}
-    found = own.groupby(["pool", "step"], as_index=False).agg(how)
-    return found.astype(dict.fromkeys(("step", *_POOL_NUMBERS), "int64"))
-
-
-def peaks(lines: Any) -> dict[str, float]:
-    seconds = lines[lines["kind"] == PEAK].groupby("step")[["scheduled_rate", "expired_rate"]].sum()
-    names = ("scheduled", "expired")
-    return {n: float(seconds[f"{n}_rate"].max()) if len(seconds) else 0.0 for n in names}
-
-
-def full_rings(settings: Any) -> Any:
-    """Workers whose ring was full: WHEEL, `worker`, and `rows` of counters in which it was."""
-    found = [
-        (*wheel[: len(WHEEL)], worker, rows)
-        for wheel in settings[[*WHEEL, FULL_RINGS]].itertuples(index=False)
-        for worker, rows in json.loads(wheel[-1]).items()
-    ]
-    table = pd.DataFrame(found, columns=[*WHEEL, "worker", "rows"])
-    return table.astype({"rows": "int64"})
+    def peaks(self) -> dict[str, float]:
+        """The most in a second. After a gap in the counters the growth is that of all the seconds
+        that passed; a row that comes early belongs to its second."""
+        names = ("scheduled", "expired")
+        rates = ", ".join(f"sum(d_{n} / greatest(passed / 1e6, 1)) AS {n}" for n in names)
+        found = self._ask(
+            f"""SELECT max(scheduled) AS scheduled, max(expired) AS expired FROM (SELECT {rates}
+            FROM {self._grown()} WHERE passed IS NOT NULL GROUP BY us - us % {_SECOND_US})"""
+        )
+        return {name: float(found[name].fillna(0.0)[0]) for name in names}

@@ -1,132 +1,108 @@
-"""The scans of a report in this process: with fewer than some million rows Spark takes longer just
-to start.
-
-Spark's tasks call the same functions.
-"""
+"""The scans of a report in this process: up to some million rows Spark takes longer to start."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from wheeld_core.progress import show_progress
-from wheeld_pipeline import trace_files
-from wheeld_pipeline.report.counts import counters as daemon, herds, scan, tried_wheels, wheels
-from wheeld_pipeline.report.counts.rows import COLUMNS, WHEEL
-from wheeld_pipeline.trace_files import TraceFiles
+from wheeld_pipeline.report.counts import counters as daemon, cube, tried_wheels, wheels
+from wheeld_pipeline.report.counts.columns import WHEEL
+from wheeld_pipeline.report.counts.counters import RowWindow
+from wheeld_pipeline.report.counts.engine import Engine
+from wheeld_pipeline.trace_files import TraceFiles, connection, errors_named, parquet, timestamp
 
 T = TypeVar("T")
 R = TypeVar("R")
-_WORTH_A_PROCESS: Final = 3
-"""The number of tasks from which on starting processes pays."""
 
 
-class LocalEngine:
-    """See `analyse.Engine`. `counters` has all rows of `counters.COLUMNS`; `window` selects the
-    rows that count.
-    """
+class LocalEngine(Engine):
+    """By DuckDB. `counters` are files that have all rows; `window` says which count."""
 
-    def __init__(self, files: TraceFiles, counters: Any, window: daemon.RowWindow) -> None:
+    micros = "epoch_us"
+
+    def __init__(self, files: TraceFiles, counters: Sequence[Path], window: RowWindow) -> None:
         self._files, self.window = files, window
-        self._wheels = list(_by_wheel(counters)) if counters is not None else []
-        self._growth: Any = None
+        self._counter_files = [str(file) for file in counters]
+        self._open = ExitStack()
 
     def __enter__(self) -> LocalEngine:
+        if files := self._counter_files:
+            base = self._open.enter_context(connection())
+            with errors_named(files):
+                base.execute(
+                    f"CREATE TABLE counters AS SELECT {', '.join(daemon.COLUMNS)} FROM (FROM "
+                    f"{parquet(files)} UNION ALL BY NAME SELECT NULL::VARCHAR[] AS full_rings, "
+                    f"NULL::BIGINT AS run_delay_ns WHERE false)"
+                )
+
+            def ask(sql: str) -> Any:
+                return base.execute(sql.format(counters="counters")).df()
+
+            self.counters = daemon.Counters(ask, self.window, self.micros, "unnest")
         return self
 
     def __exit__(self, *exception: object) -> None:
-        pass
+        self._open.close()
 
-    def period(self) -> tuple[int, int]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
+    def ask(self, sql: str) -> Any:
+        with self._files.opened(threads=cores()) as base:
+            return base.execute(sql.format(events="events")).df()
 
-        found = []
-        for task in range(len(self._files.tasks)):
-            for batch in trace_files.batches(self._files, task, ["time"]):
-                if batch.num_rows:
-                    times = batch.column("time").cast(pa.timestamp("us", "UTC"), safe=False)
-                    both = pc.min_max(times.cast(pa.int64()))
-                    found += [both["min"].as_py(), both["max"].as_py()]
-        return (min(found), max(found)) if found else (0, 0)
-
-    def settings(self) -> Any:
-        if not self._wheels:
-            return None
-        rows = [daemon.settings_of(own, self.window).to_pandas() for own in self._wheels]
-        return pd.concat(rows, ignore_index=True)
+    def at(self, us: int) -> str:
+        return timestamp(us)
 
     def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
+        import pyarrow as pa
+
         self._tried = tried
-        self._tables, self._met = scan.split(self._lines(step_seconds, tried))
-        if self._wheels:
-            growth = [daemon.growth_of(own, self.window, step_seconds) for own in self._wheels]
-            self._growth = pd.concat([each.to_pandas() for each in growth], ignore_index=True)
+        self._lines = pa.concat_tables([cube.schema().empty_table(),
+                                        *self._parts(step_seconds, tried)])  # fmt: skip
 
-    def _lines(self, step_seconds: int, tried: wheels.Candidates) -> list[Any]:
-        function = partial(scan_task, files=self._files, step_seconds=step_seconds, tried=tried)
-        lines: list[Any] = []
-        tasks = range(len(self._files.tasks))
-        with show_progress("report", len(tasks), "parts") as tell:
-            for done, found in enumerate(each_of(function, tasks), 1):
-                lines += found
+    def _parts(self, step_seconds: int, tried: wheels.Candidates) -> list[Any]:
+        """The lines of each part."""
+        function = partial(count_part, self._files, step_seconds, tried)
+        parts = range(len(self._files.parts))
+        with show_progress("report", len(parts), "parts") as tell:
+            found = []
+            for done, lines in enumerate(each_of(function, parts), 1):
+                found.append(lines)
                 tell(done)
-        return lines
-
-    def growth(self) -> Any:
-        return self._growth
+        return found
 
     def counted(self) -> dict[str, Any]:
-        return scan.tables(self._tables)
+        return cube.tables(self._lines)
 
     def replayed(self) -> Any:
-        """The result of each candidate, see `tried_wheels.try_block`."""
-        rows = [
-            tried_wheels.try_block(own, self._tried)
-            for own in _groups(self._met, (*WHEEL, "block"))
-        ]
-        if not rows:
+        import pyarrow.compute as pc
+
+        met = self._lines.filter(pc.equal(self._lines["what"], cube.MET))
+        blocks = met.select([*WHEEL, "block"]).to_pandas().groupby([*WHEEL, "block"]).indices
+        tables = [tried_wheels.try_block(met.take(own), self._tried) for own in blocks.values()]
+        if not tables:
             return tried_wheels.nothing()
-        whole = pd.concat([each.to_pandas() for each in rows], ignore_index=True)
-        return whole.groupby(list(tried_wheels.KEY), as_index=False)[
-            list(tried_wheels.NUMBERS[2:])
-        ].sum()
-
-    def makers(self, what: herds.Sought) -> Any:
-        """Lines of `herds.count`, from the row groups that matter."""
-        near = self._files.near(what.windows)
-        batches = (
-            batch
-            for task in range(len(near.tasks))
-            for batch in trace_files.batches(near, task, list(herds.READ))
-        )
-        found = [each.to_pandas() for each in herds.count(batches, what)]
-        return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+        whole = pd.concat([each.to_pandas() for each in tables], ignore_index=True)
+        sums = whole.groupby(list(tried_wheels.KEY), as_index=False)
+        return sums[list(tried_wheels.NUMBERS[2:])].sum()
 
 
-def scan_task(
-    task: int, files: TraceFiles, step_seconds: int, tried: wheels.Candidates
-) -> list[Any]:
-    batches = trace_files.batches(files, task, list(COLUMNS))
-    return list(scan.count(batches, step_seconds, tried))
+def count_part(files: TraceFiles, step_seconds: int, tried: wheels.Candidates, part: int) -> Any:
+    """The lines of a part."""
+    spare = max(1, cores() // len(files.parts))
+    with files.opened(part, spare) as base:
+        return cube.count(base, step_seconds, tried)
 
 
 def each_of(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-    """Apply a function to each item, in other processes if that pays."""
-    cores = len(os.sched_getaffinity(0))
-    if len(items) < _WORTH_A_PROCESS or cores == 1:
-        yield from map(function, items)
-        return
-    with ProcessPoolExecutor(
-        min(cores, len(items)), multiprocessing.get_context("spawn"), _ignore_interrupts
-    ) as pool:
+    """Apply a function to each item, in threads: DuckDB and numpy let each other run."""
+    with ThreadPoolExecutor(cores()) as pool:
         try:
             yield from pool.map(function, items)
         except BaseException:
@@ -134,18 +110,5 @@ def each_of(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
             raise
 
 
-def _ignore_interrupts() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _by_wheel(table: Any) -> Iterator[Any]:
-    return _groups(table, WHEEL)
-
-
-def _groups(table: Any, keys: tuple[str, ...]) -> Iterator[Any]:
-    """Groups of rows with equal keys."""
-    if not table.num_rows:
-        return
-    found = table.select(list(keys)).to_pandas().groupby(list(keys), sort=True)
-    for rows in found.indices.values():
-        yield table.take(rows).combine_chunks()
+def cores() -> int:
+    return len(os.sched_getaffinity(0))

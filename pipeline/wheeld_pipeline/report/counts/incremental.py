@@ -1,6 +1,6 @@
 """Incremental reports: the counts of each hour are kept, and only new hours are read.
 
-    STATE/2026-03-01T12.arrow     the lines of `scan.count` over that hour's files
+    STATE/2026-03-01T12.arrow     the lines of `cube.count` over that hour's files
 
 Hourly lines are combined like the lines of tasks, so the report covers the whole trace. An hour is
 counted again if its files changed (as those of the current hour do), or the wheel whose candidates
@@ -21,10 +21,11 @@ from wheeld_core.progress import show_progress
 from wheeld_pipeline import trace_files
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import on_disk
-from wheeld_pipeline.report.counts import counters as daemon, scan, wheels
-from wheeld_pipeline.report.counts.in_process import LocalEngine, each_of, scan_task
+from wheeld_pipeline.report.counts import cube, wheels
+from wheeld_pipeline.report.counts.counters import RowWindow
+from wheeld_pipeline.report.counts.in_process import LocalEngine, count_part, each_of
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _FINE_STEP: Final = 60
 """Seconds: longer steps of time are made from steps of a minute, so a growing trace keeps them."""
 _KEY: Final = b"wheeld"
@@ -38,7 +39,7 @@ class IncrementalEngine(LocalEngine):
     """
 
     def __init__(
-        self, events: list[Path], counters: Any, window: daemon.RowWindow, state: str | Path
+        self, events: list[Path], counters: list[Path], window: RowWindow, state: str | Path
     ) -> None:
         super().__init__(trace_files.share_files(events), counters, window)
         self._state = on_disk("--incremental", state)
@@ -49,7 +50,7 @@ class IncrementalEngine(LocalEngine):
         """Hours that were counted again."""
         _prepare(self._state)
 
-    def _lines(self, step_seconds: int, tried: wheels.Candidates) -> list[Any]:
+    def _parts(self, step_seconds: int, tried: wheels.Candidates) -> list[Any]:
         fine = min(step_seconds, _FINE_STEP)
         signs = {hour: _sign(files, fine, tried) for hour, files in self._hours.items()}
         known = {hour: _load(self._state / f"{hour}{_SUFFIX}", signs[hour]) for hour in signs}
@@ -63,11 +64,7 @@ class IncrementalEngine(LocalEngine):
         for path in self._state.glob(f"*{_SUFFIX}"):
             if path.stem not in known:
                 path.unlink()
-        return [
-            _coarser(batch, step_seconds // fine)
-            for lines in known.values()
-            for batch in lines or ()
-        ]
+        return [_coarser(lines, step_seconds // fine) for lines in known.values()]
 
 
 def _hour_of(file: Path) -> str:
@@ -83,29 +80,26 @@ def _hour_of(file: Path) -> str:
 
 def _sign(files: list[Path], step_seconds: int, tried: wheels.Candidates) -> str:
     facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
-    content = [FORMAT, step_seconds, list(tried), facts, list(scan.SCHEMA)]
+    content = [FORMAT, step_seconds, list(tried), facts, list(cube.TYPES)]
     return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
 
 
 def _count_hour(
     hour: str, hours: dict[str, list[Path]], step_seconds: int, tried: wheels.Candidates
-) -> tuple[str, list[Any]]:
-    files = trace_files.share_files(hours[hour])
-    lines: list[Any] = []
-    for task in range(len(files.tasks)):
-        lines += scan_task(task, files, step_seconds, tried)
-    return hour, lines
-
-
-def _coarser(batch: Any, factor: int) -> Any:
-    """The lines converted to longer steps of time."""
+) -> tuple[str, Any]:
     import pyarrow as pa
 
-    if factor == 1:
-        return batch
-    at = batch.schema.get_field_index("step")
-    steps = batch.column(at).to_pandas().to_numpy("float64", na_value=float("nan")) // factor
-    return batch.set_column(at, "step", pa.array(steps, pa.int64(), from_pandas=True, safe=False))
+    files = trace_files.share_files(hours[hour])
+    parts = [count_part(files, step_seconds, tried, each) for each in range(len(files.parts))]
+    return hour, pa.concat_tables(parts)
+
+
+def _coarser(lines: Any, factor: int) -> Any:
+    """The same lines with longer steps of time."""
+    import pyarrow.compute as pc
+
+    at = lines.schema.get_field_index("step")
+    return lines.set_column(at, "step", pc.divide(lines["step"], factor))
 
 
 def _prepare(state: Path) -> None:
@@ -120,29 +114,27 @@ def _prepare(state: Path) -> None:
         )
 
 
-def _load(path: Path, sign: str) -> list[Any] | None:
-    """The stored lines; None: there are no counts, or they belong to other files."""
+def _load(path: Path, sign: str) -> Any:
+    """The stored lines; None: there are none, or they belong to other files."""
     import pyarrow as pa
 
     try:
         with pa.OSFile(str(path), "rb") as file:
-            reader = pa.ipc.open_file(file)
-            if (reader.schema.metadata or {}).get(_KEY) != sign.encode():
-                return None
-            return [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            lines = pa.ipc.open_file(file).read_all()
     except (FileNotFoundError, pa.ArrowException):  # one that is cut short is counted anew
         return None
+    return lines if (lines.schema.metadata or {}).get(_KEY) == sign.encode() else None
 
 
-def _save(path: Path, sign: str, lines: list[Any]) -> None:
+def _save(path: Path, sign: str, lines: Any) -> None:
     import pyarrow as pa
 
-    if not lines:
-        return
     part = path.with_suffix(".part")
-    schema = lines[0].schema.with_metadata({_KEY: sign.encode()})
+    lines = lines.replace_schema_metadata({_KEY: sign.encode()})
     options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.OSFile(str(part), "wb") as file, pa.ipc.new_file(file, schema, options=options) as out:
-        for batch in lines:
-            out.write_batch(batch)
+    with (
+        pa.OSFile(str(part), "wb") as file,
+        pa.ipc.new_file(file, lines.schema, options=options) as out,
+    ):
+        out.write_table(lines)
     os.replace(part, path)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial, reduce
-from operator import or_
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from wheeld_core.trace_schema import EXPIRED
-from wheeld_pipeline.report.counts import counters as daemon, herds, scan, tried_wheels, wheels
-from wheeld_pipeline.report.counts.rows import COLUMNS, WHEEL
-from wheeld_pipeline.report.counts.tally import KINDS
+from wheeld_pipeline.report.counts import counters as daemon, cube, tried_wheels, wheels
+from wheeld_pipeline.report.counts.columns import COLUMNS, WHEEL
+from wheeld_pipeline.report.counts.engine import Engine
+from wheeld_pipeline.trace_files import connection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,10 +20,12 @@ _ARROW_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ROWS_PER_BATCH: Final = 200_000
 
 
-class SparkEngine:
-    """See `analyse.Engine`. `events` has only the rows in the window; `files` are the same rows in
-    a form that tasks read several times faster. `counters` has all rows; `window` says which count.
+class SparkEngine(Engine):
+    """`events` has only the rows that count; `files` are the same rows, which tasks read several
+    times faster. `counters` has all rows; `window` says which count.
     """
+
+    micros = "unix_micros"
 
     def __init__(
         self,
@@ -34,13 +34,13 @@ class SparkEngine:
         files: TraceFiles | None,
         window: daemon.RowWindow = daemon.RowWindow(),  # noqa: B008 - it is immutable
     ) -> None:
-        self._events, self._counters, self._files = events, counters, files
-        self.window = window
+        self._events, self._files, self.window = events, files, window
         self._spark = events.sparkSession
         self._lines: DataFrame | None = None
         self._before: str | None = None
-        self._beside = ThreadPoolExecutor(1)
-        self._asked: Future[Any] | None = None
+        if counters is not None:
+            self._counters = _completed(counters)
+            self.counters = daemon.Counters(self._of_counters, window, self.micros, "explode")
 
     def __enter__(self) -> SparkEngine:
         self._before = self._spark.conf.get(_ARROW_BATCH)
@@ -48,100 +48,91 @@ class SparkEngine:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._beside.shutdown()
         if self._lines is not None:
             self._lines.unpersist()
         if self._before is not None:
             self._spark.conf.set(_ARROW_BATCH, self._before)
 
-    def period(self) -> tuple[int, int]:
-        from pyspark.sql import functions as F
+    def ask(self, sql: str) -> Any:
+        return collected(self._spark.sql(sql, events=self._events))
 
-        micros = F.unix_micros("time")
-        row = self._events.agg(F.min(micros).alias("a"), F.max(micros).alias("b")).first()
-        return (int(row["a"]), int(row["b"])) if row and row["a"] is not None else (0, 0)
+    def _of_counters(self, sql: str) -> Any:
+        return collected(self._spark.sql(sql, counters=self._counters))
 
-    def settings(self) -> Any:
-        if self._counters is None:
-            return None
-        return collected(self._of_wheels(partial(daemon.settings_of, window=self.window),
-                                         daemon.SETTINGS))  # fmt: skip
-
-    def _of_wheels(self, function: Callable[[Any], Any], schema: dict[str, str]) -> DataFrame:
-        assert self._counters is not None
-
-        def of_wheel(table: Any) -> Any:  # Spark inspects its signature: no partial
-            return function(table)
-
-        there = [name for name in daemon.COLUMNS if name in self._counters.columns]
-        rows = self._counters.select(*there).groupBy(*WHEEL)
-        return rows.applyInArrow(of_wheel, ", ".join(f"{n} {kind}" for n, kind in schema.items()))
+    def at(self, us: int) -> str:
+        return f"timestamp_micros({us})"
 
     def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
-        """Count all events; the counters are read at the same time, as small queries fit into idle
-        time."""
         self._tried = tried
-        function = partial(scan.count, step_seconds=step_seconds, tried=tried)
+        schema = ", ".join(f"{name} {kind}" for name, kind in cube.TYPES.items())
         if self._files is not None:
-            lines = self._files.map(self._spark, function, scan.SCHEMA, COLUMNS)
+            function: Any = partial(_of_files, self._files)
+            count = len(self._files.parts)
+            rows = self._spark.range(0, count, 1, count)
         else:
-            lines = self._events.select(*COLUMNS).mapInArrow(function, scan.SCHEMA)
-        self._lines = lines.persist()
-        if self._counters is not None:
-            self._asked = self._beside.submit(self._ask_growth, step_seconds)
-
-    def _ask_growth(self, step_seconds: int) -> Any:
-        from pyspark.sql import functions as F
-
-        function = partial(daemon.growth_of, window=self.window, step_seconds=step_seconds)
-        sums = [F.sum(name).alias(name) for name in daemon.SUMS]
-        tops = [F.max(name).alias(name) for name in daemon.TOPS]
-        lines = self._of_wheels(function, daemon.GROWTH).groupBy("kind", "pool", "step")
-        return collected(lines.agg(*sums, *tops))
-
-    def growth(self) -> Any:
-        return None if self._asked is None else self._asked.result()
+            function, rows = _of_rows, self._events.select(*COLUMNS)
+        task = partial(function, step_seconds, tried)
+        self._lines = rows.mapInArrow(task, schema).persist()
 
     def counted(self) -> dict[str, Any]:
         from pyspark.sql import functions as F
 
         assert self._lines is not None
-        sums = [F.sum(name).alias(name) for name in scan.SUMS]
-        tops = [F.max(name).alias(name) for name in (*scan.TOPS, *scan.LASTS)]
-        # Tasks are in the trace's order, and one has a single line of such a kind and key.
-        ordered = F.col("kind").isin([name for name, kind in KINDS.items() if kind.lasts])
-        kept = self._lines.where(F.col("kind") != scan.MET).withColumn(
-            "task", F.when(ordered, F.spark_partition_id())
-        )
-        found = collected(kept.groupBy("kind", *scan.KEYS, "task").agg(*sums, *tops))
-        return scan.tables(found.sort_values("task"))
+        sums = [F.sum(name).alias(name) for name in cube.SUMS]
+        tops = [F.max(name).alias(name) for name in cube.TOPS]
+        kept = self._lines.where(F.col("what") != cube.MET)
+        return cube.tables(kept.groupBy(*cube.KEYS).agg(*sums, *tops).toArrow())
 
     def replayed(self) -> Any:
-        """The result of each candidate, see `tried_wheels.try_block`."""
         from pyspark.sql import functions as F
 
         tried = self._tried
 
-        def try_block(table: Any) -> Any:
+        def try_block(table: Any) -> Any:  # Spark inspects its signature: no partial
             return tried_wheels.try_block(table, tried)
 
         assert self._lines is not None
-        met = self._lines.where(F.col("kind") == scan.MET)
+        met = self._lines.where(F.col("what") == cube.MET)
         found = met.groupBy(*WHEEL, "block").applyInArrow(try_block, tried_wheels.RESULT)
         sums = [F.sum(name).alias(name) for name in tried_wheels.NUMBERS[2:]]
         return collected(found.groupBy(*tried_wheels.KEY).agg(*sums))
 
-    def makers(self, what: herds.Sought) -> Any:
-        """Lines of `herds.count`; only the stretches that matter are read."""
-        from pyspark.sql import functions as F
 
-        def at(micros: int) -> Any:
-            return F.timestamp_micros(F.lit(micros))
+def _of_files(
+    files: TraceFiles, step_seconds: int, tried: wheels.Candidates, numbers: Iterator[Any]
+) -> Iterator[Any]:
+    """A task that reads parts of the files itself."""
+    for batch in numbers:
+        for part in batch.column(0).to_pylist():
+            with files.opened(part) as base:
+                yield from cube.count(base, step_seconds, tried).combine_chunks().to_batches()
 
-        near = reduce(or_, (F.col("time").between(at(a), at(b)) for a, b in what.windows))
-        rows = self._events.where((F.col("event") == EXPIRED) & near).select(*herds.READ)
-        schema = ", ".join(f"{name} {kind}" for name, kind in herds.SCHEMA.items())
-        return collected(rows.mapInArrow(partial(herds.count, what=what), schema))
+
+def _of_rows(step_seconds: int, tried: wheels.Candidates, batches: Iterator[Any]) -> Iterator[Any]:
+    """A task that gets rows from Spark."""
+    import pyarrow as pa
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    name = f"{context.partitionId():09}"
+    begin = 0
+    for batch in batches:
+        number = pa.array(range(begin, begin + batch.num_rows), pa.int64())
+        begin += batch.num_rows
+        events = pa.Table.from_batches([batch]).append_column("file_row_number", number)
+        with connection() as base:
+            base.register("events", events.append_column("filename", [[name] * batch.num_rows]))
+            yield from cube.count(base, step_seconds, tried).combine_chunks().to_batches()
+
+
+def _completed(counters: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    for name, kind in daemon.ADDED.items():
+        if name not in counters.columns:
+            counters = counters.withColumn(name, F.lit(None).cast(kind))
+    return counters.select(*daemon.COLUMNS)
 
 
 def collected(frame: DataFrame) -> Any:

@@ -1,7 +1,7 @@
 """Replays the timers of a trace with the arithmetic of other wheels: makes batches for `wheels`.
 
-Each task counts the buckets that its timers meet, and returns a few compact arrays per block of
-time. Then each block is summed and evaluated for all candidates, and its fullest ticks are picked.
+Each part counts what its timers meet and hands on a few compact arrays per block of time; then
+each block is summed and tried on all candidates, and its fullest ticks are picked.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from wheeld_core.trace_schema import CANCELLED, DROPPED, EXPIRED
 from wheeld_pipeline.report.counts import wheels
-from wheeld_pipeline.report.counts.rows import WHEEL, Array, Ended, Rows
+from wheeld_pipeline.report.counts.columns import WHEEL
 
 HERDS_PER_BLOCK: Final = 20
 CANDIDATE, HERD, SIZE = "candidate", "herd", "size"
@@ -29,70 +30,37 @@ RESULT: Final = ", ".join(
 )
 KEY: Final = (*WHEEL, "what", "key1", "key2")
 _AT_ONCE: Final = 1 << 19
-"""Timers to collect before they are counted, since many batches have few."""
+"""Timers that are counted together."""
 _KEPT_PARTS: Final = 64
-"""Counts to keep apart before they are summed."""
+"""Counts that are kept apart before they are summed."""
+_ENDED: Final = f"""SELECT s, d, e FROM (SELECT d,
+    CASE WHEN periodic THEN d + {{behind}} ELSE epoch_us(scheduled) // {{finest}} END AS s,
+    CASE WHEN event = '{EXPIRED}' THEN d ELSE least(epoch_us(time) // {{finest}}, d - 1) END AS e
+    FROM (SELECT *, (greatest(epoch_us(deadline), epoch_us(scheduled)) + {{finest}} - 1)
+    // {{finest}} AS d FROM events WHERE event IN ('{EXPIRED}', '{CANCELLED}', '{DROPPED}')
+    AND {" AND ".join(f"{name} = ${name}" for name in WHEEL)}
+    AND scheduled IS NOT NULL AND deadline IS NOT NULL))
+    WHERE e >= d OR (d > s AND (d >> {{longest}}) << {{longest}} <= e)"""
+"""When timers of a wheel were placed, due and gone, in finest ticks: `s`, `d`, `e` of
+`wheels.meet`. A tick of a periodic timer counts when it is due; where it was placed is not in its
+row. Timers that meet nothing are left out: most were cancelled before the first bucket above theirs
+began."""
+_LONGEST: Final = "floor(log2(greatest(xor(s, d), 1)))::INT"  # may be one too long
 
 
-class Meetings:
-    """The buckets that the timers of one task met, for each wheel."""
-
-    def __init__(self, tried: wheels.Candidates) -> None:
-        self._tried = tried
-        self._waiting: dict[tuple[Any, ...], list[Array]] = {}
-        self._parts: dict[tuple[Any, ...], list[wheels.Counts]] = {}
-
-    def add(self, rows: Rows) -> None:
-        placed = np.stack(ended(rows.ended, self._tried))
-        wheel = rows.wheel[rows.ended.row]
-        for number, name in enumerate(rows.wheels):
-            own = placed if len(rows.wheels) == 1 else placed[:, wheel == number]
-            waiting = self._waiting.setdefault(name, [])
-            waiting.append(own[:, meets(*own)])
-            if sum(each.shape[1] for each in waiting) >= _AT_ONCE:
-                self._meet(name)
-
-    def _meet(self, name: tuple[Any, ...]) -> None:
-        s, d, e = np.concatenate(self._waiting.pop(name), axis=1)
-        parts = self._parts.setdefault(name, [])
-        parts.append(wheels.meet(s, d, e, self._tried))
+def met(base: Any, wheel: dict[str, str], tried: wheels.Candidates) -> Iterator[dict[str, Any]]:
+    """Count what the timers of a wheel met that DuckDB has in `events`, by block: the wheel's name,
+    `block` and MET_COLUMNS."""
+    ended = _ENDED.format(behind=1 << max(tried.ticks), finest=tried.finest_us, longest=_LONGEST)
+    parts: list[wheels.Counts] = []
+    for batch in base.sql(ended, params=wheel).to_arrow_reader(_AT_ONCE):
+        s, d, e = (column.to_numpy() for column in batch.columns)
+        parts.append(wheels.meet(s, d, e, tried))
         if len(parts) >= _KEPT_PARTS:
             parts[:] = [wheels.merge(parts)]
-
-    def blocks(self) -> Iterator[dict[str, Any]]:
-        """All counts, by wheel and block: WHEEL, `block` and MET_COLUMNS."""
-        for name in list(self._waiting):
-            self._meet(name)
-        for name, parts in self._parts.items():
-            for block, counts in wheels.blocks(wheels.merge(parts)):
-                packed = [
-                    each.astype(kind).tobytes() for each, kind in zip(counts, _TYPES, strict=True)
-                ]
-                named = dict(zip(WHEEL, name, strict=True))
-                yield {**named, "block": block, **dict(zip(MET_COLUMNS, packed, strict=True))}
-
-
-def ended(timers: Ended, tried: wheels.Candidates) -> tuple[Array, Array, Array]:
-    """When timers were placed, due and gone, in finest ticks: `s`, `d`, `e` of `wheels.meet`.
-
-    A tick of a periodic timer counts only when it is due, because its row does not say where it was
-    placed.
-    """
-    finest = tried.finest_us
-    d = -(-timers.due // finest)
-    behind = d + (1 << max(tried.ticks))
-    s = np.where(timers.periodic, behind, timers.scheduled // finest)
-    return s, d, np.where(timers.fired, d, np.minimum(timers.time // finest, d - 1))
-
-
-def meets(s: Array, d: Array, e: Array) -> Array:
-    """Whether a timer meets any bucket: most were cancelled before the first bucket above theirs
-    began."""
-    differ = (
-        np.frexp((s ^ d).astype(np.float64))[1] - 1
-    )  # may be rounded up to the next power of two
-    longest = np.clip(differ, 0, 62)
-    return (e >= d) | ((d > s) & (d >> longest << longest <= e))
+    for block, counts in wheels.blocks(wheels.merge(parts)) if parts else ():
+        packed = [each.astype(kind).tobytes() for each, kind in zip(counts, _TYPES, strict=True)]
+        yield {**wheel, "block": block, **dict(zip(MET_COLUMNS, packed, strict=True))}
 
 
 def nothing() -> Any:
@@ -102,7 +70,7 @@ def nothing() -> Any:
 def try_block(table: Any, tried: wheels.Candidates) -> Any:
     """The work of each candidate for the timers of one block, and the fullest ticks of the block.
 
-    `table` has the lines of one wheel and block that have MET_COLUMNS, see `scan.count`. The result
+    `table` has the lines of one wheel and block that have MET_COLUMNS, see `met`. The result
     is of RESULT, to be summed over the blocks; `key1` and `key2` are a candidate's exponents of
     tick and size, `rounded` counts finest ticks.
     """
