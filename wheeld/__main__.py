@@ -3,6 +3,7 @@
 import functools
 import gc
 import importlib.util
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -24,6 +25,9 @@ def main() -> None:
     Loaded modules stay loaded, so the garbage collector skips them.
     """
     inherited.set_right()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names and keys may have any letter
+            stream.reconfigure(errors="backslashreplace")
     if sys.argv[1:2] in ([spawn.PRIVATE], ["start"]):
         inherited.leave_process_one()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -57,6 +57,7 @@ def test_an_option_that_no_command_has(words: tuple[str, ...]) -> None:
         "top --interval 2h", "top --sort x", "metrics --listen x",
         "metrics --otlp x", "inspect --format x", "inspect --limit -- -1", "inspect --limit 1x",
         "inspect --due-after x", "install-service --name a:b", "demo --case x", "demo --rate nan",
+        "demo --rate inf",
         "demo --requests 0", "demo --workers 65", "fsck --name a:b", "doctor --name a:b",
         "pipeline nonsense", "pipeline report . --from x", "pipeline report . --to x",
         "pipeline report . --engine x", "pipeline report . --out s3://x/y",
@@ -99,12 +100,32 @@ def test_bytes_that_are_no_text(line: str) -> None:
         "--nonsense", "--capacity", "--capacity 0", "--capacity 1.5", "--capacity x",
         "--capacity=-1", "--max-workers 1M", "--tick soon", "--pool requests=64X", "--name a:b",
         "--group no-such-group", "--admin-group root", "--pin-cpu 99999", "--config nowhere.toml",
-        "--metrics x", "--trace-bytes x", "--log-level x", "word",
+        "--metrics x", "--trace-bytes x", "--log-level x", "word", "--config /",
+        "--runtime-dir=", "--state-dir=", "--trace=",
     ],
 )  # fmt: skip
 def test_a_wrong_start(line: str) -> None:
     done = CliRunner().invoke(app, ["start", *line.split()])
     assert done.exit_code == 2, done.output
+
+
+def test_letters_that_the_terminal_has_not(tmp_path: Path) -> None:
+    """A name of another alphabet is shown all the same."""
+    (tmp_path / "caf\u00e9").mkdir()
+    (tmp_path / "caf\u00e9" / "control.sock").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "wheeld", "list", "--runtime-dir", str(tmp_path)],
+        env={**of_checkout(), "PYTHONIOENCODING": "ascii"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "caf\\xe9" in done.stdout
+
+
+def test_a_file_of_options_in_another_encoding(tmp_path: Path) -> None:
+    file = tmp_path / "it.toml"
+    file.write_bytes(b"\xff")
+    done = CliRunner().invoke(app, ["start", "--config", str(file)])
+    assert (done.exit_code, "codec" in done.output) == (2, False)
 
 
 def test_what_is_right_and_fails(tmp_path: Path) -> None:
@@ -188,9 +209,8 @@ def test_each_option(option: Option) -> None:
         assert not off or (read(on, off)[option.key], read(off, on)[option.key]) == (False, True)
         return
     text = TEXTS.get(option.kind, "some text")
-    value = Path(text) if option.kind == "directory" else text
     for words in ((on, text), (f"{on}={text}",)):
-        assert read(*words)[option.key] == ([value] if option.kind == "pools" else value)
+        assert read(*words)[option.key] == ([text] if option.kind == "pools" else text)
     if option.bare:
         assert read(on)[option.key] == read(on, "--quiet")[option.key] == option.bare
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from aiohttp import web
 from django.conf import settings
 from flask import Flask
 
+import wheeld
 from wheeld_client.integrations import aiohttp, asgi, fastapi, wsgi
 from wheeld_client.integrations.flask import Wheeld
 from wheeld_client.integrations.seconds import limits_of
@@ -62,3 +65,22 @@ def test_a_function_is_asked_for_each_request() -> None:
     assert [limit(request) for request in "abcd"] == [2.0, None, 0.0, None]
     with pytest.raises(TypeError, match="'2s': expected seconds"):
         limit("e")
+
+
+def test_flasks_test_client_gets_the_answer(wheel_server: wheeld.ForkServer) -> None:
+    """It raises each error that comes with a response, even if there was none before."""
+    with wheel_server.embedded(capacity=256) as daemon:
+        app = Flask("shop")
+        app.config.update(WHEELD_DAEMON=str(daemon), WHEELD_TIMEOUT=timedelta(milliseconds=20))
+        wheel = Wheeld(app)
+        app.add_url_rule("/slow", view_func=lambda: time.sleep(3600.0))
+        app.add_url_rule("/quick", "quick", lambda: "done")
+        client = app.test_client()
+        for _ in range(2):
+            answer = client.get("/slow")
+            assert (answer.status_code, answer.text) == (
+                504,
+                "the request took longer than 0.02 s\n",
+            )
+        with app.app_context():
+            wheel.timers.close()

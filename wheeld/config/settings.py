@@ -433,7 +433,11 @@ class _Sources:
             values = tomllib.loads(text)
         except FileNotFoundError as error:
             raise ConfigError(f"{path}: no such file") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{path}: not valid TOML, which is UTF-8") from error
+        except tomllib.TOMLDecodeError as error:
             raise ConfigError(f"{path}: not valid TOML: {error}") from error
         for key, value in values.items():
             self.add(key, value, str(path) + _line_of(key, text))

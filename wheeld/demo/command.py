@@ -29,7 +29,7 @@ def demo(
         int, typer.Option(min=1, help="Requests per case, over all workers.")
     ] = 1_000_000,
     rate: Annotated[
-        float, typer.Option(min=0.001, help="Arrivals per second, over all workers.")
+        float, typer.Option(min=0.001, max=1e9, help="Arrivals per second, over all workers.")
     ] = DEFAULT_RATE,
     workers: Annotated[
         int | None,

@@ -77,7 +77,6 @@ def parser() -> argparse.ArgumentParser:
     )
     for key, option in configuration.OPTIONS.items():
         on, _, off = option.flag.partition("/")  # "--reserve/--no-reserve"
-        kind = Path if option.kind == "directory" else str
         if option.kind == "switch":
             found.add_argument(on, dest=key, action="store_true", default=None)
             if off:
@@ -85,9 +84,9 @@ def parser() -> argparse.ArgumentParser:
         elif option.kind == "pools":
             found.add_argument(on, dest=key, action="append")
         elif option.bare:
-            found.add_argument(on, dest=key, type=kind, nargs="?", const=option.bare)
+            found.add_argument(on, dest=key, nargs="?", const=option.bare)
         else:
-            found.add_argument(on, dest=key, type=kind)
+            found.add_argument(on, dest=key)
     for flag in ("--fresh", "--remove-base", "--quiet", "--check"):
         found.add_argument(flag, action="store_true")
     found.add_argument("--config", type=Path)
