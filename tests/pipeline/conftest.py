@@ -1,4 +1,5 @@
-"""One Spark session for all tests of the pipeline, in one process of the run."""
+"""One Spark session for all tests of the pipeline, in one process of the run; another process runs
+tests that start their own."""
 
 from __future__ import annotations
 
@@ -36,9 +37,11 @@ KEPT = ROOT / "build" / "java"
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that start a Spark of their own need not wait for those of the one session."""
     for item in items:
-        if "java" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        fixtures = getattr(item, "fixturenames", ())
+        if group := next((name for name in ("spark", "java") if name in fixtures), None):
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")
