@@ -105,7 +105,7 @@ def test_the_command_and_what_it_refuses(tmp_path: Path, rng_seed: int) -> None:
     assert json.loads(done.stdout)["rows"] == of_trace(None, trace).facts["rows"]
     assert len(list(state.iterdir())) == HOURS + 1
     done = CliRunner().invoke(app, [*given, "--incremental", str(state), "--from", "2026-05-04"])
-    assert "got --incremental and, beside it" in done.stderr
+    assert "got --incremental together with Spark" in done.stderr
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letters.txt").touch()
     with pytest.raises(PipelineError, match=r"holds letters.txt"):
