@@ -77,7 +77,7 @@ def measure(rows: int, rounds: int) -> Result:
     taken: list[tuple[float, float, float]] = []
     with (
         tempfile.TemporaryDirectory() as folder,
-        wheeld.embedded(capacity=capacity, keep_for="1h") as daemon,
+        wheeld.embedded(capacity=capacity, detached_capacity=capacity) as daemon,
     ):
         options = {"name": daemon, "journal": f"{folder}/journal"}
         for _ in range(WARM_UP + rounds):

@@ -4,7 +4,7 @@
 #
 #     examples/spark/standalone.sh DAEMON [ROWS]
 #
-# DAEMON is the name of a running daemon, or its runtime directory; it needs --keep-for of a minute or more.
+# DAEMON is the name of a running daemon, or its runtime directory.
 # The cluster's Python must be able to import wheeld: here it is the one that runs this script
 # (PYSPARK_PYTHON, default: python3), with its PYTHONPATH.
 set -euo pipefail

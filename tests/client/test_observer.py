@@ -72,6 +72,36 @@ def test_looking_takes_nothing() -> None:
         assert len(timers.poll()) == 5
 
 
+def test_what_a_receiver_has_to_expect() -> None:
+    with (
+        wheeld.embedded(capacity=256, virtual_clock=True) as daemon,
+        connect(daemon) as timers,
+        Observer(daemon) as observer,
+    ):
+
+        def seen(to: str) -> tuple[list[int], bool]:
+            return observer.fired(to).tolist(), observer.awaits(to)
+
+        assert seen("reader") == ([], False)  # nobody has addressed it
+        for to in ("reader", "group:reader"):
+            options = {"to": to, "detached": True}
+            first, second = timers.schedule_many([1.0, 2.0], **options)
+            timers.schedule(1.0)
+            assert seen(to) == ([], True)
+            daemon.advance(1.0)
+            assert seen(to) == ([first], True)
+            how = {"group": "reader"} if to.startswith("group") else {"worker": "reader"}
+            with connect(daemon, **how) as reader:
+                (event,) = reader.poll(10.0, hold=True)
+                assert seen(to) == ([first], True)
+                reader.acknowledge(event)
+                assert seen(to) == ([], True)
+                daemon.advance(1.0)
+                assert seen(to) == ([second], False)
+                reader.acknowledge(reader.poll(10.0, hold=True))
+                assert seen(to) == ([], False)
+
+
 def test_no_daemon() -> None:
     with pytest.raises(DaemonNotRunning, match="no wheeld daemon"):
         pending_timers("nowhere", "/nonexistent")

@@ -1,4 +1,4 @@
-"""What the tests of the journal share: tasks without Spark, and a reader of all lanes."""
+"""What the tests of the journal share: tasks without Spark, and a reader of a host."""
 
 import json
 import signal
@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from daemons import until
 from wheeld_client import Observer
+from wheeld_pipeline.datasource.host import Host
 from wheeld_pipeline.datasource.journal import Journal
-from wheeld_pipeline.datasource.lane import Lane
 from wheeld_pipeline.datasource.options import Options
-from wheeld_pipeline.datasource.spool import Spool, record_dtype
+from wheeld_pipeline.datasource.receiver import receive
 from wheeld_pipeline.datasource.writer import PartitionWriter
 
 ZYGOTE = Path(__file__).with_name("datasource_zygote.py")
@@ -49,34 +49,23 @@ class Zygote:
         return status == 0
 
 
-def lanes(given: dict[str, str]) -> Iterator[Lane]:
-    parsed = Options.parse(given)
-    journal = Journal(parsed.journal)
-    for number in journal.lane_numbers():
-        lane = Lane.open(journal, number, parsed, 60)
-        assert lane is not None
-        yield lane
+def read_some(given: dict[str, str]) -> None:
+    receive(Journal(given["journal"]), Options.parse(given))
 
 
-def read_all(given: dict[str, str]) -> Any:
+def read_all(given: dict[str, str]) -> pa.Table:
     journal = Journal(given["journal"])
 
     def emptied() -> bool:
         with Observer(given["name"]) as observer:
-            # Looked at first: what fires is published before its lane can be opened again.
             pending = len(observer.pending().timers)
-            for lane in lanes(given):
-                with lane:
-                    lane.drain(wait=True)
-            names = [journal.worker_name("spark", n) for n in journal.lane_numbers()]
-            return not pending and not any(observer.unread(name) for name in names)
+            read_some(given)
+            return not pending and not len(observer.fired(journal.receiver))
 
     until(emptied, "all expired")
-    parts = []
-    for number in journal.lane_numbers():
-        spool = Spool(journal.lane_directory(number))
-        parts += list(spool.read(*spool.bounds(), 10**6))
-    return np.concatenate(parts) if parts else np.empty(0, record_dtype(8))
+    spool = Host(journal).spool
+    parts = list(spool.read(*spool.bounds(), 10**6))
+    return pa.Table.from_batches(parts) if parts else pa.table({"cookie": pa.array([], "i8")})
 
 
 def batches(cookies: Any, delay: float = 0.0, **more: Any) -> Iterator[pa.RecordBatch]:
@@ -86,9 +75,3 @@ def batches(cookies: Any, delay: float = 0.0, **more: Any) -> Iterator[pa.Record
 
 def partition_writer(given: dict[str, str], batch: int = 0, **more: str) -> PartitionWriter:
     return PartitionWriter(Options.parse(given | more), "monotonic", "query", batch)
-
-
-def read_some(given: dict[str, str]) -> None:
-    for lane in lanes(given):
-        with lane:
-            lane.drain()

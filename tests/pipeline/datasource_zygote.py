@@ -1,4 +1,4 @@
-"""Forks children that write partitions, or visit a host, and are killed at a named step.
+"""Forks children that write partitions, receive, or visit a host, and are killed at a named step.
 
 One JSON object a line comes in, one line with the child's wait status goes out.
 """
@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from wheeld_client import Timers
-from wheeld_pipeline.datasource import rows, stage, visits, writer
-from wheeld_pipeline.datasource.lane import Lane
+from wheeld_pipeline.datasource import receiver, rows, visits, writer
+from wheeld_pipeline.datasource.host import Host
+from wheeld_pipeline.datasource.journal import Journal
 from wheeld_pipeline.datasource.options import Options
+from wheeld_pipeline.datasource.receiver import Receiver
 from wheeld_pipeline.datasource.spool import Spool
+from wheeld_pipeline.datasource.stage import Stage
 
 
 def die() -> None:
@@ -40,58 +44,58 @@ def patch(owner: Any, name: str, nth: int, before: bool, part: Callable[..., Any
     setattr(owner, name, patched)
 
 
-def half_note(self: stage.StagedPartition, whole: Any, ids: Any) -> None:
-    whole(self, ids[: len(ids) // 2])
-    with self.ids_path.open("ab") as file:
-        file.write(b"abc")
-
-
-def half_arm(self: Timers, whole: Any, deadlines: Any, cookies: Any, **rest: Any) -> None:
+def half_parked(self: Timers, whole: Any, deadlines: Any, cookies: Any, **rest: Any) -> None:
     n = len(deadlines) // 2
     if rest["payloads"] is not None:
         data, offsets = rest["payloads"]
         rest["payloads"] = (data, offsets[: n + 1])
+    rest["keys"] = rest["keys"][:n]
     whole(self, deadlines[:n], cookies[:n], **rest)
 
 
 def half_moved(self: Timers, whole: Any, ids: Any, deadlines: Any) -> None:
     n = len(ids) // 2
     whole(self, ids[:n], deadlines[:n])
-    self.poll(0.1, max_events=1, hold=True)
+    time.sleep(0.1)  # some of them fire
 
 
-def half_append(self: Spool, whole: Any, records: Any) -> None:
-    whole(self, records[: len(records) // 2])
-    with self.files()[-1][2].open("ab") as file:
-        file.write(b"abc")
+def half_spooled(self: Spool, whole: Any, records: Any) -> None:
+    (self.directory / "x.draft").write_bytes(b"ARROW1")
 
 
-POINTS: dict[str, tuple[Any, str, bool, Any]] = {
-    "before the rows": (stage.StagedPartition, "write", True, None),
-    "after the rows": (stage.StagedPartition, "write", False, None),
-    "before the seal": (stage.StagedPartition, "put_seal", True, None),
-    "after the seal": (stage.StagedPartition, "put_seal", False, None),
-    "after begin": (stage.StagedPartition, "begin", False, None),
-    "half armed": (Timers, "schedule_at_many", False, half_arm),
-    "after arming": (Timers, "schedule_at_many", False, None),
-    "before the ids": (stage.StagedPartition, "note", True, None),
-    "half the ids": (stage.StagedPartition, "note", False, half_note),
-    "after the ids": (stage.StagedPartition, "note", False, None),
+def half_acknowledged(self: Timers, whole: Any, events: Any) -> None:
+    whole(self, events[: len(events) // 2])
+
+
+WRITING: dict[str, tuple[Any, str, bool, Any]] = {
+    "before the rows": (Stage, "draft", True, None),
+    "after the rows": (Stage, "draft", False, None),
+    "before the seal": (Stage, "seal", True, None),
+    "after the seal": (Stage, "seal", False, None),
+    "half parked": (Timers, "schedule_at_many", False, half_parked),
+    "after parking": (Timers, "schedule_at_many", False, None),
+    "after the account": (Host, "note", False, None),
+    "after the count": (Stage, "note", False, None),
     "half moved": (Timers, "reschedule_at_many", False, half_moved),
     "after moving": (Timers, "reschedule_at_many", False, None),
-    "before done": (stage.StagedPartition, "finish", True, None),
-    "after done": (stage.StagedPartition, "finish", False, None),
-    "before the spool": (Spool, "append", True, None),
-    "half the spool": (Spool, "append", False, half_append),
-    "after the spool": (Spool, "append", False, None),
-    "after acknowledge": (Timers, "acknowledge", False, None),
-    "before close": (Lane, "_leave", True, None),
-    "after close": (Lane, "_leave", False, None),
+    "before done": (Stage, "finish", True, None),
+    "after done": (Stage, "finish", False, None),
 }
+RECEIVING: dict[str, tuple[Any, str, bool, Any]] = {
+    "before the spool": (Spool, "hold", True, None),
+    "half the spool": (Spool, "hold", False, half_spooled),
+    "after the spool": (Spool, "hold", False, None),
+    "half acknowledged": (Timers, "acknowledge", False, half_acknowledged),
+    "after acknowledge": (Timers, "acknowledge", False, None),
+    "after publishing": (Spool, "publish", False, None),
+    "before close": (Receiver, "close", True, None),
+    "after close": (Receiver, "close", False, None),
+}
+POINTS = WRITING | RECEIVING
 
 
 def run(task: dict[str, Any]) -> None:
-    stage.CHUNK_ROWS = rows.CHUNK_ROWS = task["chunk"]
+    rows.CHUNK_ROWS = task["chunk"]
     os.environ.update(task.get("environment", {}))
     options = Options.parse(task["options"])
     if task["point"] is not None:
@@ -99,6 +103,9 @@ def run(task: dict[str, Any]) -> None:
         patch(owner, name, task["nth"], before, part)
     if "visit" in task:
         visits.visit(*task["visit"], options)
+        return
+    if "receive" in task:
+        receiver.receive(Journal(options.journal), options)
         return
     partition = writer.PartitionWriter(options, "monotonic", "query", task["batch"])
     first, count = task["first"], task["rows"]

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.usefixtures("java"), pytest.mark.timeout(1500)]
 
 DRIVER = Path(__file__).with_name("datasource_driver.py")
 LONG = 600.0
-CONFIG = {"capacity": 1 << 18, "payload_bytes": 16, "keep_for": "1h"}
+CONFIG = {"capacity": 1 << 18, "payload_bytes": 16}
 
 
 def make_rows(folder: Path, files: int, rows: int) -> None:

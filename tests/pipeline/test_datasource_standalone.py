@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "spark" / "standalone.sh"
 
 @pytest.mark.usefixtures("java")
 def test_standalone() -> None:
-    with wheeld.embedded(capacity=1 << 14, keep_for="1h") as daemon:
+    with wheeld.embedded(capacity=1 << 14) as daemon:
         done = subprocess.run(
             ["bash", str(SCRIPT), daemon, "5000"],
             env=os.environ | {"PYSPARK_PYTHON": sys.executable},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +20,8 @@ from wheeld_core.views import RegistryView, SlotsView, WheelView, record, record
 
 _READ_AT_ONCE: Final = 1 << 20
 """Slots that are read in one step, so that the copies stay small."""
+_SEARCHED_AT_ONCE: Final = 1 << 16
+"""Slots that are searched in one step, so that what is found early ends the search."""
 
 
 class PendingTimers(NamedTuple):
@@ -149,6 +152,31 @@ class Observer:
                 head = int(record(memory, "worker")["comp_head"])
                 return (int(self._wheel.ports["comp_tail"][row]) - head) % 2**64
         return None
+
+    def fired(self, to: str) -> npt.NDArray[np.uint64]:
+        """Ids of the timers that have fired for a receiver and are not acknowledged; in its ring,
+        on their way, or in its hands.
+
+        Parameters
+        ----------
+        to : str
+            A receiver of detached timers: a worker's name, or 'group:NAME'.
+        """
+        return np.concatenate([*self._for(to, (packing.Phase.FIRED, packing.Phase.TAKEN))])
+
+    def awaits(self, to: str) -> bool:
+        """Is a timer pending for that receiver of detached timers, `to` as in `fired`?"""
+        return any(len(ids) for ids in self._for(to, (packing.Phase.ARMED,)))
+
+    def _for(self, to: str, phases: tuple[packing.Phase, ...]) -> Iterator[npt.NDArray[np.uint64]]:
+        """The ids of a receiver's timers in these phases, of some slots at a time."""
+        group = to.removeprefix("group:") if to.startswith("group:") else f"={to}"
+        words = [word for word, name in self._registry.group_targets().items() if name == group]
+        for first in range(0, self.capacity, _SEARCHED_AT_ONCE):
+            states = self._slots.states[first : first + _SEARCHED_AT_ONCE].copy()
+            found = np.flatnonzero(np.isin(packing.STATE_PHASE.of(states), phases))
+            found = found[np.isin(self._slots.slots["target"][first + found], words)]
+            yield packing.timer_id(packing.STATE_GEN.of(states[found]), first + found)
 
     def pending(
         self,

@@ -1,16 +1,13 @@
 """Journal: the directory with the source's durable state, and the rules for changing its files.
 
-    journal.json                      the journal's token: offsets and names of workers carry it
+    journal.json                      the journal's token: offsets, keys and the receiver carry it
     reader.lock, reader.json          the one query that reads it, and what it has committed
     batches/QUERY/committed.json      the last batch of QUERY that is committed
     batches/QUERY/BATCH/              its partitions that are begun (stage.py)
-    hosts/HOST/daemon.json            the daemon on that host
-    hosts/HOST/visited.json           the last visit of the reading query there (visits.py)
-    hosts/HOST/lane-NNN/              one worker of the source and what it received (lane.py)
+    hosts/HOST/                       the daemon on that host, and what was received (host.py)
 
-Files appear complete, by rename or link; a file that is appended to is truncated to whole records
-by the next process that opens it. Nothing is flushed to the disk: the journal survives the death of
-any process, and when the host goes down its wheel is gone as well.
+Files appear complete, by rename or link. Nothing is flushed to the disk: the journal survives the
+death of any process, and when the host goes down its wheel is gone as well.
 """
 
 from __future__ import annotations
@@ -61,10 +58,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return found
 
 
-def link_json(path: Path, content: dict[str, Any]) -> bool:
-    """Make a complete file if there is none; one of several attempts wins."""
-    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    fresh.write_text(json.dumps(content))
+def made_once(fresh: Path, path: Path) -> bool:
+    """Let a complete file appear under its name: of several attempts one wins."""
     try:
         os.link(fresh, path)
     except FileExistsError:
@@ -75,22 +70,21 @@ def link_json(path: Path, content: dict[str, Any]) -> bool:
 
 
 @contextlib.contextmanager
-def locked(path: Path, seconds: float) -> Iterator[bool]:
+def locked(path: Path, seconds: float, how: int = fcntl.LOCK_EX) -> Iterator[bool]:
     """Hold a lock that the kernel releases when this process dies; False: not acquired in that
     time."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        yield take_lock(file, seconds)
+        yield _lock(file, seconds, how)
     finally:
         os.close(file)
 
 
-def take_lock(file: int, seconds: float) -> bool:
-    """Lock an open file, trying for some seconds."""
+def _lock(file: int, seconds: float, how: int) -> bool:
     give_up = time.monotonic() + seconds
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, how | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= give_up:
                 return False
@@ -117,10 +111,12 @@ class Journal:
         self.directory = Path(directory)
         self.host = host_name()
         try:
-            self.lanes_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.host_directory(self.host).mkdir(parents=True, exist_ok=True, mode=0o700)
             facts = read_json(self.directory / "journal.json")
             if facts is None:
-                link_json(self.directory / "journal.json", {"token": secrets.token_hex(4)})
+                fresh = self.directory / f".journal-{secrets.token_hex(4)}"
+                write_json(fresh, {"token": secrets.token_hex(4)})
+                made_once(fresh, self.directory / "journal.json")
                 facts = read_json(self.directory / "journal.json")
         except OSError as error:
             raise PipelineError(
@@ -131,24 +127,15 @@ class Journal:
         self.token = str(facts["token"])
 
     @property
-    def lanes_directory(self) -> Path:
-        return self.host_directory(self.host)
-
-    def host_directory(self, host: str) -> Path:
-        return self.directory / "hosts" / host
+    def receiver(self) -> str:
+        """The name of the worker that receives expirations, on each host."""
+        return f"spark-{self.token}"
 
     def hosts(self) -> list[str]:
         return sorted(path.name for path in (self.directory / "hosts").iterdir())
 
-    def lane_numbers(self, host: str | None = None) -> list[int]:
-        found = self.host_directory(host or self.host).glob("lane-*")
-        return sorted(int(path.name[5:]) for path in found)
-
-    def lane_directory(self, number: int, host: str | None = None) -> Path:
-        return self.host_directory(host or self.host) / f"lane-{number:03}"
-
-    def worker_name(self, prefix: str, number: int) -> str:
-        return f"{prefix}-{self.token}-{number}"
+    def host_directory(self, host: str) -> Path:
+        return self.directory / "hosts" / host
 
     def batch_directory(self, query: str, batch: int) -> Path:
         return self.directory / "batches" / query / str(batch)
@@ -174,18 +161,3 @@ class Journal:
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < time.time() - _TOMBSTONE_SECONDS:
                     shutil.rmtree(path.parent)
-
-    def bind(self, daemon: Path) -> None:
-        """Raise unless this journal belongs to the daemon in that directory, or to no daemon
-        yet."""
-        path = self.lanes_directory / "daemon.json"
-        facts = read_json(path)
-        if facts is None:
-            link_json(path, {"directory": str(daemon.resolve())})
-            facts = read_json(path)
-        assert facts is not None
-        if facts["directory"] != str(daemon.resolve()):
-            raise PipelineError(
-                f"host {self.host}: the journal {self.directory} is of the daemon in "
-                f"{facts['directory']}, not of the one in {daemon}: give each daemon a journal"
-            )

@@ -10,8 +10,6 @@ from typing import Final
 
 from wheeld_pipeline.source_options import Parser, count, flag, parsed, seconds, text, wrong
 
-_MOST_LANES: Final = 1000
-
 
 @dataclass(frozen=True)
 class Options:
@@ -20,11 +18,8 @@ class Options:
     name: str = "default"
     runtime_dir: str | None = None
     journal: str = ""
-    worker: str = "spark"
-    lanes: int = 16
-    lane_timeout: float = 60.0
+    timeout: float = 60.0
     job: str | None = None
-    beyond_keep: str = "fail"
     max_rows_per_trigger: int | None = None
     partition_rows: int = 500_000
     visit_interval: float = 1.0
@@ -55,21 +50,9 @@ def _plain(option: str, value: str) -> str:
     return value
 
 
-def _prefix(option: str, value: str) -> str:
-    if not 1 <= len(value.encode()) <= 32 or "\0" in value:
-        raise wrong(option, value, "1 to 32 bytes of UTF-8")
-    return value
-
-
 def _directory(option: str, value: str) -> str:
     if not os.path.isabs(value):
         raise wrong(option, value, "an absolute path: tasks run in directories of their own")
-    return value
-
-
-def _keep(option: str, value: str) -> str:
-    if value not in ("fail", "allow"):
-        raise wrong(option, value, "fail or allow")
     return value
 
 
@@ -78,11 +61,8 @@ _PARSERS: Final[dict[str, Parser]] = {
     "name": text,
     "runtime_dir": text,
     "journal": _directory,
-    "worker": _prefix,
-    "lanes": count(_MOST_LANES),
-    "lane_timeout": _SECONDS,
+    "timeout": _SECONDS,
     "job": _plain,
-    "beyond_keep": _keep,
     "max_rows_per_trigger": count(2**62),
     "partition_rows": count(2**31),
     "visit_interval": _SECONDS,

@@ -6,8 +6,7 @@ sealed.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-CHUNK_ROWS: Final = 1 << 16
-"""Rows that are staged, reserved and armed at once."""
+CHUNK_ROWS: Final = 1 << 14
+"""Rows that are staged and armed at once."""
 _INTEGERS: Final = ("byte", "short", "integer", "long")
 _NUMBERS: Final = ("double", "float", "decimal", *_INTEGERS)
 _WANTED: Final = {
@@ -106,16 +105,13 @@ class Staging:
     ----------
     room : int
         Bytes of payload that a timer of this wheel holds.
-    now_ns : int, optional
-        The time of a virtual clock; default: CLOCK_MONOTONIC.
+    now_ns : callable
+        The time of the wheel's base clock.
     """
 
-    def __init__(self, room: int, now_ns: int | None) -> None:
-        self._room = room
-        self._now_ns = now_ns
+    def __init__(self, room: int, now_ns: Callable[[], int]) -> None:
+        self._room, self._now_ns = room, now_ns
         self.digest = Digest()
-        self.longest = 0.0
-        """The longest delay, seconds."""
         self.targets: set[str] = set()
 
     def staged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -176,9 +172,7 @@ class Staging:
                 f"column 'delay', row {first + row} of the partition: got {seconds[row]}, expected "
                 "a finite number of seconds, 0 or more; nothing of the partition was scheduled"
             )
-        if len(seconds):
-            self.longest = max(self.longest, float(seconds.max()))
-        now = time.monotonic_ns() if self._now_ns is None else self._now_ns
+        now = self._now_ns()
         most = (_LAST_NS - now) / 1e9 - 1
         waits = (np.minimum(seconds, most) * 1e9).astype(np.int64)
         found: npt.NDArray[np.int64] = np.where(seconds < most, now + waits, _LAST_NS)
@@ -186,9 +180,6 @@ class Staging:
 
     def _from_deadlines(self, deadlines: Any) -> npt.NDArray[np.int64]:
         micros = deadlines.cast("int64").to_numpy()
-        if len(micros):
-            now = time.time() if self._now_ns is None else self._now_ns / 1e9
-            self.longest = max(self.longest, float(micros.max()) / 1e6 - now)
         found: npt.NDArray[np.int64] = np.where(
             micros < _LAST_NS // 1000, np.clip(micros, 0, _LAST_NS // 1000) * 1000, _LAST_NS
         )
@@ -275,11 +266,11 @@ def _by_target(table: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 class StagedRows:
-    """Some rows of a stage, in the form that `Timers.schedule_at_many` takes."""
+    """Some rows of a stage, from `first` to `end`, as `Timers.schedule_at_many` takes them."""
 
-    def __init__(self, batch: Any) -> None:
-        self._batch = batch
-        self.count: int = batch.num_rows
+    def __init__(self, batch: Any, first: int, key: str) -> None:
+        self.first, self.count, self.end = first, batch.num_rows, first + batch.num_rows
+        self._key = key
         self.deadlines = batch.column("deadline").to_numpy()
         self.cookies = batch.column("cookie").to_numpy()
         self.to: str | None = batch.column("target")[0].as_py()
@@ -289,7 +280,5 @@ class StagedRows:
         self.data = payloads.buffers()[2] or b""
         self.has_payloads = bool(self.offsets[-1] > self.offsets[0])
 
-    def part(self, begin: int, end: int) -> StagedRows:
-        if (begin, end) == (0, self.count):
-            return self
-        return StagedRows(self._batch.slice(begin, end - begin))
+    def keys(self) -> list[str]:
+        return [f"{self._key}{place}" for place in range(self.first, self.end)]

@@ -93,13 +93,16 @@ def constant(value: str, count: int) -> Any:
     return pa.repeat(pa.scalar(value, pa.string()), count)
 
 
+def room_of(dtype: np.dtype[np.void]) -> int:
+    """Bytes of payload that each record has room for."""
+    return dtype["payload"].itemsize if "payload" in (dtype.names or ()) else 0
+
+
 def payloads(records: npt.NDArray[np.void]) -> Any:
     """The column of payloads, each as long as it was scheduled."""
     count = len(records)
-    if "payload" not in (records.dtype.names or ()):
-        offsets = np.zeros(count + 1, np.int32)
-        return _binary(count, offsets, b"")
-    room = records.dtype["payload"].itemsize
+    if not (room := room_of(records.dtype)):
+        return _binary(count, np.zeros(count + 1, np.int32), b"")
     sizes = np.minimum(records["payload_size"], room).astype(np.int64)
     offsets = np.zeros(count + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])

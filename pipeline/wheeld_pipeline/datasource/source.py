@@ -46,11 +46,10 @@ class WheeldDataSource(DataSource):
     64 bits. Other columns are refused.
 
     A batch (of a streaming query: query id and batch id; else: the option `job`) is scheduled
-    exactly once: its rows are first recorded in the journal, then scheduled under ids that are
-    recorded before. Whichever process dies, the next attempt continues where the last one ended. A
-    batch that is aborted, or whose driver died, stays in the journal as begun; the restarted query
-    completes it. An aborted `write` without a stream is undone: timers that have not expired yet
-    are cancelled.
+    exactly once: its rows are written down in the journal first, then scheduled under keys of their
+    own. Whichever process dies, the next attempt continues where the last one ended. A batch that
+    is aborted, or whose driver died, stays in the journal as begun; the restarted query completes
+    it. An aborted `write` without a stream is taken back: what has not expired yet is cancelled.
 
     **Reading a stream** yields each expiration once, with the columns
 
@@ -74,8 +73,9 @@ class WheeldDataSource(DataSource):
 
     **Reading a batch** gives the timers that are pending in the daemon of the driver's host,
     whoever scheduled them, soonest first within a partition; `fired` and `lateness_ns` are null.
-    With `.schema(...)` a subset of the columns, and also `worker string` (the owner),
-    `target string`, `clock string`, `interval_ns bigint`, `due_ns bigint` (time that is left).
+    With `.schema(...)` a subset of the columns, and also `worker string` (the owner,
+    which a detached timer lacks), `target string`, `clock string`, `interval_ns bigint`,
+    `due_ns bigint` (time that is left).
 
     Options (all strings):
 
@@ -86,20 +86,16 @@ class WheeldDataSource(DataSource):
     `journal`               directory of the durable account; writer and reader that belong
                             together name the same. On several hosts: a shared file system.
                             Default: `~/.local/state/wheeld/spark/<name>`
-    `worker`                first part of the names of the source's workers (default "spark")
-    `lanes`                 at most so many tasks write at once on a host (default 16)
-    `lane_timeout`          seconds that a task waits for a lane (default 60)
+    `timeout`               seconds that an attempt waits for another one of its partition, and a
+                            query for another one of its journal (default 60)
     `job`                   `write` only: a name for this write; a second one of the same name
                             schedules what the first did not, and nothing twice
-    `beyond_keep`           "fail" (default): refuse delays longer than the daemon keeps timers
-                            whose worker is away (`wheeld start --keep-for`); "allow": a stream
-                            reads this journal all the time
     `max_rows_per_trigger`  stream: at most so many expirations in a batch
     `partition_rows`        rows of one partition when reading (default 500000)
     `visit_interval`        stream: seconds between two visits to hosts other than the driver's, as
                             long as one of them has timers (default 1)
     `fail_on_data_loss`     "true" (default): an error when timers are known to be lost, because
-                            the daemon has a fresh wheel or kept them too short; "false": go on
+                            the daemon has a fresh wheel; "false": go on
     ======================= ==================================================================
 
     An unknown option is refused.

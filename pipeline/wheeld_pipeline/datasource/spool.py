@@ -1,112 +1,82 @@
-"""Spool: the expirations that a lane has received, in files of whole records, until a query has
-committed them.
+"""Spool: what was received on a host, in Arrow files, until a query has committed it.
 
-A record's position is its number since the lane began; a file is named after the position of its
-first record. The lane's holder appends, and any process may read up to the last whole record. The
-reading query removes files that it has committed, but never the last one.
+    00000000000000004096-512.arrow   records 4096 to 4607 since the journal began on that host
+    00000000000000004096-512.held    the same, before they were acknowledged to the wheel
+
+The receiver of the host (receiver.py) writes a file, acknowledges its records, and then gives it
+its name, under which any process may read it. A file that was left `held` has records of which the
+wheel may send some again. The reading query removes files that it has committed, but never the last
+one, which says how many there were.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from wheeld_pipeline.errors import PipelineError
 
-FILE_ROWS: Final = 1 << 21
-"""Records after which a new file is begun."""
-
-
-def record_dtype(room: int) -> np.dtype[np.void]:
-    """One record: times in microseconds of the wall clock, then the payload of `room` bytes."""
-    fields: list[tuple[str, str]] = [
-        ("timer_id", "i8"),
-        ("cookie", "i8"),
-        ("deadline", "i8"),
-        ("fired", "i8"),
-        ("lateness_ns", "i8"),
-        ("missed", "u4"),
-        ("payload_size", "u4"),
-    ]
-    return np.dtype(fields + [("payload", f"V{room}")] * bool(room))
-
 
 class Spool:
-    """The spool of one lane.
+    """The spool of one host.
 
     Parameters
     ----------
     directory : Path
-        The lane's.
+        The host's.
     """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def files(self) -> list[tuple[int, int, Path]]:
-        """Position of the first record, room for payloads, and path of each file, in order."""
+        """Position of the first record, number of records, and path of each file, in order."""
         found = []
-        for path in self.directory.glob("*.spool"):
-            first, room = path.stem.split("-")
-            found.append((int(first), int(room), path))
+        for path in self.directory.glob("*.arrow"):
+            first, rows = path.stem.split("-")
+            found.append((int(first), int(rows), path))
         return sorted(found)
 
     def bounds(self) -> tuple[int, int]:
         """Positions of the first existing record, and after the last one."""
         files = self.files()
-        if not files:
-            return 0, 0
-        first, room, path = files[-1]
-        return files[0][0], first + path.stat().st_size // record_dtype(room).itemsize
+        return (files[0][0], sum(files[-1][:2])) if files else (0, 0)
 
-    def append(self, records: npt.NDArray[np.void]) -> None:
-        """Append records; all of them are in the file when this returns."""
-        room = records.dtype["payload"].itemsize if "payload" in (records.dtype.names or ()) else 0
-        files = self.files()
-        end = self.bounds()[1]
-        if not files or files[-1][1] != room or end - files[-1][0] >= FILE_ROWS:
-            path = self.directory / f"{end:020}-{room}.spool"
-        else:
-            path = files[-1][2]
-        data = memoryview(np.ascontiguousarray(records).view("u1"))
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    def hold(self, records: pa.RecordBatch) -> Path:
+        """Write records that are not acknowledged yet; all of them are in the file when this
+        returns."""
+        path = self.directory / f"{self.bounds()[1]:020}-{records.num_rows}.held"
+        draft = path.with_suffix(".draft")
         try:
-            while data:
-                data = data[os.write(file, data) :]
+            with pa.OSFile(str(draft), "wb") as file, pa.ipc.new_file(file, records.schema) as new:
+                new.write_batch(records)
         except OSError as error:
-            raise PipelineError(f"{path} cannot be written: {error.strerror}") from error
-        finally:
-            os.close(file)
+            raise PipelineError(f"{path} cannot be written: {error}") from error
+        return draft.rename(path)
 
-    def mend(self) -> None:
-        """Cut off an incomplete record that a dead writer left."""
-        files = self.files()
-        if files:
-            _, room, path = files[-1]
-            size, whole = path.stat().st_size, record_dtype(room).itemsize
-            if size % whole:
-                os.truncate(path, size - size % whole)
+    def publish(self, held: Path) -> None:
+        """These records are acknowledged, and are read from now on."""
+        held.rename(held.with_suffix(".arrow"))
 
-    def last_ids(self, count: int) -> npt.NDArray[Any]:
-        """The ids of the last records of the last file; `most` ids at most."""
-        files = self.files()
-        if not files:
-            return np.empty(0, "i8")
-        _, room, path = files[-1]
-        dtype = record_dtype(room)
-        rows = path.stat().st_size // dtype.itemsize
-        count = min(count, rows)
-        offset = (rows - count) * dtype.itemsize
-        ids: npt.NDArray[Any] = np.fromfile(path, dtype, count, offset=offset)["timer_id"]
-        return ids
+    def left_held(self) -> list[Path]:
+        """Files that a dead receiver left; their records are read from now on."""
+        for draft in self.directory.glob("*.draft"):
+            draft.unlink()
+        held = list(self.directory.glob("*.held"))
+        for path in held:
+            with contextlib.suppress(FileExistsError):
+                os.link(path, path.with_suffix(".arrow"))
+        return held
 
-    def read(self, begin: int, end: int, most: int) -> Iterator[npt.NDArray[np.void]]:
+    def read(self, begin: int, end: int, most: int) -> Iterator[pa.RecordBatch]:
         """The records from `begin` to `end`, in limited chunks.
 
         Raises
@@ -115,16 +85,15 @@ class Spool:
             Some are missing: they were committed and removed, or this is another file system.
         """
         at = begin
-        for first, room, path in self.files():
-            dtype = record_dtype(room)
-            rows = path.stat().st_size // dtype.itemsize if at < end else 0
-            if not first <= at < first + rows:
-                continue
-            stop = min(end, first + rows)
-            while at < stop:
-                count = min(stop - at, most)
-                yield np.fromfile(path, dtype, count, offset=(at - first) * dtype.itemsize)
-                at += count
+        for first, rows, path in self.files():
+            stop = min(first + rows, end)
+            if first <= at < stop:
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    records = _records(path)
+                    while at < stop:
+                        count = min(stop - at, most)
+                        yield records.slice(at - first, count)
+                        at += count
         if at < end:
             raise PipelineError(
                 f"{self.directory}: records {at} to {end} are missing: a query that reads the "
@@ -134,7 +103,17 @@ class Spool:
 
     def prune(self, position: int) -> None:
         """Remove files whose records are all before `position`, but never the last file."""
-        files = self.files()
-        for (_, _, path), (following, _, _) in pairwise(files):
+        for (_, _, path), (following, _, _) in pairwise(self.files()):
             if following <= position:
                 path.unlink(missing_ok=True)
+
+
+def _records(path: Path) -> Any:
+    with pa.memory_map(str(path)) as file:
+        return pa.ipc.open_file(file).get_batch(0)
+
+
+def ids_in(path: Path) -> npt.NDArray[np.uint64]:
+    """The ids of a file's records."""
+    found: npt.NDArray[np.uint64] = _records(path).column("timer_id").to_numpy().view(np.uint64)
+    return found

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -22,13 +23,15 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from wheeld_client import Observer, WheelError, WheelFull
+from wheeld_client import Timers, WheelError, WheelFull
 from wheeld_core.timer_options import Clock
+from wheeld_pipeline.datasource.host import Host
 from wheeld_pipeline.datasource.journal import Journal
-from wheeld_pipeline.datasource.lane import Lane
 from wheeld_pipeline.datasource.options import Options
+from wheeld_pipeline.datasource.receiver import receive
 from wheeld_pipeline.datasource.rows import PARKED_NS, StagedRows, Staging, check_columns
-from wheeld_pipeline.datasource.stage import ABORTED, Seal, StagedPartition, stage_of
+from wheeld_pipeline.datasource.schema import room_of
+from wheeld_pipeline.datasource.stage import ABORTED, Progress, SealedRows, Stage
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.source_options import of_task, refuse_overwrite
 
@@ -43,10 +46,7 @@ log = logging.getLogger("wheeld")
 class Written(WriterCommitMessage):
     """The message of a task that has scheduled its partition."""
 
-    host: str
     query: str
-    batch: int
-    partition: int
     rows: int
 
 
@@ -57,24 +57,28 @@ class PartitionWriter:
         self._options, self._clock = options, clock
         self._query, self._batch = query, batch
         self.journal = Journal(options.journal)
+        self._host = Host(self.journal)
 
     def write(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Written:
         """Stage, seal, schedule; or continue where another attempt ended."""
-        stage = stage_of(self.journal, self._query, self._batch, partition)
-        rows = 0
-        if self.journal.committed(self._query) < self._batch:
-            with self._unless_committed():
-                intake = self._intake()
-                seal = stage.seal()
-                if seal is None:
-                    seal = self._seal(stage, intake, batches)
+        stage = Stage(self.journal, self._query, self._batch, partition)
+        count = 0
+        if not self._is_committed():
+            with self._host.connected(self._options) as timers, self._unless_committed():
+                intake = Staging(room_of(timers.expiration_dtype), timers.now_ns)
+                rows = stage.rows()
+                if rows is None:
+                    rows = self._seal(stage, intake, batches, timers)
                 else:
                     intake.check(batches)
-                if seal is not None:
-                    stage.check_same(seal, intake.digest)
-                    self._finish(stage, seal)
-                rows = intake.digest.rows
-        return Written(self.journal.host, self._query, self._batch, partition, rows)
+                if rows is not None:
+                    rows.check_same(intake.digest)
+                    self._finish(stage, rows, timers)
+                count = intake.digest.rows
+        return Written(self._query, count)
+
+    def _is_committed(self) -> bool:
+        return self.journal.committed(self._query) >= self._batch
 
     @contextlib.contextmanager
     def _unless_committed(self) -> Iterator[None]:
@@ -82,144 +86,104 @@ class PartitionWriter:
         try:
             yield
         except FileNotFoundError:
-            if self.journal.committed(self._query) < self._batch:
+            if not self._is_committed():
                 raise
 
-    def _intake(self) -> Staging:
-        try:
-            with Observer(self._options.name, self._options.runtime_dir) as observer:
-                now = observer.now_ns() if observer.virtual_clock else None
-                return Staging(observer.payload_bytes, now)
-        except (WheelError, OSError) as error:
-            raise PipelineError(f"host {self.journal.host}: {error}") from error
-
     def _seal(
-        self, stage: StagedPartition, intake: Staging, batches: Iterator[pa.RecordBatch]
-    ) -> Seal | None:
-        """Write the rows and seal them; returns the seal of the attempt that won. None: no rows."""
-        data = stage.write(intake.staged(batches))
-        digest = intake.digest
-        if not digest.rows:
-            stage.remove(data)
-            return None
+        self, stage: Stage, intake: Staging, batches: Iterator[pa.RecordBatch], timers: Timers
+    ) -> SealedRows | None:
+        """Write the rows and seal them; returns those that are sealed. None: there are none."""
+        draft = stage.draft(intake.staged(batches), self.journal.host, self._clock)
         try:
-            with Lane.any(self.journal, self._options) as lane:
-                self._check(lane, intake)
-                mine = Seal(
-                    self.journal.host,
-                    lane.number,
-                    data,
-                    digest.rows,
-                    digest.cookies,
-                    self._clock,
-                )
-                if stage.put_seal(mine):
-                    self._refuse_late(stage)
-                    self._schedule(stage, mine, lane)
-        except BaseException:
-            if stage.seal() is None:
-                stage.remove(data)
-            raise
-        return stage.seal()
-
-    def _refuse_late(self, stage: StagedPartition) -> None:
-        if self.journal.committed(self._query) >= self._batch:
+            if not intake.digest.rows:
+                return None
+            self._check_targets(timers, intake.targets)
+            stage.seal(draft)
+        finally:
+            draft.unlink(missing_ok=True)
+        if self._is_committed():
             stage.remove()
-            raise FileNotFoundError(stage.seal_path)
+        return stage.rows()
 
-    def _check(self, lane: Lane, intake: Staging) -> None:
-        """Raise errors that would recur at each attempt before the seal."""
-        keep = lane.timers.keep_for
-        if intake.longest > keep and self._options.beyond_keep == "fail":
-            raise PipelineError(
-                f"host {self.journal.host}: the longest delay is {intake.longest:.0f} s, and the "
-                f"daemon keeps timers whose worker is away for {keep:g} s: start it with wheeld "
-                "start --keep-for (up to 168h), or, if a stream reads this journal all the time, "
-                "give the option beyond_keep=allow; nothing of the partition was scheduled"
-            )
-        for target in sorted(intake.targets):
+    def _check_targets(self, timers: Timers, targets: set[str]) -> None:
+        for target in sorted(targets):
             try:
-                lane.timers.schedule_at_many([], to=target)
+                timers.schedule_at_many([], to=target)
             except ValueError as error:
                 raise PipelineError(
                     f"column 'target': host {self.journal.host}: {error}; nothing of the partition "
                     "was scheduled"
                 ) from error
 
-    def _finish(self, stage: StagedPartition, seal: Seal) -> None:
+    def _finish(self, stage: Stage, rows: SealedRows, timers: Timers) -> None:
         """Schedule the remaining rows of a sealed partition."""
-        if stage.is_done:
+        if stage.progress.moved == rows.count:
             return
-        if seal.host != self.journal.host:
-            self._await_host(stage, seal)
+        if rows.host != self.journal.host:
+            self._await_host(stage, rows)
             return
-        lane = Lane.open(self.journal, seal.lane, self._options, self._options.lane_timeout)
-        if lane is None:
-            raise PipelineError(
-                f"host {self.journal.host}: {stage.seal_path}: another attempt has had lane "
-                f"{seal.lane} for {self._options.lane_timeout:g} s (option lane_timeout)"
-            )
-        with lane:
-            self._schedule(stage, seal, lane)
+        with stage.locked(self._options.timeout) as mine, self._host.scheduling():
+            if not mine:
+                raise PipelineError(
+                    f"host {self.journal.host}: {stage.sealed}: another attempt has had it for "
+                    f"{self._options.timeout:g} s (option timeout)"
+                )
+            self._schedule(stage, rows, timers)
 
-    def _await_host(self, stage: StagedPartition, seal: Seal) -> None:
-        give_up = time.monotonic() + self._options.lane_timeout
-        while not stage.is_done:
+    def _await_host(self, stage: Stage, rows: SealedRows) -> None:
+        give_up = time.monotonic() + self._options.timeout
+        while stage.progress.moved < rows.count:
             if time.monotonic() >= give_up:
                 raise PipelineError(
-                    f"host {self.journal.host}: {stage.seal_path}: this partition was begun on "
-                    f"host {seal.host} and is not finished there; only that host can finish it"
+                    f"host {self.journal.host}: {stage.sealed}: this partition was begun on "
+                    f"host {rows.host} and is not finished there; only that host can finish it"
                 )
             time.sleep(0.05)
 
-    def _schedule(self, stage: StagedPartition, seal: Seal, lane: Lane) -> None:
-        if stage.is_done:  # by the lane's previous holder
-            return
-        stage.begin(lane.directory)
-        for rows in stage.chunks(seal, stage.armed(), seal.rows):
+    def _schedule(self, stage: Stage, rows: SealedRows, timers: Timers) -> None:
+        done = stage.progress
+        for chunk in rows.chunks(done.moved, done.parked):
+            found = timers.find_many(chunk.keys())
+            there = [record is not None for record in found]
+            ids = [record.id for record in found if record is not None]
+            timers.reschedule_at_many(ids, chunk.deadlines[there])
+        for chunk in rows.chunks(done.parked, rows.count):
             if stage.is_aborted:
-                raise PipelineError(f"{stage.batch}: the write was aborted")
-            self._arm(stage, rows, seal.clock, lane)
-            lane.drain()
-        stage.finish(seal)
+                raise PipelineError(f"{stage.directory}: the write was aborted")
+            try:
+                parked = self._park(chunk, rows.clock, timers)
+            except (WheelError, ValueError) as error:
+                raise PipelineError(
+                    f"host {self.journal.host}: {error}; {chunk.first} rows of partition "
+                    f"{stage.partition} of batch {self._batch} are scheduled, the next attempt "
+                    "goes on after them"
+                ) from error
+            now = timers.now_ns() if rows.clock == "monotonic" else time.time_ns()
+            until = time.time() + (int(chunk.deadlines.max()) - now) / 1e9
+            self._host.note(chunk.count, until if chunk.to else None)
+            stage.note(Progress(chunk.end, chunk.first))
+            timers.reschedule_at_many(parked, chunk.deadlines)
+        stage.finish(rows.count)
 
-    def _arm(self, stage: StagedPartition, rows: StagedRows, clock: Clock, lane: Lane) -> None:
-        at, size = 0, rows.count
-        try:
-            while at < rows.count:
-                size = min(size, rows.count - at)
-                try:
-                    _arm_part(stage, rows.part(at, at + size), clock, lane)
-                except WheelFull:
-                    if not lane.drain():  # what expired and was not received holds slots, too
-                        if size == 1:
-                            raise
-                        size //= 2
-                    continue
-                at += size
-        except (WheelError, ValueError) as error:
-            raise PipelineError(
-                f"host {self.journal.host}: {error}; {stage.armed()} rows of partition "
-                f"{stage.partition} of batch {self._batch} are scheduled, the next attempt goes on "
-                "after them"
-            ) from error
-
-
-def _arm_part(stage: StagedPartition, rows: StagedRows, clock: Clock, lane: Lane) -> None:
-    """Step 3 of a stage. Nothing is scheduled if it raises WheelFull."""
-    ids = lane.timers.schedule_at_many(
-        np.full(rows.count, PARKED_NS),
-        rows.cookies,
-        clock=clock,
-        payloads=(rows.data, rows.offsets) if rows.has_payloads else None,
-        to=rows.to,
-    )
-    try:
-        stage.note(ids)
-        lane.timers.reschedule_at_many(ids, rows.deadlines)
-    except BaseException:
-        lane.settle(stage)
-        raise
+    def _park(self, chunk: StagedRows, clock: Clock, timers: Timers) -> npt.NDArray[np.uint64]:
+        """Schedule rows for the end of time; all of them or, on an error, none."""
+        while True:
+            try:
+                return timers.schedule_at_many(
+                    np.full(chunk.count, PARKED_NS),
+                    chunk.cookies,
+                    clock=clock,
+                    payloads=(chunk.data, chunk.offsets) if chunk.has_payloads else None,
+                    keys=chunk.keys(),
+                    on_conflict="keep",
+                    to=chunk.to or self.journal.receiver,
+                    detached=True,
+                    keep=True,
+                )
+            except WheelFull:
+                # what has fired and was not received holds slots, too
+                if not receive(self.journal, self._options):
+                    raise
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -272,30 +236,32 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def take_back(journal: Journal, query: str, batch: int, options: Options) -> None:
     """Cancel the timers of a failed write, and forget it."""
-    directory = journal.batch_directory(query, batch)
+    directory, host = journal.batch_directory(query, batch), Host(journal)
     # A task that has yet to begin must find the word, too.
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / ABORTED).touch()
-    cancelled = expired = 0
-    for stage in StagedPartition.all(directory):
-        seal = stage.seal()
-        if seal is None or seal.host != journal.host:
-            where = "nobody" if seal is None else f"host {seal.host}"
-            log.error("%s: not taken back: it is scheduled on %s", stage.seal_path, where)
+    cancelled = parked = 0
+    for path in sorted(directory.glob("p*.arrow")):
+        stage = Stage(journal, query, batch, int(path.stem[1:]))
+        rows = stage.rows()
+        if rows is None or rows.host != host.name:
+            log.error("%s: not taken back: it is scheduled on another host", path)
             continue
-        lane = Lane.open(journal, seal.lane, options, options.lane_timeout)
-        if lane is None:
-            log.error("%s: not taken back: its lane %d is taken", stage.seal_path, seal.lane)
-            continue
-        with lane:
-            won = lane.timers.cancel_many(stage.ids())
-            cancelled += int(won.sum())
-            expired += len(won) - int(won.sum())
+        with stage.locked(options.timeout) as mine, host.connected(options) as timers:
+            if not mine:
+                log.error("%s: not taken back: a task has it", path)
+                continue
+            parked += stage.progress.parked
+            for chunk in rows.chunks(0, rows.count):
+                cancelled += int(timers.cancel_many(keys=chunk.keys()).sum())
             stage.remove()
     log.warning(
-        "write %s was aborted: %d timers cancelled, %d had expired", query, cancelled, expired
+        "write %s was aborted: %d timers cancelled, %d had expired",
+        query,
+        cancelled,
+        max(0, parked - cancelled),
     )
-    if not StagedPartition.all(directory):
+    if not list(directory.glob("p*.arrow")):
         journal.commit(query, batch)  # a task that runs still finds that it is over
 
 
