@@ -58,10 +58,9 @@ def shown(value: object) -> str:
         return f"<{type(value).__name__}, whose repr raises {type(error).__name__}>"
 
 
-def check_name(name: object) -> None:
+def check_name(name: Any) -> None:
     """`TypeError`, `ValueError`: it cannot be a name in shared memory."""
-    if not isinstance(name, str):
-        raise TypeError(f"name: got {type(name).__name__}, expected str")
+    expect("name", name, str)
     if utf8_size(name) < 0:
         raise ValueError(f"name={shown(name)}: expected text that UTF-8 can hold")
 
@@ -72,6 +71,12 @@ def utf8_size(text: str) -> int:
         return len(text.encode())
     except UnicodeEncodeError:
         return -1
+
+
+def expect(what: str, value: object, kind: type) -> None:
+    """Raise TypeError unless the argument `what` is a `kind`."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{what}: got {type(value).__name__}, expected {kind.__name__}")
 
 
 def float_of(given: Any) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import wheeld
+from common_fixtures import local_wheel
 from daemons import status_of, until
 from local_wheel import DROP, KEEP, MS, LocalTimers, LocalWheel
 from wheeld_client import PayloadHeapFull, PayloadTooLarge, WheelFull, connect, payload_of
@@ -29,15 +30,7 @@ def text(size: int, seed: int = 0) -> bytes:
     return np.random.default_rng(size + seed).bytes(size)
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    with LocalWheel(1024, heap_chunks=64) as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    return wheel.worker(0)
+wheel = local_wheel(1024, heap_chunks=64)
 
 
 def heap(timers: Any) -> int:

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from common_fixtures import local_workers
 from local_wheel import DROP, KEEP, SECOND, LocalTimers, LocalWheel
 from wheeld_client import InvalidDelay, Lease, LeaseLost
 
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    with LocalWheel() as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def workers(wheel: LocalWheel) -> list[LocalTimers]:
-    return [wheel.worker(row) for row in range(2)]
+workers = local_workers(2)
 
 
 def test_one_holder_at_a_time(workers: list[LocalTimers]) -> None:

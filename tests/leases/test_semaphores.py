@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from hypothesis.stateful import (
     rule,
 )
 
+from common_fixtures import local_workers
 from lease_ops import tickets
 from local_wheel import SECOND, LocalTimers, LocalWheel
 from wheeld_client import AsyncSemaphore, InvalidDelay, LeaseLost, Semaphore
@@ -26,15 +26,7 @@ WORKERS = 3
 UNIT = 1 << 20  # ns: what the time of a seat is rounded up to
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    with LocalWheel() as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def workers(wheel: LocalWheel) -> list[LocalTimers]:
-    return [wheel.worker(row) for row in range(2)]
+workers = local_workers(2)
 
 
 def test_so_many_holders_at_a_time(wheel: LocalWheel, workers: list[LocalTimers]) -> None:

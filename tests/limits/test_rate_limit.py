@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from itertools import islice
 from typing import Any
@@ -17,12 +17,6 @@ from local_wheel import MS, SECOND, LocalTimers, LocalWheel
 from wheeld_client import ClientClosed, KeysFull, RateLimit
 
 WINDOWS = ("gcra", "fixed", "moving")
-
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    with LocalWheel() as wheel:
-        yield wheel
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.leases.held import Waiting
 from wheeld_client.leases.waking import AsyncWaiting
 from wheeld_client.timers.timers import Timers
-from wheeld_core.arguments import Seconds
+from wheeld_core.arguments import Seconds, expect
 
 
 class Lease(Waiting):
@@ -41,8 +41,7 @@ class Lease(Waiting):
     """
 
     def __init__(self, timers: Timers, name: str, seconds: Seconds, key: Any = None) -> None:
-        if not isinstance(timers, Timers):
-            raise TypeError(f"timers: got {type(timers).__name__}, expected Timers")
+        expect("timers", timers, Timers)
         self._begin(timers, name, key, 1, seconds)
 
 
@@ -58,6 +57,5 @@ class AsyncLease(AsyncWaiting):
     """
 
     def __init__(self, timers: AsyncTimers, name: str, seconds: Seconds, key: Any = None) -> None:
-        if not isinstance(timers, AsyncTimers):
-            raise TypeError(f"timers: got {type(timers).__name__}, expected AsyncTimers")
+        expect("timers", timers, AsyncTimers)
         self._begin(timers.timers, name, key, 1, seconds)

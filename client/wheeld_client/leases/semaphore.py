@@ -8,7 +8,7 @@ from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.leases.held import Held, Waiting
 from wheeld_client.leases.waking import AsyncWaiting
 from wheeld_client.timers.timers import Timers
-from wheeld_core.arguments import Seconds, shown
+from wheeld_core.arguments import Seconds, expect, shown
 
 MOST: Final = 1024
 
@@ -69,8 +69,7 @@ class Semaphore(_Seats, Waiting):
         seconds: Seconds | None = None,
         key: Any = None,
     ) -> None:
-        if not isinstance(timers, Timers):
-            raise TypeError(f"timers: got {type(timers).__name__}, expected Timers")
+        expect("timers", timers, Timers)
         self._begin_seats(timers, name, count, seconds, key)
 
 
@@ -93,6 +92,5 @@ class AsyncSemaphore(_Seats, AsyncWaiting):
         seconds: Seconds | None = None,
         key: Any = None,
     ) -> None:
-        if not isinstance(timers, AsyncTimers):
-            raise TypeError(f"timers: got {type(timers).__name__}, expected AsyncTimers")
+        expect("timers", timers, AsyncTimers)
         self._begin_seats(timers.timers, name, count, seconds, key)

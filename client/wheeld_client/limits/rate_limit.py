@@ -15,7 +15,7 @@ from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.timers.dispatcher import others_dispatch, turn
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
-from wheeld_core.arguments import Seconds, check_name, float_of, shown
+from wheeld_core.arguments import Seconds, check_name, expect, float_of, shown
 
 Window: TypeAlias = Literal["gcra", "fixed", "moving"]
 
@@ -125,8 +125,7 @@ class RateLimit(_Limit):
         burst: int | None = None,
         window: Window = "gcra",
     ) -> None:
-        if not isinstance(timers, Timers):
-            raise TypeError(f"timers: got {type(timers).__name__}, expected Timers")
+        expect("timers", timers, Timers)
         self._timers = timers
         self._begin(timers, name, limit, per, burst, window)
 
@@ -196,8 +195,7 @@ class AsyncRateLimit(_Limit):
         burst: int | None = None,
         window: Window = "gcra",
     ) -> None:
-        if not isinstance(timers, AsyncTimers):
-            raise TypeError(f"timers: got {type(timers).__name__}, expected AsyncTimers")
+        expect("timers", timers, AsyncTimers)
         self._timers = timers
         self._begin(timers.timers, name, limit, per, burst, window)
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.purgatory.purgatory import DelayedOperation, Purgatory
+from wheeld_core.arguments import expect
 from wheeld_core.errors import ClientClosed, RingFull, WheelError, WheelFull
 
 Waiter = asyncio.Future[bool]
@@ -58,8 +59,7 @@ class AsyncPurgatory(Purgatory):
     """
 
     def __init__(self, timers: AsyncTimers, name: str) -> None:
-        if not isinstance(timers, AsyncTimers):
-            raise TypeError(f"timers: got {type(timers).__name__}, expected AsyncTimers")
+        expect("timers", timers, AsyncTimers)
         worker = timers.timers  # raises if it was not entered
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()  # what it completes needs no `_run`

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
+from wheeld_core.arguments import expect
 from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")
@@ -102,8 +103,7 @@ class Purgatory(_native.Purgatory):
         *,
         executor: Executor | None = None,
     ) -> None:
-        if not isinstance(name, str):
-            raise TypeError(f"name: got {type(name).__name__}, expected str")
+        expect("name", name, str)
         if not name:
             raise ValueError(
                 "name: got an empty string, expected a name for the kind of request that waits here"

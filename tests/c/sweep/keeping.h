@@ -154,13 +154,7 @@ static uint64_t kept_claim(worker *w, int64_t bound)
         wh_store_relaxed(&c->seg->visibility, (uint64_t)bound);
     w->head = c->comp_head;
     kept_finishing(w, true);
-    step_begin();
-    bool more;
-    uint64_t got = wh_call_poll(c, (int)w->row, w->events, EVENTS, w->sleeps, &more);
-    if (more)
-        wh_bell_ring((int)w->row);
-    step_end();
-    w->head = c->comp_head;
+    uint64_t got = worker_polls(w);
     w->holds = true;
     for (uint64_t i = 0; i < got; i++) {
         const wh_completion *event = (const wh_completion *)(w->events + i * wh_event_bytes(c));

@@ -41,12 +41,4 @@ static void survive(void *unused, uint64_t k, bool whole)
     kept_end();
 }
 
-int main(int argc, char **argv)
-{
-    options_read(argc, argv);
-    crew_keeps = true;
-    crew_account = kept_check;
-    rounds_add(kept_paths, KEPT_PATHS);
-    rounds_add(kept_clock_paths, KEPT_CLOCK_PATHS);
-    return rounds_run((step_plan){.survive = survive});
-}
+int main(int argc, char **argv) { return kept_main(argc, argv, (step_plan){.survive = survive}); }

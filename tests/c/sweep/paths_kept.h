@@ -253,4 +253,14 @@ static inline bool kept_clock_stands(void)
     return rounds.path >= kept_clock_paths && rounds.path < kept_clock_paths + KEPT_CLOCK_PATHS;
 }
 
+static int kept_main(int argc, char **argv, step_plan plan)
+{
+    options_read(argc, argv);
+    crew_keeps = true;
+    crew_account = kept_check;
+    rounds_add(kept_paths, KEPT_PATHS);
+    rounds_add(kept_clock_paths, KEPT_CLOCK_PATHS);
+    return rounds_run(plan);
+}
+
 #endif

@@ -42,10 +42,5 @@ static void survive(void *unused, uint64_t k, bool whole)
 
 int main(int argc, char **argv)
 {
-    options_read(argc, argv);
-    crew_keeps = true;
-    crew_account = kept_check;
-    rounds_add(kept_paths, KEPT_PATHS);
-    rounds_add(kept_clock_paths, KEPT_CLOCK_PATHS);
-    return rounds_run((step_plan){.mode = STEP_PAUSE, .survive = survive});
+    return kept_main(argc, argv, (step_plan){.mode = STEP_PAUSE, .survive = survive});
 }

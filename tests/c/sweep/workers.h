@@ -415,7 +415,21 @@ static void worker_note(const worker *w, const wh_completion *event)
           e->to);
 }
 
-/* What came; nothing, if it sleeps and was not rung. */
+/* One poll, which is swept; returns how many events are in w->events. */
+static uint64_t worker_polls(worker *w)
+{
+    wh_client *c = &w->client;
+    step_begin();
+    bool more;
+    uint64_t got = wh_call_poll(c, (int)w->row, w->events, EVENTS, w->sleeps, &more);
+    if (more)
+        wh_bell_ring((int)w->row);
+    step_end();
+    w->head = c->comp_head;
+    return got;
+}
+
+/* Receives events; none if it sleeps and was not rung. */
 static uint64_t worker_receive(worker *w)
 {
     wh_client *c = &w->client;
@@ -424,13 +438,7 @@ static uint64_t worker_receive(worker *w)
         return 0;
     }
     w->head = c->comp_head;
-    step_begin();
-    bool more;
-    uint64_t got = wh_call_poll(c, (int)w->row, w->events, EVENTS, w->sleeps, &more);
-    if (more)
-        wh_bell_ring((int)w->row);
-    step_end();
-    w->head = c->comp_head;
+    uint64_t got = worker_polls(w);
     for (uint64_t i = 0; i < got; i++)
         worker_note(w, (const wh_completion *)(w->events + i * wh_event_bytes(c)));
     return got;
