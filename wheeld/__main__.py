@@ -1,5 +1,6 @@
 """The command `wheeld`, as a script and as `python -m wheeld`."""
 
+import errno
 import functools
 import gc
 import importlib.util
@@ -39,6 +40,10 @@ def main() -> None:
     gc.enable()
     try:
         run()
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.exit(f"wheeld: the output cannot be written: {error.strerror}")
     finally:
         spawn.end_unused()
 

@@ -121,6 +121,17 @@ def test_letters_that_the_terminal_has_not(tmp_path: Path) -> None:
     assert "caf\\xe9" in done.stdout
 
 
+@pytest.mark.parametrize("words", [("list", "--json"), ("list",), ("--help",)])
+def test_output_that_has_no_room(words: tuple[str, ...], tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "wheeld", *words], stdout=full, stderr=subprocess.PIPE,
+            env={**of_checkout(), "WHEELD_RUNTIME_DIR": str(tmp_path)}, text=True,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "wheeld: the output cannot be written: No space left on device\n"
+
+
 def test_a_file_of_options_in_another_encoding(tmp_path: Path) -> None:
     file = tmp_path / "it.toml"
     file.write_bytes(b"\xff")
