@@ -294,7 +294,7 @@ def _assign_rows(tenants: Array, rows: Array) -> None:
 
 
 def _repair_watch(view: WatchView, rows: Array) -> None:
-    """No bits beyond the table."""
+    """Clear bits beyond the table."""
     if len(rows) % 64:
         view.directory[:, -1] &= np.uint64((1 << len(rows) % 64) - 1)
     view.rows["any"][view.rows["any"] > 1] = 1

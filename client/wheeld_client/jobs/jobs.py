@@ -146,7 +146,7 @@ class Jobs:
         return self._decorator(Trigger(trigger), options)
 
     def task(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
-        """Decorate a function that runs when `schedule(delay, ...)` asks for it; `options` as of
+        """Decorate a function that runs when `schedule(delay, ...)` asks for it; `options` as in
         `JobOptions`."""
         decorate = self._decorator(None, options)
         return decorate if function is None else decorate(function)

@@ -93,7 +93,7 @@ class Visits:
         return _next(last, journal, _missed(hosts, last), hosts)
 
     def until_all(self, last: Visit, journal: Journal) -> Visit:
-        """For a query that ends: a visit until no host is missed, or `ROUNDS` were too few."""
+        """For a query that ends: make visits until no host is missed, at most `ROUNDS`."""
         hosts = _with_timers(journal)
         missed = _missed(hosts, last)
         if self._rounds and (not missed or self._rounds == ROUNDS):
