@@ -35,6 +35,8 @@ with connect("x") as timers:
     timers.schedule(1.0, on_conflict="nope")  # wrong
     handle = timers.call_later(1.0, print, "a", sep="")
     timers.cancel(handle)
+    timers.pause(handle)
+    timers.resume(handle)
     timers.call_later(1.0, mail, "ann", 3, key="ann")
     timers.call_later(1.0, mail, "ann", copies=3)
     timers.call_later(1.0, mail, to="ann", copies=3, block=False)

@@ -10,6 +10,8 @@ from wheeld_core.arguments import shown
 
 DEEPEST: Final = 100
 """Nesting that every receiver can parse, however deep its own stack is."""
+MOST_BITS: Final = 14_284
+"""Of an int. Python reads no longer one from text."""
 
 
 def packed(value: Any, place: str = "argument") -> bytes:
@@ -30,7 +32,11 @@ def packed(value: Any, place: str = "argument") -> bytes:
 
 def _check(value: Any, place: str, around: tuple[int, ...]) -> None:
     kind = type(value)
-    if value is None or kind is bool or kind is int:
+    if value is None or kind is bool:
+        return
+    if kind is int:
+        if value.bit_length() > MOST_BITS:
+            raise ValueError(f"{place}: got {shown(value)}, expected at most 4,300 digits")
         return
     if kind is float:
         if not math.isfinite(value):

@@ -59,6 +59,8 @@ class Cron:
             raise ImportError(
                 "cron() needs cronsim: pip install '.[jobs]' in the checkout"
             ) from error
+        if not isinstance(expression, str):
+            raise CronError(f"cron({shown(expression)}): expected text, such as '0 3 * * *'")
         try:
             self._zone = ZoneInfo(tz)
         except (ZoneInfoNotFoundError, ValueError, TypeError, OSError) as error:
