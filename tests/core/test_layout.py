@@ -22,14 +22,14 @@ SIZES = {
     "head": 40, "link": 32, "owner": 8, "state": 8, "slot": 32, "port": 128, "row": 128,
     "completion": 40, "undo": 16, "group": 64, "watch": 256, "watchers": 8,
     "watch_row": 512 + 32768, "keys": 256,
-    "key_row": 384, "key_room": 40, "lease_place": 16,
-    "size": 128, "word_set": 384, "pools": 256, "pool": 640, "waiters": 8,
+    "key_row": 384, "key_room": 32, "lease_place": 16,
+    "size": 128, "word_set": 320, "pools": 256, "pool": 640, "waiters": 8,
     "ledger": 512, "trace": 640,
     "traced": 16, "trace_record": 64, "holder": 4, "block": 4, "chunk": 16, "chunk_front": 6144,
 }  # fmt: skip
 RECORDS = {
     "shard", "link", "undo", "owner", "state", "slot", "group", "completion", "watchers", "waiters",
-    "traced", "trace_record", "holder", "key_room", "block", "chunk", "lease_place",
+    "traced", "trace_record", "holder", "key_room", "word_set", "block", "chunk", "lease_place",
 }  # fmt: skip
 """Small records that stand side by side: their lines travel as one, whoever writes."""
 
@@ -172,10 +172,10 @@ def test_parts_of_the_shared_segments(workers: int, count: int) -> None:
         header = views.DirectoryView(keys).header
         parts = ("rows_off", "sets_off", "rooms_off", "long_off")
         offsets = [256, *(int(header[name]) for name in parts), size]
-        sets = 384 << int(header["set_bits"])
-        assert_apart(offsets, [0, 128 * workers, sets, 40 * capacity, 1024 * capacity])
+        sets = 320 * int(header["set_count"])
+        assert_apart(offsets, [0, 128 * workers, sets, 32 * capacity, 1024 * capacity])
         assert int(header["sets_off"]) == begin
-        assert 16 << int(header["set_bits"]) >= 1.5 * capacity + 32768
+        assert 16 * int(header["set_count"]) >= 1.5 * capacity + 32768
     pools = mmap.mmap(-1, _native.pools_bytes(workers, count))
     entries = [(f"p{i}", 10 + i, 5, i % 2 == 1) for i in range(count)]
     _native.create_pools(pools, workers, 7, entries)

@@ -313,8 +313,8 @@ def payload_without_a_slot(w: FullWheel) -> None:
 
 @case("words", "word places 0 (1): each belongs to a key whose word must be in another set")
 def word_in_a_wrong_set(w: FullWheel) -> None:
-    w.words.keys.sets["tags"][0, 0] = 1 << 52 | 1
-    w.words.keys.sets["checks"][0, 0] = 2 << 52 | 1
+    w.words.keys.sets["tags"][0, 0] = 1 << 62 | 1
+    w.words.keys.sets["checks"][0, 0] = 1 << 31 | 1
 
 
 @case("words", "1 keys have two words")

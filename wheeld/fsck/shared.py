@@ -70,7 +70,7 @@ def watch(s: WheelImage) -> list[Damage]:
 def words(s: WheelImage) -> list[Damage]:
     """Empty places of keys are empty, each used place has a whole name, no key has two places, and
     each timer that a key names has that key."""
-    sets, shift = s.keys.sets, _set_shift(s.keys)
+    sets = s.keys.sets
     tags, checks, values = (sets[field] for field in ("tags", "checks", "values"))
     states, here = TAG_STATE.of(tags), np.arange(len(sets), dtype=np.uint64)[:, np.newaxis]
     dirty = (tags == 0) & ((checks != 0) | (values != 0))
@@ -78,9 +78,9 @@ def words(s: WheelImage) -> list[Damage]:
     texts += _places((states == 0) & (tags != 0), "has no state, but a name")
     live = np.isin(states, _LIVE)
     texts += _places(live & (checks == 0), "belongs to a key, but its name is half written")
-    elsewhere = live & (tags >> shift != here) & (checks >> shift != here)
+    elsewhere = live & ~_in_its_set(tags, checks, here, len(sets))
     texts += _places(elsewhere, "belongs to a key whose word must be in another set")
-    names = np.stack([tags[live], checks[live]], axis=-1)
+    names = np.stack([tags[live], checks[live].astype(np.uint64)], axis=-1)
     _, counts = np.unique(names, axis=0, return_counts=True)
     if (twice := int((counts > 1).sum())) > 0:
         texts.append(f"{twice:,} keys have two words")
@@ -110,7 +110,9 @@ def _strays(states: Array, flags: Array, view: DirectoryView) -> Array:
 
 
 def _places_of(view: DirectoryView, slots: Array) -> Array:
-    places: Array = view.rooms["place"][slots] % np.uint32(view.sets["tags"].size)
+    found = view.rooms["place"][slots]
+    size = np.uint32(view.sets["tags"].size)
+    places: Array = np.where(found < size, found, found % np.uint32(_native.WORD_PLACES))
     return places
 
 
@@ -130,8 +132,12 @@ def _touched(s: WheelImage) -> Array:
     return touched
 
 
-def _set_shift(view: DirectoryView) -> np.uint64:
-    return np.uint64(64 - int(view.header["set_bits"]))
+def _in_its_set(tags: Array, checks: Array, here: Array, count: int) -> Array:
+    """Is a key in the set of its hash's upper half, or of its check?"""
+    halves = (tags >> np.uint64(32), checks.astype(np.uint64))
+    first, second = (half * np.uint64(count) >> np.uint64(32) for half in halves)
+    found: Array = (first == here) | (second == here)
+    return found
 
 
 def _places(which: Array, what: str, numbers: Array | None = None) -> list[str]:
@@ -259,7 +265,7 @@ def mend_keys(
 def _word_sets(keys: _native.Memory, view: DirectoryView) -> Array:
     """The sets of places in the segment itself; touch only those that have memory."""
     header = view.header
-    return records(keys, "word_set", int(header["sets_off"]), 1 << int(header["set_bits"]))
+    return records(keys, "word_set", int(header["sets_off"]), int(header["set_count"]))
 
 
 def repair(memories: sharing.Memories, name: str, rows: Array, alone: bool) -> None:
@@ -307,11 +313,11 @@ def _repair_watch(view: WatchView, rows: Array) -> None:
 def _repair_words(name: str, keys: _native.Memory) -> None:
     """Free places with half-written keys, and the smaller of two words of one key."""
     view = DirectoryView(segments.data(name, os.getuid()))
-    sets, shift = view.sets, _set_shift(view)
+    sets = view.sets
     tags, checks, values = (sets[field].ravel() for field in ("tags", "checks", "values"))
     here = (np.arange(len(tags)) // _native.WORD_PLACES).astype(np.uint64)
     good = np.isin(TAG_STATE.of(tags), _LIVE) & (checks != 0)
-    good &= (tags >> shift == here) | (checks >> shift == here)
+    good &= _in_its_set(tags, checks, here, len(sets))
     order = np.lexsort((~values, checks, tags))
     same = (tags[order][1:] == tags[order][:-1]) & (checks[order][1:] == checks[order][:-1])
     good[order[1:][same]] = False

@@ -61,7 +61,7 @@ class DirectoryView:
         self.header = record(memory, "keys")
         rows, capacity = int(self.header["row_count"]), int(self.header["capacity"])
         self.rows = records(memory, "key_row", int(self.header["rows_off"]), rows)
-        sets = 1 << int(self.header["set_bits"])
+        sets = int(self.header["set_count"])
         self.sets = records(memory, "word_set", int(self.header["sets_off"]), sets)
         self.rooms = records(memory, "key_room", int(self.header["rooms_off"]), capacity)
         self.long_rooms = np.frombuffer(

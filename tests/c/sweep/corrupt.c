@@ -358,7 +358,7 @@ static uint64_t key_garbage(const wh_key *key)
     case 0:
         return wh_word_tag(key->word.hash, (enum wh_word_state)dice(8));
     case 1:
-        return key->word.check;
+        return key->word.other;
     case 2: /* of an armed timer, perhaps another key's */
         return wh_id(wh_state_gen(wh_load_relaxed(&S->clock.states[slot])), slot);
     case 3:
@@ -381,7 +381,7 @@ static void spoil_keys(void)
     uint32_t place = wh_words_place(k, &key.word, (uint32_t)dice(WH_WORD_CHOICES));
     uint32_t slot = (uint32_t)dice(S->config.capacity);
     void *words[] = {wh_words_tag(k, place),
-                     wh_words_check(k, place),
+                     &wh_words_set(k, place)->checks[place % WH_WORD_PLACES & ~1u],
                      wh_words_value(k, place),
                      &k->rows[dice(ROWS)].touching,
                      &((wh_worker_seg *)S->segments[dice(ROWS - 1)])->replacing,

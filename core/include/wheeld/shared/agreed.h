@@ -17,20 +17,17 @@
 #define WH_TRACE_PERIODIC 4u /* in flags, above the kind of clock */
 #define WH_TRACE_FOUND 8u
 
-/* log2 of the sets of a directory for so many slots: room for the last timer of each, for half as
- * many other keys, and for 32,768 more. */
-static inline uint32_t wh_set_bits(uint32_t capacity)
+/* The sets of a directory for so many slots: room for the last timer of each, for half as many
+ * other keys, and for 32,768 more. */
+static inline uint32_t wh_set_count(uint32_t capacity)
 {
     uint64_t places = 32768 + (uint64_t)capacity + capacity / 2;
-    uint32_t bits = 0;
-    while ((uint64_t)WH_WORD_PLACES << bits < places)
-        bits++;
-    return bits;
+    return (uint32_t)((places + WH_WORD_PLACES - 1) / WH_WORD_PLACES);
 }
-/* The two sets that the word of a key may be in: of its hash, of its check. */
-static inline uint32_t wh_word_set_of(uint64_t hash, uint32_t set_bits)
+/* The two sets that the word of a key may be in: of its hash's upper half, of its check. */
+static inline uint32_t wh_word_set_of(uint32_t half, uint32_t sets)
 {
-    return (uint32_t)(hash >> (64 - set_bits));
+    return (uint32_t)((uint64_t)half * sets >> 32);
 }
 
 /* clang-format off */
@@ -128,7 +125,7 @@ static inline uint32_t wh_word_set_of(uint64_t hash, uint32_t set_bits)
     W(wh_note_of(0x123456789abcdef1ull))                                                           \
     W(wh_word_tag(0x123456789abcdef7ull, WH_WORD_OVER))                                            \
     W(wh_word_state(0x123456789abcdef5ull))                                                        \
-    W(wh_word_set_of(0xf23456789abcdef1ull, 13))                                                   \
+    W(wh_word_set_of(0xf2345678u, 12345))                                                          \
     W(wh_limit_word(0x123456789abcdefll, 0x5a, 22))                                                \
     W(wh_limit_ends(0xf23456789abcdef1ull))                                                        \
     W(wh_lease_word(0x123456789abcdefll, 0x5a5, 0x1235, true))                                     \
@@ -138,7 +135,7 @@ static inline uint32_t wh_word_set_of(uint64_t hash, uint32_t set_bits)
     W(wh_lease_names(0xf23456789abcdef1ull, 0x12345ull))                                           \
     W(wh_ticket_word(0xf23456789abcdef1ull, 0x155))                                                \
     W(wh_ticket_seats(0xf23456789abcdef1ull))                                                      \
-    W(wh_set_bits(1000000))                                                                        \
+    W(wh_set_count(1000000))                                                                       \
     W(wh_histogram_bucket(0x123456789abull))
 
 /* -- the fingerprint --------------------------------------------------------------------------- */

@@ -25,7 +25,7 @@
 #include "wheeld/shared/layout_trace.h"   /* those of the trace segment */
 #include "wheeld/shared/packing.h"        /* the meaning of the bits in its words */
 
-#define WH_LAYOUT_VERSION 11u
+#define WH_LAYOUT_VERSION 12u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
 #define WH_LINE 128
 
@@ -425,8 +425,8 @@ _Static_assert(sizeof(wh_watchers) == 8 && sizeof(wh_waiters) == 8, "arrays of p
 _Static_assert(sizeof(wh_watch_row) == 4 * WH_LINE + 32768, "four lines; the marks");
 _Static_assert(sizeof(wh_key_row) == 3 * WH_LINE, "three lines per worker");
 _Static_assert(sizeof(wh_leases) % WH_LINE == 0 && sizeof(wh_lease_place) == 16, "no gaps");
-_Static_assert(sizeof(wh_key_room) == 40, "rooms are packed");
-_Static_assert(sizeof(wh_word_set) == 384, "tags, checks and values apart");
+_Static_assert(sizeof(wh_key_room) == 32, "none is in two lines");
+_Static_assert(sizeof(wh_word_set) == 320, "tags, values and checks in lines of their own");
 _Static_assert(sizeof(wh_size) == WH_LINE, "one line per purgatory");
 _Static_assert(sizeof(wh_pool) == 5 * WH_LINE && sizeof(wh_ledger) == 4 * WH_LINE, "lines apart");
 _Static_assert(sizeof(wh_block) == 4 && sizeof(wh_chunk) == 16, "arrays without gaps");

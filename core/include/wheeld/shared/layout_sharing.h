@@ -69,7 +69,7 @@
       "offset of the places of those who wait for leases, WH_LEASE_PLACES per worker", "creator",  \
       "all", "before magic")                                                                       \
     F(uint32_t, row_count, "key rows", "creator", "all", "before magic")                           \
-    F(uint32_t, set_bits, "log2 of the sets", "creator", "all", "before magic")                    \
+    F(uint32_t, set_count, "sets of places", "creator", "all", "before magic")                     \
     F(uint32_t, capacity, "slots", "creator", "all", "before magic")                               \
     F(uint32_t, keys_pad, "zero", "nobody", "nobody", "-")
 
@@ -107,15 +107,15 @@
     F(wh_au32, place, "of its key's word; WH_NIL: it needs none", "owner", "all", "before arm")               \
     F(wh_au16, size, "bytes of the key; more than fit here: they are in the long room",            \
       "owner", "all", "before arm")                                                    \
-    A(char, key, 34, "the key, encoded", "owner", "all", "before arm")
+    A(char, key, 26, "the key, encoded", "owner", "all", "before arm")
 
 #define WH_WORD_SET_FIELDS(N, F, A)                                                                \
     A(wh_au64, tags, 16, "TAG word", "workers by compare-and-swap", "all",  \
       "seq_cst CAS; pairs: word-tag")                                                              \
-    A(wh_au64, checks, 16, "64 other bits of the key's hash; 0: empty, or on its way",             \
-      "worker", "workers", "relaxed; whose it is says the tag")                                    \
     A(wh_au64, values, 16, "the word; of a timer's key: its id", "workers by compare-and-swap",    \
-      "workers, clock", "seq_cst CAS; pairs: word-value")
+      "workers, clock", "seq_cst CAS; pairs: word-value")                                          \
+    A(wh_au32, checks, 16, "32 other bits of the key's hash; 0: empty, or on its way",             \
+      "worker", "workers", "relaxed; whose it is says the tag")
 
 /* How many operations wait in one purgatory of one worker: sizes.h. */
 #define WH_SIZE_FIELDS(N, F, A)                                                                    \

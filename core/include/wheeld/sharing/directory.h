@@ -1,6 +1,6 @@
 /* Directory: 64-bit words, found by key; each is made at first use, and given up afterwards.
  *
- * Idea. A key is 125 bits of hash: a tag and a check. Each names a set of 16 places; the word of a
+ * Idea. A key is 92 bits of hash: a tag and a check. Each names a set of 16 places; the word of a
  * key is in one of the two. A place is made by compare-and-swap of its tag, so no process waits for
  * another, and is given up by another one. Before it is emptied for the next key no process may
  * still be about to change the word: a worker says which place it touches, and only then looks
@@ -59,7 +59,7 @@ typedef struct wh_keys {
     wh_leases *leases;
     wh_lease_place *lease_places; /* WH_LEASE_PLACES for each worker */
     uint64_t tenancy; /* private: ours, when we came */
-    uint32_t row_count, me, set_bits, capacity;
+    uint32_t row_count, me, set_count, capacity;
 } wh_keys;
 
 #define WH_KEYS_PAGE 4096u
@@ -74,7 +74,8 @@ static inline wh_keys_parts wh_keys_parts_of(uint32_t rows, uint32_t capacity)
     wh_keys_parts p = {.rows = wh_align(sizeof(wh_keys_seg), WH_LINE)};
     p.leases = p.rows + (uint64_t)rows * sizeof(wh_key_row);
     p.sets = wh_align(p.leases + sizeof(wh_leases), WH_KEYS_PAGE);
-    p.rooms = wh_align(p.sets + (sizeof(wh_word_set) << wh_set_bits(capacity)), WH_KEYS_PAGE);
+    p.rooms =
+        wh_align(p.sets + (uint64_t)wh_set_count(capacity) * sizeof(wh_word_set), WH_KEYS_PAGE);
     p.long_rooms = wh_align(p.rooms + (uint64_t)capacity * sizeof(wh_key_room), WH_KEYS_PAGE);
     p.lease_places = wh_align(p.long_rooms + (uint64_t)capacity * WH_LONG_KEY, WH_KEYS_PAGE);
     p.bytes = p.lease_places + (uint64_t)rows * WH_LEASE_PLACES * sizeof(wh_lease_place);
@@ -95,7 +96,7 @@ static inline void wh_keys_create(void *memory, uint32_t rows, uint32_t capacity
     seg->rooms_off = p.rooms;
     seg->long_off = p.long_rooms;
     seg->row_count = rows;
-    seg->set_bits = wh_set_bits(capacity);
+    seg->set_count = wh_set_count(capacity);
     seg->capacity = capacity;
     wh_store_relaxed(&((wh_leases *)((char *)memory + p.leases))->tokens, tokens);
     wh_head_publish(&seg->head, WH_KIND_KEYS, p.bytes, token);
@@ -121,7 +122,7 @@ static inline bool wh_keys_bind(wh_keys *k, void *memory, uint32_t rows, uint32_
                    .huge = me != WH_NIL && capacity >= WH_HUGE_CAPACITY,
                    .row_count = rows,
                    .me = me,
-                   .set_bits = wh_set_bits(capacity),
+                   .set_count = wh_set_count(capacity),
                    .capacity = capacity};
     k->mine = me == WH_NIL ? NULL : &k->rows[me];
     /* pairs: lease-tenancy - its worker was told of the row after this was set */
@@ -189,34 +190,40 @@ static inline bool wh_keys_there(wh_keys *k, const void *from, uint64_t bytes)
 /* -- places ------------------------------------------------------------------------------------ */
 
 typedef struct wh_word_key {
-    uint64_t hash, check; /* `check` is never 0 */
+    uint64_t hash, other;
     uint64_t live; /* the tag of its place */
+    uint32_t check; /* of its place: never 0 */
 } wh_word_key;
 
 static inline wh_word_key wh_words_key(uint64_t hash, uint64_t other, enum wh_word_state kind)
 {
-    return (wh_word_key){.hash = hash, .check = other | 1, .live = wh_word_tag(hash, kind)};
+    return (wh_word_key){.hash = hash,
+                         .other = other,
+                         .live = wh_word_tag(hash, kind),
+                         .check = (uint32_t)(other >> 32) | 1};
 }
 
-static inline uint32_t wh_words_places(const wh_keys *k) { return WH_WORD_PLACES << k->set_bits; }
+static inline uint32_t wh_words_places(const wh_keys *k) { return WH_WORD_PLACES * k->set_count; }
 
 /* The key of another word of the same owner and kind. */
 static inline wh_word_key wh_words_part(const wh_word_key *key, uint64_t part)
 {
-    return wh_words_key(wh_hash_add(key->hash, part), wh_hash_add(key->check, ~part),
+    return wh_words_key(wh_hash_add(key->hash, part), wh_hash_add(key->other, ~part),
                         (enum wh_word_state)wh_word_state(key->live));
 }
 
-/* A place that others may have written anywhere, such as a number in a key's room, is masked. */
+/* A place that others may have written anywhere, such as a number in a key's room: of a set that
+ * does not exist it is in the first. */
 static inline wh_word_set *wh_words_set(const wh_keys *k, uint32_t place)
 {
-    return &k->sets[place / WH_WORD_PLACES & ((1u << k->set_bits) - 1)];
+    uint32_t set = place / WH_WORD_PLACES;
+    return &k->sets[set < k->set_count ? set : 0];
 }
 static inline wh_au64 *wh_words_tag(const wh_keys *k, uint32_t place)
 {
     return &wh_words_set(k, place)->tags[place % WH_WORD_PLACES];
 }
-static inline wh_au64 *wh_words_check(const wh_keys *k, uint32_t place)
+static inline wh_au32 *wh_words_check(const wh_keys *k, uint32_t place)
 {
     return &wh_words_set(k, place)->checks[place % WH_WORD_PLACES];
 }
@@ -228,7 +235,8 @@ static inline wh_au64 *wh_words_value(const wh_keys *k, uint32_t place)
 /* A key's set that its place `i` is in. */
 static inline wh_word_set *wh_words_own_set(const wh_keys *k, const wh_word_key *key, uint32_t i)
 {
-    return &k->sets[wh_word_set_of(i < WH_WORD_PLACES ? key->hash : key->check, k->set_bits)];
+    uint32_t half = i < WH_WORD_PLACES ? (uint32_t)(key->hash >> 32) : key->check;
+    return &k->sets[wh_word_set_of(half, k->set_count)];
 }
 
 #define WH_WORD_LINE 8u /* tags in a cache line */
@@ -237,7 +245,7 @@ static inline wh_word_set *wh_words_own_set(const wh_keys *k, const wh_word_key 
  * most are found in the first line that is looked at. */
 static inline uint32_t wh_words_turn(const wh_word_key *key, uint32_t i)
 {
-    return (i ^ ((uint32_t)(key->check >> 1) & WH_WORD_LINE)) % WH_WORD_PLACES;
+    return (i ^ ((uint32_t)key->other & WH_WORD_LINE)) % WH_WORD_PLACES;
 }
 
 /* Place `i` of a key's 32 possible places. */
@@ -580,11 +588,12 @@ static inline uint64_t wh_words_peek(const wh_keys *k, const wh_word_key *key)
     uint64_t live = key->live;
     for (uint32_t i = 0; (i = wh_words_seek(k, key, live, live, i)) < WH_WORD_CHOICES; i++) {
         uint32_t place = wh_words_place(k, key, i);
-        wh_au64 *tag = wh_words_tag(k, place), *check = wh_words_check(k, place);
+        wh_au64 *tag = wh_words_tag(k, place);
+        wh_au32 *check = wh_words_check(k, place);
         if (wh_load_relaxed(check) != key->check)
             continue;
         uint64_t value = wh_load_acquire(wh_words_value(k, place)); /* pairs: word-value */
-        uint64_t still = wh_load_acquire(check); /* pairs: word-tag */
+        uint32_t still = wh_load_acquire(check); /* pairs: word-tag */
         if (still == key->check && wh_load_acquire(tag) == key->live) /* pairs: word-tag */
             return value == WH_KEY_CLOSED ? 0 : value;
         i = UINT32_MAX; /* it was given up meanwhile: look from the beginning */

@@ -46,7 +46,7 @@ static inline wh_lease_place *wh_lease_place_at(const wh_keys *k, uint32_t row, 
 
 static inline uint32_t wh_lease_choice(const wh_lease *lease, uint32_t i)
 {
-    return (uint32_t)((lease->key.check >> 1) + i) % WH_LEASE_PLACES;
+    return (uint32_t)((lease->key.other >> 1) + i) % WH_LEASE_PLACES;
 }
 
 static inline wh_au64 *wh_lease_bits(const wh_keys *k, uint32_t row)
@@ -82,7 +82,7 @@ static inline uint32_t wh_lease_queue_place(wh_keys *k, const wh_lease *lease)
     for (uint32_t i = 0; i < WH_LEASE_CHOICES; i++) {
         uint32_t place = wh_lease_choice(lease, i);
         uint64_t found = wh_load_relaxed(&wh_lease_place_at(k, k->me, place)->lease);
-        if (found == lease->key.check)
+        if (found == lease->key.other)
             return place;
         free = found == 0 && free == WH_NIL ? place : free;
     }
@@ -96,7 +96,7 @@ static inline void wh_lease_queue_show(wh_keys *k, const wh_lease *lease, uint32
     wh_lease_place *place = wh_lease_place_at(k, k->me, at);
     wh_fetch_or_seq(wh_lease_bits(k, k->me), 1ull << k->me % 64); /* pairs: lease-queue */
     wh_step();
-    wh_store_seq(&place->lease, lease->key.check); /* pairs: lease-queue */
+    wh_store_seq(&place->lease, lease->key.other); /* pairs: lease-queue */
     wh_store_seq(&place->ticket, ticket);          /* pairs: lease-queue - before the seats */
 }
 
@@ -126,7 +126,7 @@ static inline uint64_t wh_lease_queue_read(const wh_lease_place *place, const wh
 {
     uint64_t ticket = wh_load_seq((wh_au64 *)&place->ticket); /* pairs: lease-queue */
     if (ticket == 0 ||
-        wh_load_seq((wh_au64 *)&place->lease) != lease->key.check) /* pairs: lease-queue */
+        wh_load_seq((wh_au64 *)&place->lease) != lease->key.other) /* pairs: lease-queue */
         return 0;
     /* pairs: lease-queue - invariant 2 */
     return wh_load_seq((wh_au64 *)&place->ticket) == ticket ? ticket : 0;

@@ -23,7 +23,7 @@ static const char lease_wait_name[] = "wheeld_core.LeaseWait";
 static bool wait_is_like(const LeaseWait *one, const LeaseWait *other)
 {
     return one->lease->worker == other->lease->worker && one->incarnation == other->incarnation &&
-           one->lease->lease.key.check == other->lease->lease.key.check;
+           one->lease->lease.key.other == other->lease->lease.key.other;
 }
 
 static LeaseWait *wait_first_like(const LeaseWait *me)

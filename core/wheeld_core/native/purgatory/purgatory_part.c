@@ -707,7 +707,7 @@ static int watching_traverse(Watching *g, visitproc visit, void *arg)
 
 /* -- shared words of keys, and changes that are noted before they are made --------------------- */
 
-/* The shared word of a key: 125 bits of hash, from two seeds that nobody outside of the daemon
+/* The shared word of a key: 92 bits of hash, from two seeds that nobody outside of the daemon
  * knows. */
 static bool word_key(PurgatoryObject *p, const ParsedKey *key, wh_word_key *word)
 {
