@@ -124,6 +124,20 @@ def test_an_end_waits_for_its_receiver(virtual: str) -> None:
         assert maker.pending == 0
 
 
+@pytest.mark.parametrize("interval", [None, 100.0])
+def test_a_busy_member_is_a_receiver(virtual: str, interval: float | None) -> None:
+    """One that always finds something never asks for more: nothing is dropped beside it."""
+    with connect(virtual) as maker:
+        maker.schedule(1.0, 7, to="group:web", detached=True, interval=interval)
+    advance(virtual, 1.0)
+    with connect(virtual, group="web") as web:
+        web.schedule_many([0.0] * 2, [1, 2])
+        advance(virtual, 0.0)
+        assert web.poll(max_events=1)["cookie"].tolist() == [1]
+        advance(virtual, 11.0)
+        assert receive(web, 2)["cookie"].tolist() == [2, 7]
+
+
 def test_a_periodic_one_goes_on(virtual: str) -> None:
     with connect(virtual) as maker:
         maker.schedule(1.0, to="group:web", detached=True, interval=1.0, keep=True)

@@ -1,6 +1,6 @@
 /* Unclaimed: ends of timers that no living receiver deals with. Each look at them is bounded.
  *
- * The keeper. An end for which no member comes within `keep_ns` is dropped, unless it waits for
+ * The keeper. An end for which no member is there after `keep_ns` is dropped, unless it waits for
  * ever.
  *
  * A member that hangs. It says for how long it holds an event at most: its `visibility`; and for
@@ -11,21 +11,28 @@
 #ifndef WHEELD_UNCLAIMED_H
 #define WHEELD_UNCLAIMED_H
 
-#include "wheeld/clock/backlog.h"
+#include "wheeld/clock/reoffer.h"
 
 #define WH_UNCLAIMED_LOOKS 512 /* ends looked at per pass, of the keeper and of each worker */
 
+/* Is a member of its group there, which has been too busy to ask for it? */
+static wh_seldom bool wh_has_member(wh_clock *c, uint32_t slot)
+{
+    uint32_t group = wh_group_of(c, slot);
+    const wh_peer *member = group < WH_GROUPS ? wh_group_member(c, group) : NULL;
+    return member && wh_is_member(member, 1ull << group);
+}
+
 /* An end has been with the keeper for long enough. An end that a member has or had in hand, by an
- * earlier record of it, goes its way; an end that waits for ever goes behind the others; any other
- * is dropped. */
+ * earlier record of it, or could have, goes its way; an end that waits for ever goes behind the
+ * others; any other is dropped. */
 static inline void wh_end_kept(wh_clock *c, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
     bool tick = wh_stage_of(link) == WH_STAGE_WAIT_TICK;
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
-    if (!tick && wh_state_phase(state) != WH_FIRED) {
-        wh_wheel_remove(&c->wheel, slot);
-        wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
+    if ((!tick && wh_state_phase(state) != WH_FIRED) || wh_has_member(c, slot)) {
+        wh_offer_move(c, slot, NULL);
         return;
     }
     if ((wh_load_relaxed(&c->slots[slot].flags) & WH_LASTING) == WH_LASTING) {
