@@ -87,7 +87,7 @@ COUNTERS: Final = (
 )
 CALLS: Final = (
     *(Kind.ARMED, Kind.CANCELLED, Kind.MOVED, Kind.POLLED),
-    *(Kind.CLAIMED, Kind.PAUSED, Kind.RESUMED, Kind.ACKED, Kind.NACKED),
+    *(Kind.CLAIMED, Kind.PAUSED, Kind.RESUMED, Kind.ACKED, Kind.NACKED, Kind.FOUND),
     *(Kind.LEASED, Kind.GIVEN, Kind.RENEWED, Kind.DRAWN, Kind.ASKED),
 )
 """The answers of calls."""
@@ -370,16 +370,16 @@ def _judge_steps(
     ended = _ended(history)
     for row, seats in zip(gaps.tolist(), may_receive(timers[gaps]), strict=True):
         due = int(lowest[row])
-        if any(seats[death.seat] and _there(death) >= due for death in history.deaths):
+        if any(seats[death.seat] and there(death) >= due for death in history.deaths):
             continue
         end = ended.get(int(cookies[row]))
-        if end is None or not _unread(history, seats, int(events["b"][row]), end):
+        if end is None or not unread(history, seats, int(events["b"][row]), end):
             verdict.add(
                 "lost", "a tick was neither received nor reported as missed", [cookies[row]]
             )
 
 
-def _there(death: Death) -> float:
+def there(death: Death) -> float:
     """Until when ticks can have gone into a dead worker's ring: until its name was free again."""
     return max(death.ended, death.reborn) if death.reborn else math.inf
 
@@ -390,7 +390,7 @@ def _ended(history: History) -> dict[int, int]:
     return dict(zip(answers["cookie"].tolist(), answers["began"].tolist(), strict=True))
 
 
-def _unread(history: History, seats: npt.NDArray[np.bool_], since: int, until: int) -> bool:
+def unread(history: History, seats: npt.NDArray[np.bool_], since: int, until: int) -> bool:
     """May a tick that was there at `since` have waited in somebody's ring until its timer was
     cancelled, at `until`, and then been passed over?
 

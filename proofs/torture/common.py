@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from proofs.torture.ledger import (
+    BATCH,
     COMMON,
     CONFLICTS,
     DETACHED,
@@ -26,6 +27,7 @@ from proofs.torture.ledger import (
     KEYS,
     SEATING,
     SEATS,
+    TICKS,
     TO_GROUP,
     TO_JOINED,
     TO_SEAT,
@@ -49,6 +51,10 @@ SHORT_SECONDS: Final = 0.8
 LONG_SECONDS: Final = 3600.0
 PAUSE_SECONDS: Final = 0.3
 """Longest pause, unless who paused the timer dies."""
+SHORTEST, LONGEST = 0.03, 0.3
+"""Periods, seconds."""
+MOST_AT_ONCE: Final = 8
+"""Timers of a batch."""
 OTHERS: Final = 300
 """Records of another seat among which a worker looks for a timer to change."""
 
@@ -57,6 +63,22 @@ Noting = Callable[..., AbstractContextManager[None]]
 
 def payload_for(cookie: int, size: int) -> bytes:
     return (cookie.to_bytes(8, "little") * -(-size // 8))[:size]
+
+
+def _named(numbers: list[int]) -> tuple[list[tuple[str, int]], npt.NDArray[np.uint64]]:
+    """Shared keys, and their cookies in records."""
+    cookies = [COMMON | number for number in numbers]
+    return [key_of(cookie) for cookie in cookies], np.array(cookies, np.uint64)
+
+
+def _options(to: str, flags: int, detached: bool) -> dict[str, Any]:
+    return {
+        "on_conflict": CONFLICTS[flags & 15],
+        "to": to,
+        "detached": detached,
+        "keep": bool(flags & KEEP),
+        "key_until": "acknowledged" if flags & UNTIL_ACKNOWLEDGED else "fired",
+    }
 
 
 class Common:
@@ -84,6 +106,10 @@ class Common:
             (1, self._move),
             (1, self._move_key),
             (1, self._pause),
+            (1, self._claim_many),
+            (1, self._cancel_keys),
+            (1, self._move_many),
+            (1, self._find_keys),
         ]
 
     def begin(self, timers: Timers) -> None:
@@ -111,18 +137,33 @@ class Common:
         number = self._random.choice(HOLDERS)
         return TO_SEAT + number, SEATING[number].name, KEEP
 
-    def _claim(self) -> None:
-        self._serial += 1
-        shared, detached = self._random.random() < 0.6, self._random.random() < 0.7
-        low = self._random.randrange(KEYS) if shared else KEYS
-        mark = COMMON | DETACHED * detached
-        cookie = self._ledger.life << 32 | mark | self._serial << 5 | low
-        delay, (target, to, flags) = self._delay(), self._target(detached)
+    def _plan(self) -> tuple[Any, ...]:
+        """Target, flags, and whether it is detached, of one timer or a batch."""
+        detached = self._random.random() < 0.7
         conflict = self._random.randrange(len(CONFLICTS))
-        flags |= UNTIL_ACKNOWLEDGED * (self._random.random() < 0.3)
-        size = self._random.choices(range(len(SIZES)), (6, 6, 6, 6, 4, 2, 1))[0]
+        flags = conflict | UNTIL_ACKNOWLEDGED * (self._random.random() < 0.3)
+        target, to, keep = self._target(detached)
+        return target, to, flags | keep, detached
+
+    def _cookie(self, low: int, detached: bool, ticks: bool) -> int:
+        self._serial += 1
+        mark = COMMON | DETACHED * detached | TICKS * ticks
+        return self._ledger.life << 32 | mark | self._serial << 5 | low
+
+    def _size(self) -> int:
+        return self._random.choices(range(len(SIZES)), (6, 6, 6, 6, 4, 2, 1))[0]
+
+    def _claim(self) -> None:
+        shared = self._random.random() < 0.6
+        low = self._random.randrange(KEYS) if shared else KEYS
+        delay, (target, to, flags, detached) = self._delay(), self._plan()
+        ticks = shared and self._random.random() < 0.15
+        interval = self._random.uniform(SHORTEST, LONGEST) if ticks else None
+        flags &= ~UNTIL_ACKNOWLEDGED if ticks else ~0
+        cookie, size = self._cookie(low, detached, ticks), self._size()
+        period = int((interval or 0.0) * 1e9)
         self._ledger.note(
-            Kind.CLAIM, cookie, a=int(delay * 1e9), b=conflict | flags, c=target, code=size
+            Kind.CLAIM, cookie, period, a=int(delay * 1e9), b=flags, c=target, code=size
         )
         with self._noting(Kind.CLAIMED, np.array([cookie], np.uint64), c=target):
             began = time.monotonic_ns()
@@ -131,12 +172,9 @@ class Common:
                     delay,
                     cookie,
                     key=key_of(cookie),
-                    on_conflict=CONFLICTS[conflict],
                     payload=payload_for(cookie, SIZES[size]),
-                    to=to,
-                    detached=detached,
-                    keep=bool(flags & KEEP),
-                    key_until="acknowledged" if flags & UNTIL_ACKNOWLEDGED else "fired",
+                    interval=interval,
+                    **_options(to, flags, detached),
                 )
             except KeyInUse as refused:
                 self._ledger.note(
@@ -144,9 +182,56 @@ class Common:
                 )
                 return
             outcome, other = Outcome.NEW, 0
-            if CONFLICTS[conflict] not in ("raise", "replace"):
+            if CONFLICTS[flags & 15] not in ("raise", "replace"):
                 outcome, other = self._whose(cookie, id)
             self._ledger.note(Kind.CLAIMED, cookie, id, began=began, a=outcome, b=other, c=target)
+
+    def _claim_many(self) -> None:
+        """Some shared keys and some own ones, in one call. If it raises, nobody knows which of them
+        it has armed and cancelled again, or has replaced."""
+        target, to, flags, detached = self._plan()
+        lows = self._some_keys() + [KEYS] * self._random.randrange(3)
+        numbers = [self._cookie(low, detached, False) for low in lows]
+        cookies = np.array(numbers, np.uint64)
+        delays = np.array([self._delay() for _ in numbers])
+        sizes = [self._size() for _ in numbers]
+        waits = (delays * 1e9).astype(np.int64)
+        codes = np.array(sizes) + BATCH
+        self._ledger.note_all(Kind.CLAIM, cookies, a=waits, b=flags, c=target, code=codes)
+        with self._noting(Kind.CLAIMED, cookies, c=target):
+            began = time.monotonic_ns()
+            try:
+                ids = self.timers.schedule_many(
+                    delays,
+                    cookies,
+                    keys=[key_of(number) for number in numbers],
+                    payloads=[
+                        payload_for(number, SIZES[size])
+                        for number, size in zip(numbers, sizes, strict=True)
+                    ],
+                    **_options(to, flags, detached),
+                )
+            except KeyInUse:
+                self._ledger.note_all(
+                    Kind.CLAIMED, cookies, began=began, a=Outcome.UNKNOWN, c=target
+                )
+                return
+            found: list[tuple[Outcome, int]] = [(Outcome.NEW, 0)] * len(numbers)
+            if CONFLICTS[flags & 15] not in ("raise", "replace"):
+                found = [self._whose(*pair) for pair in zip(numbers, ids.tolist(), strict=True)]
+            outcomes, others = zip(*found, strict=True)
+            self._ledger.note_all(
+                Kind.CLAIMED,
+                cookies,
+                id=ids,
+                began=began,
+                a=np.array(outcomes),
+                b=np.array(others, np.uint64).astype(np.int64),
+                c=target,
+            )
+
+    def _some_keys(self) -> list[int]:
+        return self._random.sample(range(KEYS), self._random.randint(1, MOST_AT_ONCE))
 
     def _whose(self, cookie: int, id: int) -> tuple[Outcome, int]:
         """Is the timer with this id the one that was just asked for, or another one?"""
@@ -204,6 +289,50 @@ class Common:
     def _cancel_key(self) -> None:
         self.cancel(COMMON | self._random.randrange(KEYS), 0)
 
+    def _many(
+        self,
+        kinds: tuple[Kind, Kind],
+        cookies: npt.NDArray[np.uint64],
+        call: Callable[[], tuple[Any, Any]],
+        ids: Any = 0,
+        waits: Any = 0,
+    ) -> None:
+        """Note the intents and the answers, ids and what was said, of a call about several."""
+        intent, answer = kinds
+        began = self._ledger.note_all(intent, cookies, id=ids, a=waits, code=BATCH)
+        with self._noting(answer, cookies, b=waits, c=began):
+            found, said = call()
+            self._ledger.note_all(answer, cookies, id=found, began=began, a=said, b=waits, c=began)
+
+    def _cancel_keys(self) -> None:
+        keys, cookies = _named(self._some_keys())
+        call = self.timers.cancel_many
+        self._many((Kind.CANCEL, Kind.CANCELLED), cookies, lambda: (0, call(keys=keys)))
+
+    def _find_keys(self) -> None:
+        keys, cookies = _named(self._some_keys())
+
+        def find() -> tuple[Any, Any]:
+            found = self.timers.find_many(keys)
+            for key, record in zip(keys, found, strict=True):
+                assert record is None or record.key == key, (key, record)
+            ids = [0 if record is None else record.id for record in found]
+            return np.array(ids, np.uint64), [record is not None for record in found]
+
+        self._many((Kind.FIND, Kind.FOUND), cookies, find)
+
+    def _move_many(self) -> None:
+        """By their ids, whoever's they are."""
+        chosen = [self._some() for _ in range(MOST_AT_ONCE)]
+        timers = dict(timer for timer in chosen if timer is not None)
+        if not timers:
+            return
+        cookies, ids = (np.array([*part], np.uint64) for part in (timers, timers.values()))
+        delays = np.array([self._delay() for _ in timers])
+        call, waits = self.timers.reschedule_many, (delays * 1e9).astype(np.int64)
+        kinds = Kind.MOVE, Kind.MOVED
+        self._many(kinds, cookies, lambda: (ids, call(ids, delays)), ids, waits)
+
     def _move(self) -> None:
         if (timer := self._some()) is None:
             return
@@ -240,14 +369,18 @@ class Common:
         """Note the common ones, and finish or give back what is held. Returns the plain ones that
         are this worker's: a held event that was acknowledged too late is another's."""
         common = events["cookie"] & np.uint64(COMMON) != 0
-        self._note_taken(events[common], began)
-        if not self.holds:
-            return events[~common]  # type: ignore[no-any-return]
+        ticks = common & (events["cookie"] & np.uint64(TICKS) != 0)
+        once = common & ~ticks
+        self._note_taken(events[once], began)
         plain = events[~common]
+        if not self.holds:
+            self._note_taken(events[ticks], began)
+            return plain  # type: ignore[no-any-return]
         ours = np.array([self._is_ours(event, began) for event in plain], bool)
-        for event in events[common]:
+        for event in events[once]:
             self._finish(event, running)
         self.timers.acknowledge()
+        self._note_taken(events[ticks], began)  # now a successor does not see them again
         return plain[ours]  # type: ignore[no-any-return]
 
     def _is_ours(self, event: np.void, began: int) -> bool:
@@ -266,17 +399,18 @@ class Common:
             cookie, payload = int(event["cookie"]), payload_of(event)
             sizes = len(payload) if payload == payload_for(cookie, len(payload)) else -1
             code = SIZES.index(sizes) if sizes in SIZES else -1
+            ticks = bool(cookie & TICKS)
             attempts = int(event["attempts"]) if self.holds else 0
             if self.timers.key_of(event) not in (key_of(cookie), None):
                 code = -2
             self._ledger.note(
-                Kind.TAKEN,
+                Kind.TICK if ticks else Kind.TAKEN,
                 cookie,
                 int(event["timer_id"]),
                 began=began,
                 a=int(event["deadline"]),
                 b=int(event["fired"]),
-                c=attempts,
+                c=int(event["missed"]) if ticks else attempts,
                 code=code,
             )
 

@@ -16,7 +16,13 @@ the key meanwhile; so the bounds are the least and the most of all of these.
 is armed: it has fired, was cancelled, or was acknowledged. `KeyInUse` names a timer of the key that
 can have been there. A cancel by key that said False met no timer that was there all the time. One
 that said True has ended a timer that nobody received; and a timer that nobody received was ended by
-such a cancel or by a later claim, where each explains one.
+such a cancel or by a later claim, where each explains one. An answer of
+`find_many` is held against the same.
+
+*Ticks.* Of one grid, each tick is received once, or counted as missed by the next: consecutive ones
+are (missed + 1) periods apart, unless a call between them may have begun a new grid, or a receiver
+has died, or the timer ended with ticks unread. A tick has one deadline; no second one has that. A
+poll that began after the timer had ended brings none.
 """
 
 from __future__ import annotations
@@ -36,6 +42,7 @@ from proofs.torture.ledger import (
     HOLDERS,
     KEEP,
     RED,
+    SEATS,
     TO_GROUP,
     TO_JOINED,
     TO_SEAT,
@@ -110,7 +117,7 @@ class Common:
             if call is not timer.claim
         ]
 
-    def _moves(self, timer: Timer) -> list[Call]:
+    def moves(self, timer: Timer) -> list[Call]:
         """The calls by its key that may have moved it."""
         return [
             call
@@ -122,7 +129,7 @@ class Common:
         """The earliest and the latest deadline that it can have had at a time, ns."""
         moves = [*timer.of(Kind.MOVE, Kind.NACK)]
         exact = [timer.claim, *(move for move in moves if move.sure)]
-        loose = [move for move in moves if move.possible and not move.sure] + self._moves(timer)
+        loose = [move for move in moves if move.possible and not move.sure] + self.moves(timer)
         last = max(call.began for call in exact if call is timer.claim or call.ended <= until)
         calls = [
             call
@@ -146,7 +153,7 @@ class Common:
     def paused(self, timer: Timer) -> list[tuple[int, int]]:
         """Between which times it was certainly paused."""
         ends = [*timer.of(Kind.RESUME, Kind.MOVE, Kind.NACK)]
-        ends += self._moves(timer)
+        ends += self.moves(timer)
         spans = []
         for pause in timer.of(Kind.PAUSE):
             began = [call.began for call in ends if call.possible and call.ended >= pause.began]
@@ -159,22 +166,26 @@ class Common:
 
 
 def open_timers(
-    history: History, now: int
-) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void], int]:
-    """Cookies and ids of the timers that must be armed, and of those that may be; and how many of
-    the first are due."""
+    history: History, now: int, since: int
+) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void], int, list[int]]:
+    """Cookies and ids of the timers that must be armed, and of those that may be; how many of the
+    first are due; and the cookies of those that should have ticked after `since`, and have not."""
     common = Common(history)
     must, may, due = [], [], 0
+    silent: list[int] = []
     sure = {timer.cookie for timer in common.left() if not common.ended_by(timer)}
     for timer in common.book.timers.values():
         entry = timer.cookie, timer.id
-        if timer.cookie in sure and common.latest(timer) < now:
+        late = timer.cookie in sure and common.latest(timer) + timer.interval < now
+        if late and not timer.interval:
             due += 1
         elif timer.cookie in sure:
             must.append(entry)
+            if late and all(tick.fired < since for tick in timer.ticks):
+                silent.append(timer.cookie)
         elif timer.possible and not timer.finished and not timer.cancelled:
             may.append(entry)
-    return np.array(must, ORDER), np.array(may, ORDER), due
+    return np.array(must, ORDER), np.array(may, ORDER), due, silent
 
 
 # -- the verdict ---------------------------------------------------------------------------------
@@ -184,18 +195,21 @@ def judge(history: History) -> Verdict:
     verdict, common = Verdict(), Common(history)
     timers = list(common.book.timers.values())
     verdict.timers = verdict.common = sum(timer.armed for timer in timers)
-    verdict.received = sum(bool(timer.taken) for timer in timers)
+    verdict.received = sum(bool(timer.taken or timer.ticks) for timer in timers)
     verdict.cancelled = sum(timer.cancelled for timer in timers)
     verdict.add("unexpected", "nobody scheduled it", common.book.unknown)
     for timer in timers:
         _judge_ends(timer, verdict)
         _judge_deliveries(timer, history, verdict)
         _judge_events(common, timer, verdict)
+        _judge_steps(history, common, timer, verdict)
     _judge_missing(common, verdict)
     for mates in common.book.of_key.values():
         _judge_key(mates, verdict)
     for key, calls in common.book.by_key.items():
-        _judge_cancels(common, common.book.of_key.get(key, []), calls, verdict)
+        mates = common.book.of_key.get(key, [])
+        _judge_cancels(common, mates, calls, verdict)
+        _judge_found(mates, calls, verdict)
     return verdict
 
 
@@ -235,8 +249,8 @@ def _may_follow(timer: Timer, one: Delivery, two: Delivery, killed: dict[int, in
 
 
 def _judge_events(common: Common, timer: Timer, verdict: Verdict) -> None:
-    spans = common.paused(timer) if timer.taken else []
-    for one in timer.taken:
+    spans = common.paused(timer) if timer.taken or timer.ticks else []
+    for one in timer.taken + timer.ticks:
         earliest, latest = common.bounds(timer, one.fired)
 
         def add(counter: str, reason: str, wrong: bool) -> None:
@@ -245,7 +259,7 @@ def _judge_events(common: Common, timer: Timer, verdict: Verdict) -> None:
         early = one.fired < one.deadline or one.time < one.fired
         add("early", "fired before its deadline", early)
         add("early", "before the deadline that was asked for", one.deadline < earliest)
-        late = one.deadline > latest and not any(timer.of(Kind.PAUSE))
+        late = one.deadline > latest and not timer.interval and not any(timer.of(Kind.PAUSE))
         add("unexpected", "a later deadline than was asked for", late)
         paused = any(began < one.fired < until for began, until in spans)
         add("early", "fired while it was paused", paused)
@@ -257,6 +271,37 @@ def _judge_events(common: Common, timer: Timer, verdict: Verdict) -> None:
         add("unexpected", "an event with another key", one.code == -2)
         add("unexpected", "an event with another id", one.id != timer.id)
         add("unexpected", "received by a stranger", not _may_receive(timer, one.seat))
+
+
+def _judge_steps(history: History, common: Common, timer: Timer, verdict: Verdict) -> None:
+    """The ticks of a periodic timer."""
+    if not timer.ticks:
+        return
+
+    def add(counter: str, reason: str, wrong: bool) -> None:
+        verdict.add(counter, reason, [timer.cookie] * wrong)
+
+    over = min((call.ended for call in timer.of(Kind.CANCEL) if call.sure), default=NEVER)
+    add("unexpected", "a tick after its end", any(one.began > over for one in timer.ticks))
+    new_grid = [*timer.of(Kind.MOVE, Kind.PAUSE, Kind.RESUME), *common.moves(timer)]
+    ends = [call.began for call in timer.of(Kind.CANCEL) if call.possible]
+    end = min([*ends, *(call.began for call in common.ended_by(timer))], default=NEVER)
+    seats = np.array([_may_receive(timer, seat) for seat in range(SEATS)])
+    for one, two in pairwise(timer.ticks):
+        step = two.deadline - one.deadline
+        missed = (two.attempts + 1) * timer.interval
+        add("doubled", "a tick was received twice", step == 0)
+        if step in (0, missed) or any(
+            call.possible and call.began <= two.fired and one.deadline <= call.ended
+            for call in new_grid
+        ):
+            continue
+        add("unexpected", "a tick that was reported as missed, or off the grid", step < missed)
+        due = one.deadline + missed
+        died = any(seats[death.seat] and account.there(death) >= due for death in history.deaths)
+        unread = end < NEVER and account.unread(history, seats, two.fired, end)
+        lost = step > missed and not died and not unread
+        add("lost", "a tick was neither received nor reported as missed", lost)
 
 
 def _may_receive(timer: Timer, seat: int) -> bool:
@@ -306,6 +351,21 @@ def _judge_key(mates: list[Timer], verdict: Verdict) -> None:
         verdict.add("leaked", "a key that was taken by no timer", [mate.cookie] * (not met))
 
 
+def _judge_found(mates: list[Timer], calls: list[Call], verdict: Verdict) -> None:
+    """A timer that was found under the key was there."""
+    for call in calls:
+        if call.kind != Kind.FIND or not call.sure:
+            continue
+        met = any(
+            mate.possible
+            and mate.id in (0, call.id)
+            and mate.claim.began <= call.ended
+            and mate.over_by >= call.began
+            for mate in mates
+        )
+        verdict.add("leaked", "a timer was found that was not there", [call.cookie] * (not met))
+
+
 def _judge_cancels(common: Common, mates: list[Timer], calls: list[Call], verdict: Verdict) -> None:
     """Cancels by key: True needs a timer that nobody received; False, that none was there."""
     won = [call for call in calls if call.kind == Kind.CANCEL and call.sure]
@@ -328,7 +388,7 @@ def _judge_cancels(common: Common, mates: list[Timer], calls: list[Call], verdic
             and mate.claim.ended < call.began
             and call.ended < end.began
             for call in calls
-            if call.kind == Kind.CANCEL
+            if call.kind in (Kind.CANCEL, Kind.FIND)
             for end in mate.of(Kind.CANCEL)
             if end.sure
         )

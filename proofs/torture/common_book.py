@@ -10,7 +10,15 @@ import numpy as np
 
 from proofs.torture.common import VISIBILITY
 from proofs.torture.history import NEVER, History
-from proofs.torture.ledger import COMMON, CONFLICTS, UNTIL_ACKNOWLEDGED, Kind, Outcome, key_cookie
+from proofs.torture.ledger import (
+    BATCH,
+    COMMON,
+    CONFLICTS,
+    UNTIL_ACKNOWLEDGED,
+    Kind,
+    Outcome,
+    key_cookie,
+)
 
 ANSWERS: Final = {
     Kind.CLAIM: Kind.CLAIMED,
@@ -20,6 +28,7 @@ ANSWERS: Final = {
     Kind.RESUME: Kind.RESUMED,
     Kind.ACK: Kind.ACKED,
     Kind.NACK: Kind.NACKED,
+    Kind.FIND: Kind.FOUND,
 }
 VISIBLE_NS: Final = int(VISIBILITY * 1e9)
 PLAIN: Final = 1 << 31
@@ -28,7 +37,8 @@ PLAIN: Final = 1 << 31
 
 @dataclass(slots=True)
 class Call:
-    """A call: between which times it happened, and what it said; None: its worker died in it."""
+    """A call: between which times it happened, and what it said; None: its worker died in it, or it
+    was a batch that raised half-way."""
 
     kind: Kind
     cookie: int
@@ -39,6 +49,7 @@ class Call:
     ended: int
     said: int | None = None
     failed: bool = False
+    batch: bool = False
 
     @property
     def sure(self) -> bool:
@@ -71,10 +82,13 @@ class Timer:
     flags: int
     target: int
     size: int
+    interval: int = 0
     other: int = 0
     """Cookie of the timer that the claim met, if that is known."""
     calls: list[Call] = field(default_factory=list)
     taken: list[Delivery] = field(default_factory=list)
+    ticks: list[Delivery] = field(default_factory=list)
+    """Of a periodic one, by their deadlines; `attempts` says how many were missed."""
 
     def of(self, *kinds: Kind) -> Iterator[Call]:
         return (call for call in self.calls if call.kind in kinds)
@@ -88,7 +102,8 @@ class Timer:
         """0: nobody knows it."""
         if self.claim.said == Outcome.NEW:
             return self.claim.id
-        return self.taken[0].id if self.taken else 0
+        seen = self.taken or self.ticks
+        return seen[0].id if seen else 0
 
     @property
     def conflict(self) -> str:
@@ -96,7 +111,7 @@ class Timer:
 
     @property
     def armed(self) -> bool:
-        return self.claim.said == Outcome.NEW or bool(self.taken)
+        return self.claim.said == Outcome.NEW or bool(self.taken or self.ticks)
 
     @property
     def possible(self) -> bool:
@@ -163,24 +178,32 @@ class Book:
             kind = Kind(number)
             timer = self.timers.get(cookie)
             if kind in ANSWERS:
-                call = Call(kind, cookie, id, life, time, a, ends.get(life, NEVER))
+                about = 0 if kind == Kind.CLAIM else id
+                call = Call(kind, cookie, about, life, time, a, ends.get(life, NEVER))
+                call.batch = bool(code & BATCH)
                 open_[life, cookie, ANSWERS[kind]] = call
                 if kind == Kind.CLAIM:
-                    self.timers[cookie] = timer = Timer(call, seat, b, c, code)
+                    timer = Timer(call, seat, b, c, code & BATCH - 1, interval=id)
+                    self.timers[cookie] = timer
                     self.of_key.setdefault(key_cookie(cookie), []).append(timer)
                 elif not id:
                     self.by_key.setdefault(cookie, []).append(call)
                 elif timer is not None:
                     timer.calls.append(call)
-            elif kind == Kind.TAKEN:
+            elif kind in (Kind.TAKEN, Kind.TICK):
                 one = Delivery(life, seat, began, time, id, a, b, c, code)
                 if timer is None:
                     self.unknown.append(cookie)
                 else:
-                    timer.taken.append(one)
+                    (timer.ticks if kind == Kind.TICK else timer.taken).append(one)
             elif (answered := open_.pop((life, cookie, kind), None)) is not None:
-                answered.ended, answered.said, answered.failed = time, a, code != 0
+                answered.ended = time
+                if code == 0 or not answered.batch:
+                    answered.said, answered.failed = a, code != 0
                 if kind == Kind.CLAIMED and timer is not None:
                     answered.id, timer.other = id, b
+                elif kind == Kind.FOUND:
+                    answered.id = id
         for timer in self.timers.values():
             timer.taken.sort(key=lambda one: one.time)
+            timer.ticks.sort(key=lambda one: one.deadline)

@@ -31,6 +31,7 @@ NEVER: Final = np.iinfo(np.int64).max
 NEIGHBOUR_NS: Final = 2_000_000_000
 ANSWERS: Final = (
     *(Kind.ARMED, Kind.CANCELLED, Kind.MOVED, Kind.PAUSED, Kind.RESUMED, Kind.ACKED, Kind.NACKED),
+    Kind.FOUND,
 )
 HASH: Final = 0x9E3779B97F4A7C15
 STORY_LINES: Final = 12
@@ -247,14 +248,16 @@ def tell(record: npt.NDArray[Any], seat: int, origin: int) -> str:
         f"{(int(record['time']) - origin) / 1e9:.6f} seat {seat} life {record['life']} {kind.name}"
     )
     a, b, c, code = (int(record[name]) for name in ["a", "b", "c", "code"])
-    if record["id"]:
+    if kind == Kind.CLAIM:
+        text += f" interval {int(record['id']) / 1e9:.6f}"
+    elif record["id"]:
         text += f" id {int(record['id']):#x}"
     if kind == Kind.SCHEDULE:
         text += f" delay {a / 1e9:.6f} interval {b / 1e9:.6f} {_target(c)}"
         text += " (batch)" * (code & BATCH != 0)
     elif kind == Kind.MOVE:
         text += f" delay {a / 1e9:.6f}" + " (batch)" * (code & BATCH != 0)
-    elif kind == Kind.EVENT:
+    elif kind in (Kind.EVENT, Kind.TICK):
         text += f" deadline {(a - origin) / 1e9:.6f} fired {(b - origin) / 1e9:.6f} missed {c}"
         text += " DAMAGED" * (code < 0)
     elif kind == Kind.CLAIM:

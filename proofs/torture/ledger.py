@@ -58,6 +58,9 @@ class Kind(IntEnum):
     ACKED = 28
     NACK = 29
     NACKED = 30
+    FIND = 31
+    FOUND = 32
+    TICK = 33
     LEASED = 40
     GIVE = 41
     GIVEN = 42
@@ -113,15 +116,19 @@ entry of `ERRORS` in acknowledgements. The rest:
     QUIET      a: `pending`, as the client says
     PROBED     a: timers that fitted, b: those that should
 
-Of common timers, which any worker may change; CANCEL and MOVE are about a key if `id` is 0, with a
-cookie of `key_cookie`:
+Of common timers, which any worker may change; CANCEL, MOVE and FIND are about a key if `id` is 0,
+with a cookie of `key_cookie`:
 
-    CLAIM      a: delay, ns; b: entry of `CONFLICTS` + flags; c: target; code: entry of `SIZES`
+    CLAIM      a: delay, ns; b: entry of `CONFLICTS` + flags; c: target; code: entry of `SIZES`,
+               + BATCH in a batch; id: interval, ns
     CLAIMED    id; a: `Outcome`; b: cookie of the timer that was there, if known; c: target
     PAUSE, RESUME    id
     PAUSED, RESUMED  a: as the call said
     TAKEN      id; a: deadline; b: fired; c: attempts, 0 if it is not held; code: entry of `SIZES`,
                or -1: the payload is damaged, -2: its key is another one
+    FIND       code: BATCH
+    FOUND      id; a: 1 there is one, 0 none
+    TICK       id; a: deadline; b: fired; c: missed; code: as of TAKEN
     ACK, NACK        id; a: delay, ns
     ACKED, NACKED    a: 1 it was this worker's, 0 no longer
 
@@ -143,7 +150,8 @@ TO_SELF, TO_SEAT, TO_JOINED, TO_GROUP = 0, 1, 255, 256
 
 COMMON: Final = 1 << 30
 DETACHED: Final = 1 << 29
-"""These bits of a cookie say that its timer is common, and that it is detached."""
+TICKS: Final = 1 << 28
+"""These bits of a cookie say that its timer is common, is detached, and is periodic."""
 KEYS: Final = 24
 """Keys that all workers share."""
 CONFLICTS: Final = ("raise", "keep", "replace", "later", "earlier")

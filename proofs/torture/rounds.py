@@ -187,15 +187,16 @@ def _await_the_due(
         beating = must & periodic
         silent = beating.copy()
         silent[beating] = account.silent(found, timers["cookie"][beating], since)
-        common, perhaps, late = common_account.open_timers(found, time.monotonic_ns())
-        waiting = int(due.sum() + silent.sum()) + late
+        common, perhaps, late, mute = common_account.open_timers(found, time.monotonic_ns(), since)
+        waiting = int(due.sum() + silent.sum()) + late + len(mute)
         if waiting != last:
             last, changed = waiting, time.monotonic()
         now = time.monotonic()
         if not waiting or now - changed > STILL_SECONDS or now > give_up:
             break
         drive.pause(0.1)
-    verdict.add("lost", "a periodic timer that no longer ticks", timers["cookie"][silent])
+    quiet = [*timers["cookie"][silent], *mute]
+    verdict.add("lost", "a periodic timer that no longer ticks", quiet)
     may &= periodic | (timers["earliest"] > time.monotonic_ns()) | (timers["latest"] == NEVER)
     left = np.concatenate([_orders(found, must & ~due), common])
     return left, np.concatenate([_orders(found, may), perhaps])

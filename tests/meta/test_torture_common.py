@@ -10,12 +10,14 @@ from proofs.torture.account import COUNTERS
 from proofs.torture.common_book import VISIBLE_NS
 from proofs.torture.history import Birth, Death
 from proofs.torture.ledger import (
+    BATCH,
     COMMON,
     CONFLICTS,
     DETACHED,
     HOLDERS,
     KEEP,
     KEYS,
+    TICKS,
     TO_GROUP,
     UNTIL_ACKNOWLEDGED,
     Kind,
@@ -251,3 +253,47 @@ def test_a_timer_without_its_key(pens: Pens) -> None:
     pens.cancel(FIRST, 0, said=0)
     pens.cancel()
     assert pens.counts() == {"lost": 1}
+
+
+TICKING = 1 << 32 | COMMON | DETACHED | TICKS | 4 << 5 | 3
+
+
+@pytest.mark.parametrize("wrong", ["", "doubled", "lost", "unexpected", "moved"])
+def test_ticks(pens: Pens, wrong: str) -> None:
+    began = pens.maker.note(Kind.CLAIM, TICKING, MS, b=KEEP, c=TO_GROUP)
+    pens.maker.note(Kind.CLAIMED, TICKING, 7, began=began, a=Outcome.NEW, c=TO_GROUP)
+    steps = {"doubled": (0, 1, 1), "lost": (0, 3), "unexpected": (0, 0.5), "moved": (0, 0.5)}
+    for step in steps.get(wrong, (0, 1, 2)):
+        if wrong == "moved" and step:
+            pens.call(Kind.MOVE, Kind.MOVED, TICKING)
+        deadline = began + int(step * MS)
+        fired = max(deadline, time.monotonic_ns())
+        while time.monotonic_ns() <= fired:
+            pass
+        columns = {"began": fired, "a": deadline, "b": fired, "code": 0}
+        pens.holders[0].note(Kind.TICK, TICKING, 7, **columns)
+    if wrong != "lost":  # an end excuses what was unread then
+        pens.cancel(TICKING)
+    expected = {wrong: 1 + (wrong == "lost")} if wrong not in ("", "moved") else {}
+    assert {name: count for name, count in pens.counts().items() if name != "early"} == expected
+
+
+def test_a_batch_that_raised_may_have_armed_it(pens: Pens) -> None:
+    number = CONFLICTS.index("raise") | KEEP
+    began = pens.maker.note(Kind.CLAIM, FIRST, b=number, c=TO_GROUP, code=BATCH)
+    pens.maker.note(Kind.CLAIMED, FIRST, code=1, c=TO_GROUP)
+    assert pens.counts() == {}
+    pens.take(began)
+    pens.acknowledge()
+    assert pens.counts() == {}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_is_found_is_there(pens: Pens, there: bool) -> None:
+    if there:
+        pens.claim()
+    began = pens.maker.note(Kind.FIND, key_cookie(FIRST), code=BATCH)
+    pens.maker.note(Kind.FOUND, key_cookie(FIRST), 7, began=began, a=1)
+    if there:
+        pens.cancel(FIRST, 7)
+    assert pens.counts() == ({} if there else {"leaked": 1})
