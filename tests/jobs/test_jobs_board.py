@@ -67,6 +67,7 @@ def test_the_list_names_next_and_last(wheel: tuple[Any, Timers]) -> None:
             "application": "shop", "name": "refresh", "schedule": "every 60 s",
             "next": 240, "last": 180, "lasted": 0, "late": 0, "worker": worker,
             "runs": 3, "failures": 2, "failing": 0, "missed": 0, "paused": False, "running": False,
+            "unclaimed": None,
         }  # fmt: skip
         assert worker
         text = well("jobs", "list", "--name", str(daemon))
@@ -137,6 +138,50 @@ def test_run_by_hand(wheel: tuple[Any, Timers]) -> None:
         until(lambda: due(timers) == 120 * SECOND and settled(timers))
     assert [int(when) for when in ran] == [30, 60]
     assert JobBoard(str(daemon)).find("refresh").runs == 2
+
+
+def test_a_run_that_no_worker_has(
+    wheel: tuple[Any, Timers], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits for a worker that has it, named; it is given up an hour after nobody came."""
+    daemon, timers = wheel
+    ran: list[float] = []
+    old, board, mails = minutely(ran, timers), JobBoard(str(daemon)), []
+    new = Jobs("shop", daemon=str(daemon))
+    mail = new.task(mails.append, name="mail")
+    other = new.task(mails.append, name="other")
+    with running(old, timers):
+        until(lambda: due(timers))
+        mail.schedule(0, "ann")
+        pass_time(daemon, lambda: any(each.unclaimed is not None for each in board.jobs()))
+        assert "no worker has it" in well("jobs", "list", "--name", str(daemon))
+        assert board.find("mail").schedule == "unknown"
+        with running(new, timers):
+            pass_time(daemon, lambda: mails)
+        assert mails == ["ann"]
+        assert board.find("mail").unclaimed is None
+        other.schedule(0, "eve")
+        pass_time(daemon, lambda: board.find("other").unclaimed is not None)
+        began, key = timers.now_ns(), ("job-unclaimed", "shop", "other")
+        while "eve" not in caplog.text:
+            note = timers.find(key)
+            daemon.advance(30)
+            until(lambda note=note: timers.find(key) != note or "eve" in caplog.text)
+        assert timers.now_ns() - began >= 3500 * SECOND
+        until(lambda: board.find("other").missed == 1)
+    assert mails == ["ann"]
+    assert "has no job 'mail'" in caplog.text
+    assert "no worker has had a job 'other' for 36" in caplog.text
+
+
+def test_a_removed_job_is_not_run(wheel: tuple[Any, Timers]) -> None:
+    daemon, timers = wheel
+    with running(minutely([], timers), timers):
+        until(lambda: due(timers))
+    with running(Jobs("shop"), timers):
+        until(lambda: [each.schedule for each in JobBoard(str(daemon)).jobs()] == ["removed"])
+    said = badly("jobs", "run", "refresh", "--name", str(daemon))
+    assert "was removed: nobody runs it" in said
 
 
 def test_a_look_while_a_record_is_replaced(wheel: tuple[Any, Timers]) -> None:

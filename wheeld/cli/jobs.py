@@ -62,6 +62,8 @@ def list_jobs(
 
 def _row(job: JobState) -> list[str]:
     state = "running" if job.running else "paused" if job.paused else ""
+    if job.unclaimed is not None:
+        state = f"{state} no worker has it".strip()
     if job.failing:
         state = f"{state} failing".strip()
     times = (f"{job.application}/{job.name}", job.schedule, state, _when(job.next), _when(job.last))
@@ -100,7 +102,7 @@ def run(
         try:
             timer = board.run(job, found.application, *positional, **named)
         except (TypeError, ValueError) as error:
-            if isinstance(error, WheelError):
+            if isinstance(error, WheelError) or found.schedule == "removed":
                 raise
             raise UsageError(f"--args, --kw: {error}") from None
     said = {"application": found.application, "name": job, "timer_id": timer}

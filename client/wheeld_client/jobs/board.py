@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from wheeld_client.jobs.occurrences import Occurrences
+from wheeld_client.jobs.occurrences import UNSEEN_SECONDS, Occurrences
 from wheeld_client.jobs.records import (
     ACCOUNT,
     DEFINITION,
@@ -15,8 +15,10 @@ from wheeld_client.jobs.records import (
     PAUSED,
     RUNNING,
     TASK,
+    UNCLAIMED,
     Account,
     Definition,
+    Unclaimed,
     group_of,
     read,
 )
@@ -25,7 +27,8 @@ from wheeld_client.timers.timers import Timers, connect, payload_of
 from wheeld_core import _native
 from wheeld_core.arguments import shown
 
-KINDS: Final = (NEXT, RUNNING, DEFINITION, ACCOUNT, PAUSED)
+KINDS: Final = (NEXT, RUNNING, DEFINITION, ACCOUNT, PAUSED, UNCLAIMED)
+REMOVED: Final = "removed"
 GAP: Final = 64
 """Gap between slots up to which they are read in one piece."""
 Found = dict[tuple[str, str], dict[str, Any]]
@@ -39,7 +42,8 @@ class JobState:
     ----------
     application, name : str
     schedule : str
-        Such as "every 60 s", "0 3 * * * Europe/Berlin", "task", or "removed".
+        Such as "every 60 s", "0 3 * * * Europe/Berlin", "task", "removed", or "unknown": no worker
+        has defined it.
     next : float or None
         When its next occurrence is due, seconds since 1970; None: none is armed, for example while
         one runs.
@@ -55,6 +59,9 @@ class JobState:
     failing : int
         How many runs have failed since one succeeded.
     paused, running : bool
+    unclaimed : float or None
+        Since when runs by hand wait for a worker that has its function; after an hour they are
+        given up, and count as missed.
     """
 
     application: str
@@ -71,6 +78,7 @@ class JobState:
     missed: int = 0
     paused: bool = False
     running: bool = False
+    unclaimed: float | None = None
 
 
 class JobBoard:
@@ -139,9 +147,11 @@ class JobBoard:
         Raises
         ------
         ValueError, TypeError
-            As `find`; or JSON would change an argument.
+            As `find`; it was removed; or JSON would change an argument.
         """
         found = self.find(job, application)
+        if found.schedule == REMOVED:
+            raise ValueError(f"job {shown(job)} of {found.application} was removed: nobody runs it")
         with self._connected() as timers:
             wheel = Occurrences(timers, found.application, 0)
             call = {"args": list(args), "kw": keywords}
@@ -190,8 +200,9 @@ def _records(observer: Observer, application: str | None) -> Found:
                 content = _content(key[0], timer, wall)
                 if key[0] == ACCOUNT and ACCOUNT in record:  # one that was just replaced, and it
                     content = max(content, record[ACCOUNT], key=lambda each: each.runs)
-                record[key[0]] = content
-    return {key: record for key, record in found.items() if DEFINITION in record}
+                if content is not None:
+                    record[key[0]] = content
+    return {key: record for key, record in found.items() if {DEFINITION, UNCLAIMED} & record.keys()}
 
 
 def _pieces(slots: list[int]) -> list[tuple[int, int]]:
@@ -208,6 +219,9 @@ def _pieces(slots: list[int]) -> list[tuple[int, int]]:
 def _content(kind: str, timer: Any, wall: int) -> Any:
     if kind == NEXT:
         return (wall + int(timer["due"])) / 1e9
+    if kind == UNCLAIMED:
+        note = read(Unclaimed, payload_of(timer))
+        return note.since / 1e9 if wall - note.seen < UNSEEN_SECONDS * 1e9 else None
     if kind == DEFINITION:
         return read(Definition, payload_of(timer))
     return read(Account, payload_of(timer)) if kind == ACCOUNT else True
@@ -215,7 +229,8 @@ def _content(kind: str, timer: Any, wall: int) -> Any:
 
 def _state(key: tuple[str, str], record: dict[str, Any]) -> JobState:
     account: Account = record.get(ACCOUNT, Account())
-    state = JobState(*key, _schedule_text(record[DEFINITION].spec))
+    defined = record.get(DEFINITION)
+    state = JobState(*key, "unknown" if defined is None else _schedule_text(defined.spec))
     state.next = record.get(NEXT)
     if account.began:
         state.last, state.worker = account.began / 1e9, account.worker
@@ -223,13 +238,14 @@ def _state(key: tuple[str, str], record: dict[str, Any]) -> JobState:
         state.lasted, state.late = account.lasted_ns / 1e9, account.lateness_ns / 1e9
     for name in ("runs", "failures", "failing", "missed"):
         setattr(state, name, getattr(account, name))
+    state.unclaimed = record.get(UNCLAIMED)
     state.paused, state.running = PAUSED in record, RUNNING in record
     return state
 
 
 def _schedule_text(spec: list[Any] | None) -> str:
     if spec is None:
-        return "removed"
+        return REMOVED
     if spec[0] == "every":
         return f"every {spec[1] / 1e9:g} s"
     return " ".join(str(each) for each in (spec if spec == TASK else spec[1:]))

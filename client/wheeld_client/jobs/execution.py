@@ -34,6 +34,8 @@ OTHERS_SECONDS: Final = 1.0
 """The same for an occurrence that only workers of another version can run, or that waits for
 `resume`."""
 MOST_BACKOFF: Final = 3600.0
+UNCLAIMED_SECONDS: Final = 3600.0
+"""For which a run by hand waits for a worker that has its function, while workers run."""
 
 
 class Execution:
@@ -56,8 +58,10 @@ class Execution:
         """Run it, skip it, or give it back for later."""
         job, run, wheel = self._jobs.jobs.get(self._run.job), self._run, self._wheel
         if run.spec is None:
+            if job is not None and int(self._event["attempts"]) > 1:
+                wheel.claim(run.job)
             if job is None:
-                self._give_back(OTHERS_SECONDS)
+                self._leave_unclaimed()
             elif job.calendar is not None:  # `wheeld jobs run` of one with a schedule
                 self._run_locked(job, None)
             elif not run.paused_too and wheel.is_paused(run.job):
@@ -77,6 +81,24 @@ class Execution:
             self._give_back(OTHERS_SECONDS)
         else:
             self._run_locked(job, calendar)
+
+    def _leave_unclaimed(self) -> None:
+        """Only a worker of another version can run it; if none has come for long, nobody does."""
+        run, wheel = self._run, self._wheel
+        waits = wheel.unclaimed_ns(run.job)
+        if waits <= span_ns(UNCLAIMED_SECONDS):
+            if waits == 0:
+                log.warning("this worker has no job %r: its run waits for one that has", run.job)
+            self._give_back(OTHERS_SECONDS)
+        elif self._acknowledge():
+            log.error(
+                "no worker has had a job %r for %g s: its run with %s is given up",
+                run.job, waits / 1e9, run.call,
+            )  # fmt: skip
+            with wheel.noting(run.job):
+                account = wheel.account(run.job)
+                account.missed += 1
+                wheel.write(run.job, account)
 
     def _give_back(self, seconds: float) -> None:
         self._wheel.timers.nack(self._event, seconds)

@@ -16,7 +16,6 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any, Final
 
 from wheeld_client.jobs.arguments import packed
@@ -28,12 +27,15 @@ from wheeld_client.jobs.records import (
     NOTING,
     PAUSED,
     RUNNING,
+    UNCLAIMED,
     Account,
     Definition,
     Occurrence,
+    Unclaimed,
     boot_of,
     group_of,
     read,
+    written,
 )
 from wheeld_client.timers.policies import span_ns
 from wheeld_client.timers.timers import Timers
@@ -46,6 +48,8 @@ from wheeld_core.timer_options import Conflict, Key
 NEVER_NS: Final = 2**63 - 1 - 10**9
 NOTE_SECONDS: Final = 1.0
 """How long to wait for a worker that was stopped while it noted a run."""
+UNSEEN_SECONDS: Final = 60.0
+"""After that time without an offer, no run waits for a worker with its function any more."""
 
 
 class Occurrences:
@@ -73,6 +77,7 @@ class Occurrences:
         paused_too: bool = False,
     ) -> int:
         """Arm a run by hand; its planned time is its timer's deadline."""
+        packed(call)  # or an error
         boot = boot_of(_native.CLOCK_BASE)
         run = Occurrence(job, 0, self.version, call=call, boot=boot, paused_too=paused_too)
         own: Key | None = None
@@ -80,7 +85,7 @@ class Occurrences:
             own = ("job-task", self.application, *under(job, key))
         return self.timers.schedule(
             delay,
-            payload=packed(asdict(run)),
+            payload=written(run),
             key=own,
             on_conflict=on_conflict,
             to=self._group,
@@ -121,7 +126,7 @@ class Occurrences:
         self.timers._schedule_ns(
             min(due, NEVER_NS),
             clock,
-            payload=packed(asdict(content)),
+            payload=written(content),
             to=self._group,
             detached=True,
             keep=True,
@@ -159,7 +164,23 @@ class Occurrences:
     def resume(self, job: str) -> bool:
         return self.timers.cancel(key=self.key(PAUSED, job))
 
-    def _note(self, kind: str, job: str, content: Definition | Account) -> None:
+    def unclaimed_ns(self, job: str) -> int:
+        """For how long runs by hand of a job have been offered to workers without its function
+        only, of which this is one. It is noted at each offer: what nobody has noted for a while is
+        over."""
+        found, now = self.timers.find(self.key(UNCLAIMED, job)), self.now(_native.CLOCK_REALTIME)
+        note = Unclaimed(now, now) if found is None else read(Unclaimed, found.payload)
+        if now - note.seen > span_ns(UNSEEN_SECONDS):
+            note.since = now
+        note.seen = now
+        self._note(UNCLAIMED, job, note)
+        return now - note.since
+
+    def claim(self, job: str) -> None:
+        """This worker has the function."""
+        self.timers.cancel(key=self.key(UNCLAIMED, job))
+
+    def _note(self, kind: str, job: str, content: Definition | Account | Unclaimed) -> None:
         # on the wall clock, whose times no restore moves: these are never due
         self._put(content, NEVER_NS, _native.CLOCK_REALTIME, self.key(kind, job), "replace")
 

@@ -7,6 +7,7 @@ snapshot, the host (docs/decisions/0032-jobs.md).
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -17,6 +18,8 @@ from wheeld_core import _native
 NEXT, RUNNING = "job", "job-run"
 """The next occurrence, and the lock of the running one."""
 DEFINITION, ACCOUNT, PAUSED, NOTING = "job-definition", "job-account", "job-paused", "job-noting"
+UNCLAIMED: Final = "job-unclaimed"
+"""Runs by hand wait for a worker that has the function."""
 TASK: Final[list[Any]] = ["task"]
 """The schedule of a job that only runs by hand."""
 
@@ -79,6 +82,25 @@ class Account:
             self.clock, self.boot = clock, boot
 
 
+@dataclass
+class Unclaimed:
+    """Wall clock, ns: since when runs have been offered to workers without the function only."""
+
+    since: int
+    seen: int
+    """When one was last offered."""
+
+
+def written(record: Any) -> bytes:
+    """A record as `read` takes it."""
+    return json.dumps(vars(record), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+@functools.cache
+def _names(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
 def read(kind: type[Record], payload: bytes) -> Record:
     """Decode a record; fields that a newer version has added are left out.
 
@@ -88,7 +110,8 @@ def read(kind: type[Record], payload: bytes) -> Record:
         It is not a record.
     """
     found = json.loads(payload)
-    return kind(**{f.name: found[f.name] for f in fields(kind) if f.name in found})  # type: ignore[arg-type]
+    names = _names(kind)  # type: ignore[arg-type]
+    return kind(**{name: found[name] for name in names if name in found})
 
 
 def group_of(application: str) -> str:
@@ -99,4 +122,9 @@ def boot_of(clock: int) -> str:
     """The boot within which times of a clock are comparable; "" if they always are."""
     if clock != _native.CLOCK_BASE:
         return ""
+    return _boot()
+
+
+@functools.cache
+def _boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text()[:8]
