@@ -355,6 +355,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "gather": lambda b: _native.gather(b"8 bytes.", 8, np.zeros(1, np.int64), bytearray(8)),
     "geometry": lambda b: _native.geometry(**b.config),
     "spans": lambda b: _native.spans(0, 1, **b.config),
+    "encoded_key": lambda b: _native.encoded_key(("a", 2**70, b"b")),
     "heap_bytes": lambda b: _native.heap_bytes(b.wheel.wheel_memory, b.wheel.slots_memory),
     "heap_read": lambda b: _native.heap_read(b.wheel.wheel_memory, b.wheel.slots_memory, 1 << 32),
     "heap_write": lambda b: _native.heap_write(
