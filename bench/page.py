@@ -1,7 +1,8 @@
 """`python -m bench.page`: docs/benchmark.md, its figure and the README's numbers, from a run.
 
 Reads what `python -m bench --json FILE` has written, docs/benchmark.json by default, and replaces
-the text between the marks of the pages.
+the text between the marks of the pages. A run of another machine stands beside it, since only a
+ratio that both have is a property of wheeld.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bench.result import as_text, table
 
 ROOT = Path(__file__).resolve().parent.parent
 FOUND = ROOT / "docs" / "benchmark.json"
+BESIDE = ROOT / "docs" / "benchmark-beside.json"
 FIGURE = ROOT / "docs" / "images" / "benchmark-operations.svg"
 PLAIN = {
     ("fire", "clock and worker together"): "Fire one of a million timers",
@@ -56,13 +58,30 @@ def as_lines(content: dict[str, Any]) -> str:
 def machine(content: dict[str, Any]) -> str:
     facts = content["machine"]
     parts = ", ".join(f"{key} {facts[key]}" for key in MACHINE)
+    parts += ", a virtual machine" if facts["virtual"] else ""
     load = f"load before {facts['load_before']:.2f}, after {facts['load_after']:.2f}"
     how = f"{content['seconds']:.0f} s, `--rounds {content['options']['rounds']}`"
     rivals = ", ".join(f"{who} {version}" for who, version in content["rivals"].items())
-    return f"Machine: {parts}; {load}; {how}.\nRivals: {rivals}."
+    return f"{parts}; {load}; {how}.\n  Rivals: {rivals}."
 
 
-def numbers(content: dict[str, Any]) -> str:
+def _lines(content: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(row["name"], line["line"]): line for row in content["rows"] for line in row["lines"]}
+
+
+def _with_ratios_of(beside: dict[str, Any], rows: list[dict[str, Any]]) -> list[dict[str, str]]:
+    """The table's cells, with a column for the other machine's ratios."""
+    there = _lines(beside)
+    lines = [there.get((row["name"], line["line"]), {}) for row in rows for line in row["lines"]]
+    ratios = [f"{line['ratio']:.2f}" if line.get("ratio") else "-" for line in lines]
+    return [
+        {**{k: v for k, v in cell.items() if k not in ("reach", "")}, "ratio on B": ratio,
+         "reach": cell["reach"], "": cell[""]}
+        for cell, ratio in zip(cells(rows), ratios, strict=True)
+    ]  # fmt: skip
+
+
+def numbers(content: dict[str, Any], beside: dict[str, Any]) -> str:
     rows = [row for row in content["rows"] if row["name"] != PENDING.name]
     (pending,) = (row for row in content["rows"] if row["name"] == PENDING.name)
     curve = [
@@ -70,8 +89,8 @@ def numbers(content: dict[str, Any]) -> str:
         for line in pending["lines"]
     ]
     parts = [
-        machine(content),
-        table(cells(rows), markdown=True),
+        f"- Machine A: {machine(content)}\n- Machine B: {machine(beside)}",
+        table(_with_ratios_of(beside, rows), markdown=True),
         f"{reached(rows)}.",
         "\n".join(f"- {text}." for text in remarks(rows)),
         f"![One operation of each contender](images/{FIGURE.name})",
@@ -83,31 +102,32 @@ def numbers(content: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def summary(content: dict[str, Any]) -> str:
+def _told(line: dict[str, Any]) -> str:
+    rivals = {who: value for who, value in line["all"].items() if not who.startswith("wheeld")}
+    beside = "; ".join(f"{who} {as_text(value)}" for who, value in rivals.items())
+    return f"**{as_text(line['wheeld'])}**; {beside}"
+
+
+def summary(content: dict[str, Any], beside: dict[str, Any]) -> str:
+    here, there = _lines(content), _lines(beside)
     shown = [
         {
-            "CPU time, by `make bench`": PLAIN[row["name"], line["line"]],
-            "unit": line["unit"],
-            "wheeld": as_text(line["wheeld"]),
-            "rivals": "; ".join(
-                f"{who} {as_text(value)}"
-                for who, value in line["all"].items()
-                if not who.startswith("wheeld")
-            ),
+            "CPU time, by `make bench`": text,
+            "unit": here[which]["unit"],
+            "**wheeld**; others, machine A": _told(here[which]),
+            "machine B": _told(there[which]),
         }
-        for row in content["rows"]
-        for line in row["lines"]
-        if (row["name"], line["line"]) in PLAIN
+        for which, text in PLAIN.items()
     ]
     return table(shown, markdown=True)
 
 
-def pages(content: dict[str, Any], root: Path) -> dict[Path, str]:
-    """The pages that hold numbers, with those of this run."""
+def pages(content: dict[str, Any], beside: dict[str, Any], root: Path) -> dict[Path, str]:
+    """The pages that hold numbers, with those of this run and the ratios of the one beside it."""
     page, readme = root / "docs" / "benchmark.md", root / "README.md"
     return {
-        page: put(page.read_text(), "numbers", f"\n{numbers(content)}\n"),
-        readme: put(readme.read_text(), "benchmark", f"\n{summary(content)}\n"),
+        page: put(page.read_text(), "numbers", f"\n{numbers(content, beside)}\n"),
+        readme: put(readme.read_text(), "benchmark", f"\n{summary(content, beside)}\n"),
     }
 
 
@@ -138,7 +158,7 @@ NS = {"ns": 1.0, "us": 1e3}
 
 
 def _groups(content: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
-    lines = {(row["name"], line["line"]): line for row in content["rows"] for line in row["lines"]}
+    lines = _lines(content)
     for name, text, title in BARS:
         if line := lines.get((name, text)):
             found = {who.removesuffix(", scattered"): value * NS[line["unit"]]
@@ -179,15 +199,19 @@ def draw(content: dict[str, Any], path: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.page", description=__doc__)
     parser.add_argument("--json", type=Path, default=FOUND, metavar="FILE")
+    parser.add_argument("--beside", type=Path, default=BESIDE, metavar="FILE",
+                        help="a run of another machine")  # fmt: skip
     given = parser.parse_args(arguments)
-    content = json.loads(given.json.read_text())
-    if missing := {PENDING.name, *(name for name, _ in PLAIN)} - {
-        row["name"] for row in content["rows"]
-    }:
-        told = ", ".join(sorted(missing))
-        parser.error(f"{given.json} has no rows {told}: run python -m bench in full")
+    content, beside = (json.loads(path.read_text()) for path in (given.json, given.beside))
+    for path, run in ((given.json, content), (given.beside, beside)):
+        if missing := {PENDING.name, *(name for name, _ in PLAIN)} - {
+            row["name"] for row in run["rows"]
+        }:
+            told = ", ".join(sorted(missing))
+            parser.error(f"{path} has no rows {told}: run python -m bench in full")
     FOUND.write_text(as_lines(content))
-    for path, text in pages(content, ROOT).items():
+    BESIDE.write_text(as_lines(beside))
+    for path, text in pages(content, beside, ROOT).items():
         path.write_text(text)
         print(f"written: {path.relative_to(ROOT)}")
     draw(content, FIGURE)

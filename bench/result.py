@@ -56,7 +56,8 @@ class Result:
 
 
 def machine() -> dict[str, Any]:
-    models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    processors = Path("/proc/cpuinfo").read_text()
+    models = re.findall(r"^model name\s*: (.*)$", processors, re.M)
     try:
         version = metadata.version("wheeld")
     except metadata.PackageNotFoundError:
@@ -64,6 +65,7 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": models[0] if models else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
+        "virtual": bool(re.search(r"^flags\s*:.*\bhypervisor\b", processors, re.M)),
         "kernel": platform.release(),
         "python": sys.version.split()[0],
         "numpy": np.__version__,

@@ -74,9 +74,9 @@ def test_unknown_names_are_refused(module: str, tmp_path: Path) -> None:
 
 
 def test_the_pages_hold_what_the_run_found() -> None:
-    content = json.loads(page.FOUND.read_text())
+    content, beside = (json.loads(path.read_text()) for path in (page.FOUND, page.BESIDE))
     assert page.as_lines(content) == page.FOUND.read_text()
-    for path, text in page.pages(content, ROOT).items():
+    for path, text in page.pages(content, beside, ROOT).items():
         told = f"{path.name} differs from docs/benchmark.json: run python -m bench.page"
         assert path.read_text() == text, told
     with pytest.raises(ValueError, match="numbers: begin"):
