@@ -73,6 +73,42 @@ def test_one_member_drains_what_nobody_kept(virtual: str) -> None:
     assert max(sizes) > 100, "not a few at a time"
 
 
+@pytest.mark.parametrize("left", ["by nobody", "by a kept member"])
+def test_a_member_that_is_never_idle_gets_what_was_kept(virtual: str, left: str) -> None:
+    with connect(virtual) as maker, connect(virtual, group="web", worker="a", on_death="keep") as a:
+        if left == "by nobody":
+            a.close()
+        assert left == "by nobody" or not len(a.poll())  # a member, whose ring gets it
+        maker.schedule(1.0, 42, to="group:web", detached=True)
+        advance(virtual, 2.0)
+    with connect(virtual, group="web", worker="b") as busy:
+        busy.schedule_many([0.5] * 30, 7)
+        advance(virtual, 1.0)
+        got: list[int] = []
+        for _ in range(60):
+            got += busy.poll(max_events=1)["cookie"].tolist()  # and finds something each time
+            busy.schedule(0.001, 7)
+            advance(virtual, 0.01)
+        assert 42 in got
+
+
+def test_a_member_that_is_full_is_there(virtual: str) -> None:
+    with connect(virtual) as maker:
+        maker.schedule(1.0, 42, to="group:web", detached=True)
+    advance(virtual, 2.0)
+    with connect(virtual, group="web") as full:
+        full.schedule_many([0.0] * 2000, 7)
+        advance(virtual, 0.1)
+        assert len(full.poll(max_events=1)) == 1  # a member, with more than its ring holds
+        full.schedule_many([0.0] * 10, 7)
+        advance(virtual, 20.0)  # longer than --keep-for
+        got: list[int] = []
+        while len(events := full.poll()):
+            got += events["cookie"].tolist()
+            advance(virtual, 0.001)
+    assert got.count(42) == 1
+
+
 @pytest.mark.parametrize("happens", [clock_dies, supervisor_dies, restarted, stopped_and_started])
 def test_what_ends_beside_it(serving: Daemon, happens: Callable[[Daemon], None]) -> None:
     at = str(serving.directory)

@@ -14,6 +14,10 @@
  *        ring the doorbell                  it gets its share
  *
  * The oldest offers go first, a share at a time; a member that is done comes for more.
+ *
+ * Nobody reads what waits with the keeper, or in the ring of a worker that is kept for a successor.
+ * That goes to members that wait, or else to busy ones: a member that always finds something never
+ * rings.
  */
 #ifndef WHEELD_REOFFER_H
 #define WHEELD_REOFFER_H
@@ -70,6 +74,13 @@ static inline wh_peer *wh_roster_idle_at_last(wh_clock *c, uint32_t group)
     return wh_roster_idle(c, group);
 }
 
+/* A member that is busy, with room in its ring; or NULL. */
+static inline wh_peer *wh_roster_busy(wh_clock *c, uint32_t group)
+{
+    wh_peer *peer = wh_roster_next(c, group);
+    return peer && wh_is_member(peer, 1ull << group) ? peer : NULL;
+}
+
 /* Give `to` what another member has not taken. */
 static inline void wh_offer_move(wh_clock *c, uint32_t slot, wh_peer *to)
 {
@@ -95,6 +106,7 @@ static inline bool wh_reoffer(wh_clock *c, uint32_t group, bool late)
 {
     wh_roster *roster = &c->rosters[group];
     wh_peer *to = NULL;
+    bool idle = false; /* `to` waits for an event */
     uint32_t given = 0, last = wh_queue_last(c, group), slot;
     int64_t next = wh_time_add(c->now[WH_CLOCK_BASE], WH_OFFER_PATIENCE_NS);
     bool over = false;
@@ -109,9 +121,14 @@ static inline bool wh_reoffer(wh_clock *c, uint32_t group, bool late)
         const wh_peer *holder = &c->peers[wh_stage_worker(&c->wheel.links[slot])];
         if (!late && wh_peer_sleeps(holder))
             break;
-        if (to == NULL || given++ >= wh_offer_share(c, roster, holder)) {
+        bool read = holder->life == WH_PEER_PRESENT; /* sooner or later, where it is */
+        if (to == NULL || given++ >= wh_offer_share(c, roster, holder) || (read && !idle)) {
             given = 1;
-            if ((to = wh_roster_idle_at_last(c, group)) == NULL) {
+            to = wh_roster_idle_at_last(c, group);
+            idle = to != NULL;
+            if (!idle && !read)
+                to = wh_roster_busy(c, group);
+            if (to == NULL) {
                 next = 0; /* a member that is done rings */
                 break;
             }
