@@ -1,6 +1,6 @@
 from collections import deque
-from collections.abc import Buffer, Callable
-from typing import Any, SupportsIndex, TypeVar, Unpack
+from collections.abc import Buffer, Callable, Iterator
+from typing import Any, Generic, SupportsIndex, TypeVar, Unpack, overload
 
 from wheeld_core.arguments import Seconds
 from wheeld_core.timer_options import (
@@ -181,7 +181,7 @@ def create_trace(
 def trace_take(trace: Buffer, position: int, out: Buffer, /) -> int: ...
 def trace_release(trace: Buffer, position: int, /) -> None: ...
 def take_handles(
-    handles: dict[int, _Waiter], events: Buffer, due: deque[_Waiter] | list[_Waiter], /
+    handles: Waiting[_Waiter], events: Buffer, due: deque[_Waiter] | list[_Waiter], /
 ) -> bytearray | None: ...
 def call_due(
     due: deque[Any],
@@ -260,11 +260,23 @@ class Whole:
     def __init__(self, memory: Buffer, fd: int, /) -> None: ...
     def cut(self) -> int: ...
 
+class Waiting(Generic[_Waiter]):
+    @overload
+    def get(self, id: int, /) -> _Waiter | None: ...
+    @overload
+    def get(self, id: int, default: _Waiter, /) -> _Waiter: ...
+    def pop(self, id: int, default: None = None, /) -> _Waiter | None: ...
+    def values(self) -> list[_Waiter]: ...
+    def __len__(self) -> int: ...
+    def __contains__(self, id: int, /) -> bool: ...
+    def __iter__(self) -> Iterator[int]: ...
+
 class Handle:
     id: int
     _callbacks: Any
     _callback: Callable[..., object]
     _args: tuple[Any, ...]
+    _elsewhere: int
     _block: bool
     _cancelled: bool
     def _take(self) -> bool: ...
@@ -341,11 +353,11 @@ class Worker:
         self, when: int, clock: int, cookie: int = 0, **options: Unpack[TimerOptions]
     ) -> tuple[int, bool]: ...
     def _schedule_into(
-        self, handles: dict[int, Any], handle: Handle, delay: Seconds, block: bool = True, /
+        self, handles: Waiting[Any], handle: Handle, delay: Seconds, block: bool = True, /
     ) -> None: ...
     def _schedule_into_key(
         self,
-        handles: dict[int, Any],
+        handles: Waiting[Any],
         handle: Handle,
         delay: Seconds,
         block: bool,
@@ -354,11 +366,11 @@ class Worker:
         /,
     ) -> bool: ...
     def _schedule_waiter(
-        self, waiters: dict[int, _Waiter], waiter: _Waiter, delay: Seconds, /
+        self, waiters: Waiting[_Waiter], waiter: _Waiter, delay: Seconds, /
     ) -> int: ...
     def _call_later(
         self,
-        handles: dict[int, Any],
+        handles: Waiting[Any],
         type: type[_Handle],
         callbacks: object,
         delay: Seconds,
@@ -406,7 +418,7 @@ class Worker:
     def _stands(self, id: int, flags: int, /) -> bool: ...
     _away: bool
     _given_up: int
-    _handles: dict[int, Any]
+    _handles: Waiting[Any]
     _sieve: Any
     _empty_events: Any
     def _settle(self) -> float | None: ...

@@ -5,6 +5,7 @@ import pytest
 from local_wheel import KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, cookies, take_all
 from purgatory_ops import Op
 from wheeld_client import Purgatory
+from wheeld_core import _native
 
 CAPACITY = 256
 
@@ -64,12 +65,12 @@ def test_members_get_none() -> None:
 
 @pytest.mark.parametrize("leave", [KEEP, REROUTE])
 def test_behind_a_full_ring(leave: int) -> None:
-    capacity = 4096
+    capacity, waiting = 4096, _native.Waiting()
     with LocalWheel(capacity) as wheel:
         dying = wheel.worker(0, group="g")
         for _ in range(3):
             for _ in range(500):
-                dying._schedule_waiter({}, None, 0.001)
+                dying._schedule_waiter(waiting, None, 0.001)
             wheel.settle()
         for _ in range(3):
             wheel.advance(MS)

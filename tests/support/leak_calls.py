@@ -306,7 +306,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "_schedule_ns": in_time,
     "_arm_ns": followed,
     "_schedule_waiter": lambda b: (
-        b.timers.cancel(b.timers._schedule_waiter({}, object(), 5.0)),
+        b.timers.cancel(b.timers._schedule_waiter(_native.Waiting(), object(), 5.0)),
         b.wheel.clock.advance(b.wheel.now),
     ),
     "cancel": lambda b: (

@@ -260,7 +260,7 @@ class AsyncTimers(Waits):
 
     def _fail_waiters(self, error: WheelError) -> None:
         """Pass the error to every waiter: their timers will never fire."""
-        waiters, self._waiters = self._waiters, {}
+        waiters, self._waiters = self._waiters, _native.Waiting()
         for waiter in waiters.values():
             if not waiter.done():
                 waiter.set_exception(type(error)(*error.args))  # each its own traceback

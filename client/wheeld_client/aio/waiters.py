@@ -53,7 +53,7 @@ class Waiters:
 
     def __init__(self) -> None:
         self._room = Room()
-        self._waiters: dict[int, Waiter] = {}
+        self._waiters: _native.Waiting[Waiter] = _native.Waiting()
         self._late: set[int] = set()
         self._unwanted: list[int] = []  # in `_late`, to be cancelled once there is room
         self._shed_later: asyncio.TimerHandle | None = None

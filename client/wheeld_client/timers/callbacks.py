@@ -43,12 +43,10 @@ Batch = tuple["npt.NDArray[np.void]", dict[int, int]]
 class TimerHandle(_native.Handle):
     """A callback that waits for its time; made, natively, by `Timers.call_later`."""
 
-    __slots__ = ("_elsewhere",)
+    __slots__ = ()
 
     id: int
     _callbacks: Callbacks
-    _elsewhere: int
-    """The token of the timer's wheel, if its timer belongs to none of these callbacks."""
 
     def __init__(
         self,
@@ -138,7 +136,7 @@ class Callbacks:
 
     def __init__(self, timers: CallingWorker, claims: Claims | None = None) -> None:
         self.timers = timers
-        timers._handles = {}
+        timers._handles = _native.Waiting()
         self._keyed: list[TimerHandle] = []  # other workers may end their timers
         self._keyed_most = KEYED_LOOK
         # those who arm under a key, against those who look for it: the GIL does it, if there is one
@@ -213,7 +211,7 @@ class Callbacks:
             self._claims[int(event["cookie"])](event, key)
 
     @property
-    def handles(self) -> dict[int, TimerHandle]:
+    def handles(self) -> _native.Waiting[TimerHandle]:
         """Callbacks by the id of their timer; the native calls that end a timer remove its
         entry."""
         return self.timers._handles
@@ -284,7 +282,7 @@ class Callbacks:
 
     def lose(self) -> None:
         """All timers have ended: only callbacks that are already due still run."""
-        lost, self.timers._handles = self.timers._handles, {}
+        lost, self.timers._handles = self.timers._handles, _native.Waiting()
         for handle in lost.values():
             handle._take()
 

@@ -18,6 +18,7 @@
 #include "worker/usable_part.c"
 #include "worker/sleep_part.c"
 #include "worker/room_part.c"
+#include "worker/waiting_part.c"
 #include "worker/handle_part.c"
 #include "worker/keys_part.c"
 #include "worker/worker_part.c"
@@ -202,6 +203,7 @@ static wh_cold int add_types(PyObject *module)
                  {&memory_spec, NULL},
                  {&whole_spec, NULL},
                  {&worker_spec, &worker_type},
+                 {&waiting_spec, &waiting_type},
                  {&handle_spec, &handle_type},
                  {&operation_spec, &operation_type},
                  {&purgatory_spec, NULL},

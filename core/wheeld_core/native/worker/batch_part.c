@@ -176,7 +176,7 @@ static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
     Py_ssize_t n = PyObject_Length(ids_object);
     bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, false) &&
               array_get(&won, won_object, 1, n, true) && worker_may_begin(w, wait);
-    PyObject *handles = ok ? worker_handles(w) : NULL;
+    WaitingObject *handles = ok ? worker_handles(w) : NULL;
     if (handles) /* an error in the middle leaves the rest as it is */
         memset(won.view.buf, 0, (size_t)n);
     enum wh_call call =

@@ -7,12 +7,11 @@
  * there first, under the id that the timer in its slot will have.
  */
 
-/* Set *own, where the entry keeps its timer's id, and table[id]. */
-static bool callback_place(PyObject *table, PyObject *entry, PyObject *number, uint64_t id,
-                           uint64_t *own)
+/* Set *own, where the entry keeps its timer's id, and table[id]. False: an error is set. */
+static inline bool callback_place(WaitingObject *table, PyObject *entry, uint64_t id, uint64_t *own)
 {
     *own = id;
-    return number && PyDict_SetItem(table, number, entry) == 0;
+    return waiting_put(table, id, entry);
 }
 
 static wh_request callback_request(const WorkerObject *w, int64_t delay)
@@ -23,25 +22,21 @@ static wh_request callback_request(const WorkerObject *w, int64_t delay)
 }
 
 /* callback_place() of a timer that is armed. */
-static bool callback_enter(WorkerObject *w, PyObject *table, PyObject *entry, uint64_t id,
+static bool callback_enter(WorkerObject *w, WaitingObject *table, PyObject *entry, uint64_t id,
                            bool wait, uint64_t *own)
 {
-    PyObject *number = PyLong_FromUnsignedLongLong(id);
-    if (wh_likely(callback_place(table, entry, number, id, own))) {
-        Py_DECREF(number);
+    if (wh_likely(callback_place(table, entry, id, own)))
         return true;
-    }
     PyObject *error = error_take(); /* no memory: the expiration would find nobody */
     if (worker_cancel_timer(w, id, wait) < 0)
         PyErr_Clear();
-    Py_XDECREF(number);
     error_raise(error);
     return false;
 }
 
 #ifdef Py_GIL_DISABLED
 
-static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int64_t delay,
+static bool callback_arm(WorkerObject *w, WaitingObject *table, PyObject *entry, int64_t delay,
                          bool wait, uint64_t *own)
 {
     uint32_t slot;
@@ -54,8 +49,7 @@ static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int6
     const wh_worker_seg *seg = c->seg;
     uint64_t id = wh_id(wh_client_next_gen(c, slot), slot), me = c->me;
     c->slabs.busy++; /* the slot's slab is not parked while others are let in */
-    PyObject *number = PyLong_FromUnsignedLongLong(id);
-    bool ok = callback_place(table, entry, number, id, own);
+    bool ok = callback_place(table, entry, id, own);
     if (!worker_is_open(w) || c->seg != seg || c->me != me) { /* the slot is no longer ours */
         if (ok)
             worker_raise(w, WH_CALL_GONE);
@@ -73,20 +67,17 @@ static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int6
     if (ok) {
         const wh_request r = callback_request(w, delay);
         wh_client_submit(c, slot, &r, r.deadline);
-        Py_DECREF(number);
         return true;
     }
-    PyObject *error = error_take();
-    if (number && PyDict_DelItem(table, number) < 0)
-        PyErr_Clear(); /* it never came there */
-    Py_XDECREF(number);
+    PyObject *error = error_take(), *placed = waiting_look(table, id, true);
+    Py_XDECREF(placed);
     error_raise(error);
     return false;
 }
 
 #else
 
-static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int64_t delay,
+static bool callback_arm(WorkerObject *w, WaitingObject *table, PyObject *entry, int64_t delay,
                          bool wait, uint64_t *own)
 {
     const wh_request r = callback_request(w, delay);
@@ -99,8 +90,8 @@ static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int6
 /* The same under a key. WH_CALL_TAKEN: *own has the key, and the entry is not in the table.
  * WH_CALL_OVER: an error is set. Without a GIL the caller keeps those away who look into the table:
  * there is no slot yet whose next id it could be. */
-static enum wh_call callback_arm_key(WorkerObject *w, PyObject *table, PyObject *entry, KeyOrder *k,
-                                     int64_t delay, bool wait, uint64_t *own)
+static enum wh_call callback_arm_key(WorkerObject *w, WaitingObject *table, PyObject *entry,
+                                     KeyOrder *k, int64_t delay, bool wait, uint64_t *own)
 {
     uint64_t id = 0;
     key_hash_for(w, &k->encoded);
@@ -121,14 +112,15 @@ static PyObject *worker_schedule_into_key(WorkerObject *w, PyObject *const *args
     bool wait;
     KeyOrder k;
     PyObject *values[TIMER_VALUES] = {0};
-    if (n != 6 || !PyDict_CheckExact(args[0]) || !PyObject_TypeCheck(args[1], handle_type))
-        return PyErr_Format(PyExc_TypeError, "_schedule_into_key() takes a dict, a handle, ...");
+    if (n != 6 || !is_waiting(args[0]) || !PyObject_TypeCheck(args[1], handle_type))
+        return PyErr_Format(PyExc_TypeError, "_schedule_into_key() takes a Waiting, a handle, ...");
     values[KEY] = args[4], values[ON_CONFLICT] = args[5];
     if (!parse_block(args[3], &wait) || !parse_delay(args[2], &delay, "delay") ||
         !order_parse_key(&k, values) || !worker_still_usable(w))
         return NULL;
     uint64_t *own = &((HandleObject *)args[1])->id;
-    enum wh_call call = callback_arm_key(w, args[0], args[1], &k, delay, wait, own);
+    enum wh_call call =
+        callback_arm_key(w, (WaitingObject *)args[0], args[1], &k, delay, wait, own);
     return call == WH_CALL_OVER ? NULL : PyBool_FromLong(call == WH_CALL_OK);
 }
 
@@ -137,13 +129,15 @@ static PyObject *worker_schedule_into(WorkerObject *w, PyObject *const *args, Py
 {
     int64_t delay;
     bool wait;
-    if (n < 3 || n > 4 || !PyDict_CheckExact(args[0]) || !PyObject_TypeCheck(args[1], handle_type))
-        return PyErr_Format(PyExc_TypeError, "_schedule_into() takes a dict, a handle and a delay");
+    if (n < 3 || n > 4 || !is_waiting(args[0]) || !PyObject_TypeCheck(args[1], handle_type))
+        return PyErr_Format(PyExc_TypeError,
+                            "_schedule_into() takes a Waiting, a handle and a delay");
     if (!parse_block(n > 3 ? args[3] : NULL, &wait))
         return NULL;
     /* no refork: a child has a table of its own, which the caller has not passed */
     if (!parse_delay(args[2], &delay, "delay") || !worker_still_usable(w) ||
-        !callback_arm(w, args[0], args[1], delay, wait, &((HandleObject *)args[1])->id))
+        !callback_arm(w, (WaitingObject *)args[0], args[1], delay, wait,
+                      &((HandleObject *)args[1])->id))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -154,11 +148,11 @@ static PyObject *worker_schedule_waiter(WorkerObject *w, PyObject *const *args, 
 {
     int64_t delay;
     uint64_t id;
-    if (n != 3 || !PyDict_CheckExact(args[0]))
+    if (n != 3 || !is_waiting(args[0]))
         return PyErr_Format(PyExc_TypeError,
-                            "_schedule_waiter() takes a dict, a waiter and a delay");
+                            "_schedule_waiter() takes a Waiting, a waiter and a delay");
     if (!parse_delay(args[2], &delay, "delay") || !worker_usable(w) ||
-        !callback_arm(w, args[0], args[1], delay, false, &id))
+        !callback_arm(w, (WaitingObject *)args[0], args[1], delay, false, &id))
         return NULL;
     return PyLong_FromUnsignedLongLong(id);
 }
@@ -170,8 +164,9 @@ static PyObject *worker_call_later(WorkerObject *w, PyObject *const *args, Py_ss
     int64_t delay;
     bool wait;
     PyTypeObject *type = n == 7 && PyType_Check(args[1]) ? (PyTypeObject *)args[1] : NULL;
-    if (!type || !PyDict_CheckExact(args[0]) || !PyType_IsSubtype(type, handle_type))
-        return PyErr_Format(PyExc_TypeError, "_call_later() takes a dict, a type of handles, ...");
+    if (!type || !is_waiting(args[0]) || !PyType_IsSubtype(type, handle_type))
+        return PyErr_Format(PyExc_TypeError,
+                            "_call_later() takes a Waiting, a type of handles, ...");
     if (!PyCallable_Check(args[4]))
         return raise_about(PyExc_TypeError, args[4],
                            "callback: got {}, expected a callable object");
@@ -184,7 +179,8 @@ static PyObject *worker_call_later(WorkerObject *w, PyObject *const *args, Py_ss
         Py_DECREF(handle);
         Py_RETURN_NONE;
     }
-    if (!callback_arm(w, args[0], handle, delay, wait, &((HandleObject *)handle)->id))
+    if (!callback_arm(w, (WaitingObject *)args[0], handle, delay, wait,
+                      &((HandleObject *)handle)->id))
         Py_CLEAR(handle);
     return handle;
 }

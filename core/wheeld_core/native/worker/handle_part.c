@@ -1,10 +1,10 @@
-/* Handles: a callback that waits for its time, and the table in which whoever receives its
- * expiration finds it. The base of the client's TimerHandle. */
+/* Handles: a callback that waits for its time. The base of the client's TimerHandle. */
 #include <structmember.h>
 
 typedef struct {
     PyObject_HEAD PyObject *callbacks; /* the client's table of them */
     PyObject *callback, *args;
+    PyObject *elsewhere; /* the token of its timer's wheel if others have that timer, or NULL */
     uint64_t id;
     char block;     /* whether its calls may wait for the clock */
     char cancelled; /* by its handle or by its timer's id, before it was called */
@@ -17,6 +17,7 @@ static int handle_traverse(HandleObject *h, visitproc visit, void *arg)
     Py_VISIT(h->callbacks);
     Py_VISIT(h->callback);
     Py_VISIT(h->args);
+    Py_VISIT(h->elsewhere);
     Py_VISIT(Py_TYPE(h));
     return 0;
 }
@@ -26,7 +27,25 @@ static int handle_clear(HandleObject *h)
     Py_CLEAR(h->callbacks);
     Py_CLEAR(h->callback);
     Py_CLEAR(h->args);
+    Py_CLEAR(h->elsewhere);
     return 0;
+}
+
+/* Memory of handles that are gone, for those that come: each of these is one allocation less that
+ * the collector counts, and looks through all that wait for. */
+#ifdef Py_GIL_DISABLED
+enum { MOST_SPARE = 0 };
+#else
+enum { MOST_SPARE = 4096 };
+#endif
+static struct {
+    HandleObject *handles[MOST_SPARE + 1];
+    int count;
+} spare;
+
+static bool handle_is_plain(const PyTypeObject *type)
+{
+    return type->tp_basicsize == (Py_ssize_t)sizeof(HandleObject);
 }
 
 static void handle_dealloc(HandleObject *h)
@@ -34,15 +53,30 @@ static void handle_dealloc(HandleObject *h)
     PyTypeObject *type = Py_TYPE(h);
     PyObject_GC_UnTrack(h);
     handle_clear(h);
-    type->tp_free(h);
+    if (spare.count < MOST_SPARE && handle_is_plain(type))
+        spare.handles[spare.count++] = h;
+    else
+        type->tp_free(h);
     Py_DECREF(type);
+}
+
+/* Empty, as its type's tp_alloc makes it. */
+static HandleObject *handle_alloc(PyTypeObject *type)
+{
+    if (!spare.count || !handle_is_plain(type))
+        return (HandleObject *)type->tp_alloc(type, 0);
+    HandleObject *h = spare.handles[--spare.count];
+    memset((char *)h + sizeof(PyObject), 0, sizeof *h - sizeof(PyObject));
+    (void)PyObject_Init((PyObject *)h, type);
+    PyObject_GC_Track(h);
+    return h;
 }
 
 /* Without a call of __init__. */
 static PyObject *handle_new(PyTypeObject *type, PyObject *callbacks, PyObject *callback,
                             PyObject *args, bool block)
 {
-    HandleObject *h = (HandleObject *)type->tp_alloc(type, 0);
+    HandleObject *h = handle_alloc(type);
     if (h == NULL)
         return NULL;
     h->callbacks = Py_NewRef(callbacks);
@@ -87,6 +121,7 @@ static PyMemberDef handle_members[] = {
     {"_callbacks", T_OBJECT_EX, offsetof(HandleObject, callbacks), 0, NULL},
     {"_callback", T_OBJECT_EX, offsetof(HandleObject, callback), 0, NULL},
     {"_args", T_OBJECT_EX, offsetof(HandleObject, args), 0, NULL},
+    {"_elsewhere", T_OBJECT_EX, offsetof(HandleObject, elsewhere), 0, NULL},
     {"_block", T_BOOL, offsetof(HandleObject, block), 0, NULL},
     {"_cancelled", T_BOOL, offsetof(HandleObject, cancelled), 0, NULL},
     {NULL}};
@@ -103,33 +138,10 @@ static PyType_Spec handle_spec = {"wheeld_core._native.Handle", sizeof(HandleObj
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
                                   handle_slots};
 
-/* Remove handles[id]: 1, and it is at `handle`; 0: there is none; -1: an error is set. */
-static int handle_pop(PyObject *handles, uint64_t id, PyObject **handle)
+/* The timer of `id` has ended without dispatch(): its callback, if it has one, is never called. */
+static wh_seldom void handle_drop(WaitingObject *handles, uint64_t id, bool cancelled)
 {
-    PyObject *number = PyLong_FromUnsignedLongLong(id);
-    if (number == NULL)
-        return -1;
-#if PY_VERSION_HEX >= 0x030d0000
-    int found = PyDict_Pop(handles, number, handle);
-#else
-    *handle = Py_XNewRef(PyDict_GetItemWithError(handles, number));
-    int found = *handle ? 1 : PyErr_Occurred() ? -1 : 0;
-    if (found == 1 && PyDict_DelItem(handles, number) < 0) {
-        Py_CLEAR(*handle);
-        found = -1;
-    }
-#endif
-    Py_DECREF(number);
-    return found;
-}
-
-/* The timer of `id` has ended without dispatch(): its callback, if it has one, is never called. No
- * error is set, before or after. */
-static wh_seldom void handle_drop(PyObject *handles, uint64_t id, bool cancelled)
-{
-    PyObject *handle = NULL, *callback, *args;
-    if (handle_pop(handles, id, &handle) < 0)
-        PyErr_Clear(); /* no memory: the entry stays */
+    PyObject *handle = waiting_look(handles, id, true), *callback, *args;
     if (handle && PyObject_TypeCheck(handle, handle_type)) {
         handle_empty((HandleObject *)handle, &callback, &args);
         ((HandleObject *)handle)->cancelled = cancelled;
@@ -139,21 +151,18 @@ static wh_seldom void handle_drop(PyObject *handles, uint64_t id, bool cancelled
     Py_XDECREF(handle);
 }
 
-/* Pop the handles of `count` events into the list `due`, whose length that is; `others`, if any are
- * without: 1 for each of those. How many have one, or -1. */
-static Py_ssize_t handles_pop(PyObject *handles, const Py_buffer *events, PyObject *due,
+/* Take the handles of `count` events into the list `due`, whose length that is; `others`, if any
+ * are without: 1 for each of those. How many have one, or -1. */
+static Py_ssize_t handles_pop(WaitingObject *handles, const Py_buffer *events, PyObject *due,
                               PyObject **others)
 {
     Py_ssize_t found = 0, count = PyList_GET_SIZE(due);
     for (Py_ssize_t i = 0; i < count; i++) {
         uint64_t id;
-        PyObject *handle = NULL;
         memcpy(&id, (char *)events->buf + i * events->itemsize + offsetof(wh_completion, id),
                sizeof id);
-        int popped = handle_pop(handles, id, &handle);
-        if (popped < 0)
-            return -1;
-        if (popped) {
+        PyObject *handle = waiting_look(handles, id, true);
+        if (handle) {
             PyList_SET_ITEM(due, found++, handle);
             continue;
         }
@@ -168,7 +177,7 @@ static Py_ssize_t handles_pop(PyObject *handles, const Py_buffer *events, PyObje
 }
 
 /* poll() has received these events: the callbacks among them are not called. */
-static void handles_drop(PyObject *handles, PyObject *events)
+static void handles_drop(WaitingObject *handles, PyObject *events)
 {
     Py_buffer view;
     if (PyObject_GetBuffer(events, &view, PyBUF_SIMPLE) < 0) {
@@ -191,13 +200,13 @@ static PyObject *native_take_handles(PyObject *module, PyObject *const *args, Py
     Py_buffer events;
     PyObject *others = NULL;
     (void)module;
-    if (n != 3 || !PyDict_CheckExact(args[0]))
-        return PyErr_Format(PyExc_TypeError, "take_handles() takes a dict, events and a deque");
+    if (n != 3 || !is_waiting(args[0]))
+        return PyErr_Format(PyExc_TypeError, "take_handles() takes a Waiting, events and a deque");
     if (PyObject_GetBuffer(args[1], &events, PyBUF_SIMPLE) < 0)
         return NULL;
     bool fit = events.itemsize >= (Py_ssize_t)sizeof(wh_completion);
     PyObject *due = PyList_New(fit ? events.len / events.itemsize : 0);
-    Py_ssize_t found = due ? handles_pop(args[0], &events, due, &others) : -1;
+    Py_ssize_t found = due ? handles_pop((WaitingObject *)args[0], &events, due, &others) : -1;
     PyBuffer_Release(&events);
     PyObject *done = NULL;
     if (found >= 0 && PyList_SetSlice(due, found, PyList_GET_SIZE(due), NULL) == 0)
@@ -246,19 +255,22 @@ static PyObject *native_call_due(PyObject *module, PyObject *const *args, Py_ssi
     (void)module;
     if (n != 2)
         return PyErr_Format(PyExc_TypeError, "call_due() takes a deque and a function");
-    for (Py_ssize_t left; (left = PyObject_Size(args[0])) != 0;) {
-        PyObject *handle = left > 0 ? PyObject_CallMethodNoArgs(args[0], name_popleft) : NULL;
+    PyObject *popleft = PyObject_GetAttr(args[0], name_popleft);
+    if (popleft == NULL)
+        return NULL;
+    bool ok = true;
+    for (Py_ssize_t left; ok && (left = PyObject_Size(args[0])) != 0;) {
+        PyObject *handle = left > 0 ? PyObject_CallNoArgs(popleft) : NULL;
         if (handle == NULL && left > 0 && PyErr_ExceptionMatches(PyExc_IndexError)) {
             PyErr_Clear();
             break;
         }
-        bool ok = handle && PyObject_TypeCheck(handle, handle_type);
+        ok = handle && PyObject_TypeCheck(handle, handle_type);
         if (handle && !ok)
             PyErr_Format(PyExc_TypeError, "call_due() takes a deque of handles");
         ok = ok && handle_call(handle, args[1]) && PyErr_CheckSignals() == 0;
         Py_XDECREF(handle);
-        if (!ok)
-            return NULL;
     }
-    Py_RETURN_NONE;
+    Py_DECREF(popleft);
+    return ok ? Py_NewRef(Py_None) : NULL;
 }

@@ -67,7 +67,8 @@ typedef struct {
     struct {
         PyObject *id, *payload;
     } arriving; /* the payload that is being copied */
-    PyObject *handles; /* id -> handle: the callbacks that wait for their timers; a dict, or NULL */
+    PyObject
+        *handles; /* id -> handle: the callbacks that wait for their timers; a Waiting, or NULL */
 } WorkerObject;
 
 static char no_page = UNBOUND; /* its life while not bound: neither open nor forked */

@@ -396,7 +396,7 @@ static PyObject *worker_poll(WorkerObject *w, PyObject *const *args, Py_ssize_t 
     PyObject *events = worker_receive(w, args, n, kwnames, false);
     if (wh_unlikely(w->claim_count != 0) && events && events != w->empty_events && !w->polls_held)
         events = worker_set_aside(w, events);
-    PyObject *handles = events && events != w->empty_events ? worker_handles(w) : NULL;
+    WaitingObject *handles = events && events != w->empty_events ? worker_handles(w) : NULL;
     if (handles) {
         handles_drop(handles, events);
         Py_DECREF(handles);

@@ -305,7 +305,7 @@ static PyObject *worker_cancel_keys(WorkerObject *w, PyObject *args)
     enum wh_call call = ok ? wh_call_cancel_keys(&w->client, &w->keys, &keys.rows, ids,
                                                  won.view.buf, wait, &stopped)
                            : WH_CALL_OK;
-    PyObject *handles = ok && call != WH_CALL_GONE ? worker_handles(w) : NULL;
+    WaitingObject *handles = ok && call != WH_CALL_GONE ? worker_handles(w) : NULL;
     for (uint64_t i = 0; handles && i < keys.rows.n; i++)
         if (((const bool *)won.view.buf)[i])
             handle_drop(handles, ids[i], true);

@@ -223,11 +223,12 @@ static PyObject *worker_schedule(WorkerObject *w, PyObject *const *args, Py_ssiz
 }
 
 /* The callbacks that wait for timers of this worker, as a new reference; NULL if there are none. */
-static inline PyObject *worker_handles(const WorkerObject *w)
+static inline WaitingObject *worker_handles(const WorkerObject *w)
 {
     PyObject *handles = w->handles;
-    return handles && PyDict_CheckExact(handles) && PyDict_GET_SIZE(handles) ? Py_NewRef(handles)
-                                                                             : NULL;
+    return handles && is_waiting(handles) && waiting_len((WaitingObject *)handles)
+               ? (WaitingObject *)Py_NewRef(handles)
+               : NULL;
 }
 
 /* 1: it is never delivered; 0: it was, or will be; -1: an error is set. */
@@ -246,7 +247,7 @@ static inline PyObject *worker_cancel_one(WorkerObject *w, PyObject *const *args
     if (!parse_id(args[0], &id) || !worker_may_begin(w, wait))
         return NULL;
     int won = worker_cancel_timer(w, id, wait);
-    PyObject *handles = won > 0 ? worker_handles(w) : NULL;
+    WaitingObject *handles = won > 0 ? worker_handles(w) : NULL;
     if (handles) {
         handle_drop(handles, id, true);
         Py_DECREF(handles);
@@ -261,7 +262,7 @@ static PyObject *worker_cancel_key(WorkerObject *w, PyObject *object, bool wait)
     if (!worker_take_key(w, object, &e, wait))
         return NULL;
     enum wh_call call = wh_call_cancel_key(&w->client, &w->keys, &e.key, wait, &id);
-    PyObject *handles = call == WH_CALL_OK ? worker_handles(w) : NULL;
+    WaitingObject *handles = call == WH_CALL_OK ? worker_handles(w) : NULL;
     if (handles) {
         handle_drop(handles, id, true);
         Py_DECREF(handles);
