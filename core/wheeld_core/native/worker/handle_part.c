@@ -72,6 +72,12 @@ static HandleObject *handle_alloc(PyTypeObject *type)
     return h;
 }
 
+static PyObject *handle_tp_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)args, (void)kwargs; /* of subclasses */
+    return (PyObject *)handle_alloc(type);
+}
+
 /* Without a call of __init__. */
 static PyObject *handle_new(PyTypeObject *type, PyObject *callbacks, PyObject *callback,
                             PyObject *args, bool block)
@@ -127,7 +133,8 @@ static PyMemberDef handle_members[] = {
     {NULL}};
 /* clang-format on */
 
-static PyType_Slot handle_slots[] = {{Py_tp_dealloc, handle_dealloc},
+static PyType_Slot handle_slots[] = {{Py_tp_new, handle_tp_new},
+                                     {Py_tp_dealloc, handle_dealloc},
                                      {Py_tp_traverse, handle_traverse},
                                      {Py_tp_clear, handle_clear},
                                      {Py_tp_members, handle_members},
