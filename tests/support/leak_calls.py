@@ -305,6 +305,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "create": make_wheel,
     "_schedule_ns": in_time,
     "_arm_ns": followed,
+    "encoded_key": lambda b: _native.encoded_key(("k", 1)),
     "_schedule_waiter": lambda b: (
         b.timers.cancel(b.timers._schedule_waiter(_native.Waiting(), object(), 5.0)),
         b.wheel.clock.advance(b.wheel.now),
@@ -422,6 +423,7 @@ ELSEWHERE = {"set_row_state", "_renews", "_end_wheel", "_renew", "_thread"}
 """Plain stores and numbers; and what comes once in a wheel (test_next_daemon.py)."""
 
 BAD: dict[str, Callable[[Bench], Any]] = {
+    "key of what": lambda b: _native.encoded_key(1.5),
     "memory": lambda b: _native.Memory(-2, 4096, False),
     "huge arguments": lambda b: _native.Memory(b.file, 4096, True).make_huge(b.file, "x"),
     "memory size": lambda b: _native.Memory(b.file, 0, False),
