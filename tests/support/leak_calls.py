@@ -305,7 +305,6 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "create": make_wheel,
     "_schedule_ns": in_time,
     "_arm_ns": followed,
-    "encoded_key": lambda b: _native.encoded_key(("k", 1)),
     "_schedule_waiter": lambda b: (
         b.timers.cancel(b.timers._schedule_waiter(_native.Waiting(), object(), 5.0)),
         b.wheel.clock.advance(b.wheel.now),
