@@ -342,6 +342,9 @@ static inline void worker_pause(worker *w, uint32_t cookie)
     int64_t left = wh_time_sub(e->wanted, wh_client_now(&w->client));
     int64_t asked = move_begin(w, e, PAUSED);
     bool paused = wh_call_pause(&w->client, e->id) == WH_CALL_OK;
+    /* another may have moved it while this one stood in the call */
+    int64_t moved = wh_time_sub(e->wanted, wh_client_now(&w->client));
+    left = moved < left ? moved : left;
     move_end(e, asked, paused);
     if (paused && e->left < 0)
         e->left = left < 0 ? 0 : left;
