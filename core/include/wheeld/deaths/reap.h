@@ -48,7 +48,7 @@ static inline void wh_reclaim_offer(wh_clock *c, uint32_t slot, wh_peer *owner)
     bool there = reader != owner && reader->life > WH_PEER_DYING &&
                  (reader->life == WH_PEER_PRESENT || wh_group_member(c, group) == NULL) &&
                  (reader != c->keeper || wh_is_detached(c, slot));
-    if (wh_state_phase(state) == WH_FIRED && there)
+    if ((wh_state_phase(state) == WH_FIRED && there) || wh_state_phase(state) == WH_ARMED)
         return;
     wh_wheel_remove(&c->wheel, slot);
     wh_deliver_again(c, slot, NULL, owner);
@@ -79,12 +79,37 @@ static inline void wh_reclaimed(wh_clock *c, uint32_t slot, uint32_t gen)
     link->gen = gen;
 }
 
+/* Is it a detached timer that goes to the keeper, as its worker goes? One with a key that does not
+ * name it is no timer any more, or not yet (wh_end_private), but if it was given back. */
+static inline bool wh_goes_to_keeper(wh_clock *c, const wh_peer *peer, uint32_t slot)
+{
+    if (wh_likely(!wh_is_detached(c, slot)) || peer == c->keeper)
+        return false;
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
+    uint32_t gen = wh_state_gen(state);
+    return wh_state_phase(state) == WH_ARMED &&
+           (!(wh_load_relaxed(&c->slots[slot].flags) & WH_KEYED) || wh_is_named(c, slot, gen) ||
+            wh_was_given_back(c, slot, gen));
+}
+
+/* Is it the end of a detached timer, which a member has or may take, and may give back? Or has it
+ * just come back? Then it is armed again, and the keeper's once its slot is nobody's (wh_adopt). */
+static inline bool wh_may_come_back(wh_clock *c, const wh_peer *peer, uint32_t slot, uint64_t state)
+{
+    enum wh_phase phase = wh_state_phase(state);
+    bool ends = phase == WH_FIRED || phase == WH_TAKEN;
+    return wh_goes_to_keeper(c, peer, slot) ||
+           (ends && peer != c->keeper && wh_is_detached(c, slot));
+}
+
 /* End one slot of a dead owner. False: it is still on loan. */
 static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
-    uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
-    bool dropped = wh_slot_cancel(&c->states[slot], gen);
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire, offer */
+    uint32_t gen = wh_state_gen(state);
+    bool stays = wh_may_come_back(c, peer, slot, state);
+    bool dropped = !stays && wh_slot_cancel(&c->states[slot], gen);
     if (dropped)
         wh_count_dropped(c, peer);
     wh_note_reclaimed(c, slot, gen, dropped);
@@ -95,6 +120,8 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
     if (link->gen == gen)
         wh_reclaim_offer(c, slot, peer);
     if (link->gen == gen && wh_on_loan(c, link, peer))
+        return false;
+    if (stays && wh_state_phase(wh_load_acquire(&c->states[slot])) == WH_ARMED) /* pairs: offer */
         return false;
     if (link->gen == gen && wh_unread_end(c, slot))
         wh_count_dropped(c, peer);
@@ -136,19 +163,6 @@ static inline void wh_sweep_taken(wh_clock *c, const wh_peer *peer, uint32_t sla
         wh_wheel_remove(&c->wheel, slot);
         wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
     }
-}
-
-/* Is it a detached timer that goes to the keeper, as its worker goes? One with a key that does not
- * name it is no timer any more, or not yet (wh_end_private), but if it was given back. */
-static inline bool wh_goes_to_keeper(wh_clock *c, const wh_peer *peer, uint32_t slot)
-{
-    if (wh_likely(!wh_is_detached(c, slot)) || peer == c->keeper)
-        return false;
-    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
-    uint32_t gen = wh_state_gen(state);
-    return wh_state_phase(state) == WH_ARMED &&
-           (!(wh_load_relaxed(&c->slots[slot].flags) & WH_KEYED) || wh_is_named(c, slot, gen) ||
-            wh_was_given_back(c, slot, gen));
 }
 
 /* Reclaim one of the dead worker's slabs. Slots on loan are nobody's from then on, and detached
