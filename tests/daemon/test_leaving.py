@@ -316,7 +316,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "group type": ({"group": 7}, "1 to 59 bytes"),
     "name": ({"worker": ""}, "1 to 63 bytes"),
     "name type": ({"worker": [1]}, "1 to 63 bytes"),
-    "surrogate": ({"worker": "\ud800"}, "surrogates not allowed"),
+    "surrogate": ({"worker": "\ud800"}, "expected printable characters"),
 }
 
 

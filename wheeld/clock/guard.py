@@ -322,9 +322,10 @@ class ClockGuard(ChildGuard):
             await self._running.wait()
             if self._stopping:
                 raise ClockGone("the daemon stops")
+            order = fields()
             answered: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
             self._answers[answer, key].append(answered)
-            self.send(op, **fields())
+            self.send(op, **order)
             with contextlib.suppress(ClockGone):
                 return await answered
 

@@ -286,8 +286,15 @@ class Workers:
         return tenant
 
     async def _attach(self, tenant: Tenant) -> None:
-        """Have the clock serve it; a clock that comes meanwhile, as it is by then."""
-        await self.clock.attach(tenant.row, lambda: self._attachment(tenant))
+        """Have the clock serve it; a clock that comes meanwhile, as it is by then.
+        WheelError: that clock has found its segment damaged."""
+
+        def now() -> Message:
+            if self.registry.state(tenant) not in (RowState.ATTACHING, RowState.ACTIVE):
+                raise WheelError("the segment of this worker was damaged while it connected")
+            return self._attachment(tenant)
+
+        await self.clock.attach(tenant.row, now)
 
     def _is_present(self, tenant: Tenant) -> bool:
         if tenant.is_keeper or tenant.drained:

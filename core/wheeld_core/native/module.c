@@ -18,7 +18,7 @@
 #include "worker/usable_part.c"
 #include "worker/sleep_part.c"
 #include "worker/room_part.c"
-#include "worker/waiting_part.c"
+#include "shared/waiting_part.c"
 #include "worker/handle_part.c"
 #include "worker/keys_part.c"
 #include "worker/worker_part.c"
