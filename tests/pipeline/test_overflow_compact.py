@@ -255,7 +255,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert facts[0] == {"kind": "expired", "folders_before": 5, "folders": 2, "files_before": 10,
                         "files": 3, "rows": 40}  # fmt: skip
     said = CliRunner().invoke(app, ["overflow-compact", str(base), "--older-than", "0s"])
-    assert "expired: 2 folders are 2, 3 files are 3, 0 rows were merged" in said.stdout
+    assert "expired: 2 folders became 2, 3 files became 3, 0 rows were merged" in said.stdout
     said = CliRunner().invoke(app, ["overflow-compact", str(base), "--file-bytes", "many"])
     assert said.exit_code != 0
     assert "expected a size such as 128M" in said.output
