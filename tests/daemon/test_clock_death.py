@@ -358,7 +358,7 @@ def a_comes(daemon: Daemon, on_death: OnDeath) -> ReconnectAttempt:
 
 
 def test_a_successor_reads_once_the_clock_knows_of_it(own: Daemon) -> None:
-    """What is in its hands was a dead worker's, to a clock that does not: others would get it."""
+    """A clock that does not know of it gives the events in its hands to others."""
     own.start()
     left_by_a(own)
     with no_clock(own):

@@ -162,7 +162,7 @@ def test_an_end_waits_for_its_receiver(virtual: str) -> None:
 
 @pytest.mark.parametrize("interval", [None, 100.0])
 def test_a_busy_member_is_a_receiver(virtual: str, interval: float | None) -> None:
-    """One that always finds something never asks for more: nothing is dropped beside it."""
+    """A busy member never asks for more, and nothing is dropped beside it."""
     with connect(virtual) as maker:
         maker.schedule(1.0, 7, to="group:web", detached=True, interval=interval)
     advance(virtual, 1.0)

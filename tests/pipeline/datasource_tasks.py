@@ -1,4 +1,4 @@
-"""What the tests of the journal share: tasks without Spark, and a reader of a host."""
+"""Tools of the journal's tests: tasks without Spark, and a reader of a host."""
 
 import json
 import signal

@@ -275,8 +275,6 @@ class Workers:
         try:
             await self._attach(tenant)
             self._resources.sharing.seat(tenant.row, tenant.incarnation)
-            if self.registry.state(tenant) != RowState.ACTIVE:
-                raise WheelError("the segment of this worker was damaged while it connected")
         except BaseException:  # such as the end of this daemon: its successor may ask the next one
             if self.registry.state(tenant) == RowState.ACTIVE:
                 self.registry.put_back(kept)
@@ -289,17 +287,22 @@ class Workers:
         """Have the clock serve it; a clock that comes meanwhile, as it is by then.
         WheelError: that clock has found its segment damaged."""
 
-        def now() -> Message:
-            if self.registry.state(tenant) not in (RowState.ATTACHING, RowState.ACTIVE):
-                raise WheelError("the segment of this worker was damaged while it connected")
+        def as_it_is() -> Message:
+            self._check_here(tenant)
             return self._attachment(tenant)
 
-        await self.clock.attach(tenant.row, now)
+        await self.clock.attach(tenant.row, as_it_is)
+        self._check_here(tenant)
+
+    def _check_here(self, tenant: Tenant) -> None:
+        if not self._is_here(tenant):
+            raise WheelError("the segment of this worker was damaged while it connected")
+
+    def _is_here(self, tenant: Tenant) -> bool:
+        return self.registry.state(tenant) in (RowState.ATTACHING, RowState.ACTIVE)
 
     def _is_present(self, tenant: Tenant) -> bool:
-        if tenant.is_keeper or tenant.drained:
-            return False
-        return self.registry.state(tenant) in (RowState.ATTACHING, RowState.ACTIVE)
+        return self._is_here(tenant) and not (tenant.is_keeper or tenant.drained)
 
     def set_presence(self, tenant: Tenant) -> None:
         """Tell the clock whether it may be given timers, and of which groups."""
@@ -363,8 +366,6 @@ class Workers:
             await self._attach(tenant)
             if not tenant.is_keeper:
                 self._resources.sharing.seat(tenant.row, tenant.incarnation)
-            if not self.registry.arrives(tenant):
-                raise WheelError("the segment of this worker was damaged while it connected")
         except BaseException:
             if self.registry.arrives(tenant):
                 self._forget(tenant)

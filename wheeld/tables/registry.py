@@ -337,7 +337,7 @@ class Registry:
         return self.tenants.get(tenant.row) is tenant
 
     def state(self, tenant: Tenant) -> RowState:
-        """A tenant's state; Its state; FREE if the row belongs to another tenant."""
+        """A tenant's state; FREE if the row belongs to another tenant."""
         now = self.tenants.get(tenant.row)
         if now is None or now.incarnation != tenant.incarnation:
             return RowState.FREE

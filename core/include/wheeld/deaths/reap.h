@@ -81,32 +81,31 @@ static inline void wh_reclaimed(wh_clock *c, uint32_t slot, uint32_t gen)
 
 /* Is it a detached timer that goes to the keeper, as its worker goes? One with a key that does not
  * name it is no timer any more, or not yet (wh_end_private), but if it was given back. */
-static inline bool wh_goes_to_keeper(wh_clock *c, const wh_peer *peer, uint32_t slot)
+static inline bool wh_goes_to_keeper(wh_clock *c, const wh_peer *peer, uint32_t slot,
+                                     uint64_t state)
 {
     if (wh_likely(!wh_is_detached(c, slot)) || peer == c->keeper)
         return false;
-    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
     uint32_t gen = wh_state_gen(state);
     return wh_state_phase(state) == WH_ARMED &&
            (!(wh_load_relaxed(&c->slots[slot].flags) & WH_KEYED) || wh_is_named(c, slot, gen) ||
             wh_was_given_back(c, slot, gen));
 }
 
-/* Is it the end of a detached timer, which a member has or may take, and may give back? Or has it
- * just come back? Then it is armed again, and the keeper's once its slot is nobody's (wh_adopt). */
-static inline bool wh_may_come_back(wh_clock *c, const wh_peer *peer, uint32_t slot, uint64_t state)
+/* Is it the end of a detached timer, which a member has or may take, and may give back? Then it is
+ * armed again, and the keeper's once its slot is nobody's (wh_adopt). */
+static inline bool wh_may_come_back(const wh_clock *c, const wh_peer *peer, uint32_t slot,
+                                    uint64_t state)
 {
     enum wh_phase phase = wh_state_phase(state);
-    bool ends = phase == WH_FIRED || phase == WH_TAKEN;
-    return wh_goes_to_keeper(c, peer, slot) ||
-           (ends && peer != c->keeper && wh_is_detached(c, slot));
+    return (phase == WH_FIRED || phase == WH_TAKEN) && peer != c->keeper && wh_is_detached(c, slot);
 }
 
-/* End one slot of a dead owner. False: it is still on loan. */
-static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
+/* End one slot of a dead owner, by the state that said that it is not the keeper's: who gives it
+ * back changes that. False: it is still on loan. */
+static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot, uint64_t state)
 {
     wh_link *link = &c->wheel.links[slot];
-    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire, offer */
     uint32_t gen = wh_state_gen(state);
     bool stays = wh_may_come_back(c, peer, slot, state);
     bool dropped = !stays && wh_slot_cancel(&c->states[slot], gen);
@@ -172,10 +171,11 @@ static inline void wh_reclaim_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
     uint64_t lent = 0, kept = 0;
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
         uint32_t slot = slab << WH_SLAB_BITS | i;
-        if (wh_goes_to_keeper(c, peer, slot))
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire, offer */
+        if (wh_goes_to_keeper(c, peer, slot, state))
             kept |= 1ull << i;
         else
-            lent |= (uint64_t)!wh_reclaim(c, peer, slot) << i;
+            lent |= (uint64_t)!wh_reclaim(c, peer, slot, state) << i;
     }
     if ((lent | kept) == 0) {
         wh_free_slab(c, slab);
@@ -283,6 +283,7 @@ static inline void wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool
     wh_peer *successor = NULL;
     for (uint32_t i = 0; i < WH_SLAB_SLOTS && wh_is_split(c, slab); i++) {
         uint32_t slot = slab << WH_SLAB_BITS | i;
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire, offer */
         const wh_peer *holder = wh_holder_of(c, slot);
         if (holder == NULL && last && wh_load_relaxed(&c->free_list.holders[slot]) &&
             !(wh_is_loose(c, slot) && c->wheel.links[slot].list != WH_NIL)) {
@@ -291,9 +292,9 @@ static inline void wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool
         } else if (holder == peer && peer->leave != WH_LEAVE_DROP) {
             successor = successor ? successor : wh_successor_of(c, peer);
             wh_reassign_slot(c, slot, peer, successor);
-        } else if (holder == peer && wh_goes_to_keeper(c, peer, slot)) {
+        } else if (holder == peer && wh_goes_to_keeper(c, peer, slot, state)) {
             wh_reassign_slot(c, slot, peer, c->keeper);
-        } else if (holder == peer && !wh_reclaim(c, peer, slot)) {
+        } else if (holder == peer && !wh_reclaim(c, peer, slot, state)) {
             wh_store_relaxed(&c->free_list.holders[slot], WH_HOLDER_NOBODY);
         } else if (wh_holder_of(c, slot) == peer) { /* its end may already have returned it */
             wh_free_list_put(c, slot);

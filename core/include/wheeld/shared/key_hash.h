@@ -40,33 +40,35 @@ static inline uint64_t wh_hash_rest(const char *p, size_t n)
     return n & 1 ? word | (uint64_t)(uint8_t)p[at] << 8 * at : word;
 }
 
+/* Go on with `lanes` hashes of the same piece at once: none waits for another. */
+static inline __attribute__((always_inline)) void
+wh_hash_lanes(uint64_t *h, uint32_t lanes, uint32_t kind, const void *bytes, size_t n)
+{
+    const char *p = bytes;
+    uint64_t word = (uint64_t)kind << 56 ^ n;
+    for (uint32_t i = 0; i < lanes; i++)
+        h[i] = wh_hash_add(h[i], word);
+    for (; n >= 8; n -= 8, p += 8) {
+        memcpy(&word, p, 8);
+        for (uint32_t i = 0; i < lanes; i++)
+            h[i] = wh_hash_add(h[i], word);
+    }
+    word = wh_hash_rest(p, n);
+    for (uint32_t i = 0; i < lanes; i++)
+        h[i] = wh_hash_add(h[i], word);
+}
+
 /* Hash a piece of a key: `kind` distinguishes a str from bytes of the same content. */
 static inline uint64_t wh_hash_piece(uint64_t h, uint32_t kind, const void *bytes, size_t n)
 {
-    const char *p = bytes;
-    uint64_t word;
-    h = wh_hash_add(h, (uint64_t)kind << 56 ^ n);
-    for (; n >= 8; n -= 8, p += 8) {
-        memcpy(&word, p, 8);
-        h = wh_hash_add(h, word);
-    }
-    return wh_hash_add(h, wh_hash_rest(p, n));
+    wh_hash_lanes(&h, 1, kind, bytes, n);
+    return h;
 }
 
-/* Go on with two hashes of the same piece at once: neither waits for the other. */
+/* The same of two hashes. */
 static inline void wh_hash_both(uint64_t h[2], uint32_t kind, const void *bytes, size_t n)
 {
-    const char *p = bytes;
-    uint64_t word = (uint64_t)kind << 56 ^ n, one = wh_hash_add(h[0], word);
-    uint64_t other = wh_hash_add(h[1], word);
-    for (; n >= 8; n -= 8, p += 8) {
-        memcpy(&word, p, 8);
-        one = wh_hash_add(one, word);
-        other = wh_hash_add(other, word);
-    }
-    word = wh_hash_rest(p, n);
-    h[0] = wh_hash_add(one, word);
-    h[1] = wh_hash_add(other, word);
+    wh_hash_lanes(h, 2, kind, bytes, n);
 }
 
 static inline uint32_t wh_hash_bucket(uint64_t h) { return (uint32_t)(h & 0xffff); }

@@ -23,14 +23,6 @@ static PyTypeObject *waiting_type;
 
 enum { WAITING_BITS = 4 };
 
-#ifdef Py_GIL_DISABLED
-#define WAITING_BEGIN(t) Py_BEGIN_CRITICAL_SECTION(t)
-#define WAITING_END Py_END_CRITICAL_SECTION()
-#else
-#define WAITING_BEGIN(t) {
-#define WAITING_END }
-#endif
-
 static inline bool is_waiting(PyObject *object) { return Py_IS_TYPE(object, waiting_type); }
 
 static inline uint64_t waiting_home(const WaitingObject *t, uint64_t id)
@@ -70,14 +62,15 @@ static bool waiting_put(WaitingObject *t, uint64_t id, PyObject *who)
 {
     PyObject *before = NULL;
     bool fits;
-    WAITING_BEGIN(t);
+    Held held;
+    lock_alone(&held, (PyObject *)t);
     if ((fits = waiting_fits(t))) {
         Wait *place = waiting_place(t, id);
         before = place->who;
         t->count += before == NULL;
         *place = (Wait){id, Py_NewRef(who)};
     }
-    WAITING_END;
+    lock_end(&held);
     Py_XDECREF(before);
     return fits;
 }
@@ -101,7 +94,8 @@ static inline void waiting_free(WaitingObject *t, uint64_t at)
 static inline PyObject *waiting_look(WaitingObject *t, uint64_t id, bool out)
 {
     PyObject *who = NULL;
-    WAITING_BEGIN(t);
+    Held held;
+    lock_alone(&held, (PyObject *)t);
     Wait *place = t->count ? waiting_place(t, id) : NULL;
     if (place && place->who) {
         who = place->who;
@@ -110,7 +104,7 @@ static inline PyObject *waiting_look(WaitingObject *t, uint64_t id, bool out)
         else
             Py_INCREF(who);
     }
-    WAITING_END;
+    lock_end(&held);
     return who;
 }
 
@@ -147,7 +141,8 @@ static PyObject *waiting_list(WaitingObject *t, bool whole)
 {
     PyObject *list = PyList_New(0);
     bool ok = list != NULL;
-    WAITING_BEGIN(t);
+    Held held;
+    lock_alone(&held, (PyObject *)t);
     for (uint64_t i = 0; ok && t->places && i < 1ull << t->bits; i++) {
         if (t->places[i].who == NULL)
             continue;
@@ -156,7 +151,7 @@ static PyObject *waiting_list(WaitingObject *t, bool whole)
         ok = one && PyList_Append(list, one) == 0;
         Py_XDECREF(one);
     }
-    WAITING_END;
+    lock_end(&held);
     if (!ok)
         Py_CLEAR(list);
     return list;
@@ -200,10 +195,10 @@ static PyObject *waiting_pop(WaitingObject *t, PyObject *const *args, Py_ssize_t
 
 static Py_ssize_t waiting_len(WaitingObject *t)
 {
-    Py_ssize_t count;
-    WAITING_BEGIN(t);
-    count = (Py_ssize_t)t->count;
-    WAITING_END;
+    Held held;
+    lock_alone(&held, (PyObject *)t);
+    Py_ssize_t count = (Py_ssize_t)t->count;
+    lock_end(&held);
     return count;
 }
 

@@ -67,8 +67,7 @@ typedef struct {
     struct {
         PyObject *id, *payload;
     } arriving; /* the payload that is being copied */
-    PyObject
-        *handles; /* id -> handle: the callbacks that wait for their timers; a Waiting, or NULL */
+    PyObject *handles; /* a Waiting, of the callbacks that wait for their timers; or NULL */
 } WorkerObject;
 
 static char no_page = UNBOUND; /* its life while not bound: neither open nor forked */
