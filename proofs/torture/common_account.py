@@ -289,7 +289,7 @@ def _judge_steps(history: History, common: Common, timer: Timer, verdict: Verdic
     seats = np.array([_may_receive(timer, seat) for seat in range(SEATS)])
     for one, two in pairwise(timer.ticks):
         step = two.deadline - one.deadline
-        missed = (two.attempts + 1) * timer.interval
+        missed = (one.attempts + 1) * timer.interval
         add("doubled", "a tick was received twice", step == 0)
         if step in (0, missed) or any(
             call.possible and call.began <= two.fired and one.deadline <= call.ended

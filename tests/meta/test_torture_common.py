@@ -258,11 +258,12 @@ def test_a_timer_without_its_key(pens: Pens) -> None:
 TICKING = 1 << 32 | COMMON | DETACHED | TICKS | 4 << 5 | 3
 
 
-@pytest.mark.parametrize("wrong", ["", "doubled", "lost", "unexpected", "moved"])
+@pytest.mark.parametrize("wrong", ["", "missed", "doubled", "lost", "unexpected", "moved"])
 def test_ticks(pens: Pens, wrong: str) -> None:
     began = pens.maker.note(Kind.CLAIM, TICKING, MS, b=KEEP, c=TO_GROUP)
     pens.maker.note(Kind.CLAIMED, TICKING, 7, began=began, a=Outcome.NEW, c=TO_GROUP)
     steps = {"doubled": (0, 1, 1), "lost": (0, 3), "unexpected": (0, 0.5), "moved": (0, 0.5)}
+    steps["missed"] = (0, 1, 4)  # the second says that the two after it were missed
     for step in steps.get(wrong, (0, 1, 2)):
         if wrong == "moved" and step:
             pens.call(Kind.MOVE, Kind.MOVED, TICKING)
@@ -271,10 +272,11 @@ def test_ticks(pens: Pens, wrong: str) -> None:
         while time.monotonic_ns() <= fired:
             pass
         columns = {"began": fired, "a": deadline, "b": fired, "code": 0}
+        columns["c"] = 2 if wrong == "missed" and step == 1 else 0
         pens.holders[0].note(Kind.TICK, TICKING, 7, **columns)
     if wrong != "lost":  # an end excuses what was unread then
         pens.cancel(TICKING)
-    expected = {wrong: 1 + (wrong == "lost")} if wrong not in ("", "moved") else {}
+    expected = {wrong: 1 + (wrong == "lost")} if wrong in ("doubled", "lost", "unexpected") else {}
     assert {name: count for name, count in pens.counts().items() if name != "early"} == expected
 
 
