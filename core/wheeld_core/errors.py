@@ -50,6 +50,10 @@ class DaemonNotRunning(WheelError, ConnectionError):
     """There is no daemon of that name, it stopped, or its clock does not run."""
 
 
+class DaemonBusy(WheelError):
+    """Too many connections were open at once for as long as the caller waited: try again later."""
+
+
 class NameInUse(WheelError, ValueError):
     """Another worker that is connected has this name: use another one."""
 

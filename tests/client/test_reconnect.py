@@ -17,6 +17,9 @@ from common_fixtures import fake_supervisor
 from fake_supervisor import StandIn
 from wheeld_client import ClientClosed, DaemonNotRunning, Timers, connect
 from wheeld_client.connection import reconnect
+from wheeld_core import control
+from wheeld_core.control.messages import Request
+from wheeld_core.errors import DaemonBusy
 
 LONG = 60.0
 """Seconds that a test waits for an event before it fails."""
@@ -164,6 +167,28 @@ def test_refusal_reaches_all_threads(daemon: StandIn) -> None:
         assert "reaped" in str(poller.error)
     assert len(daemon.heard("resume")) == 1
     timers.close()
+
+
+def test_a_crowd_is_waited_for(daemon: StandIn) -> None:
+    """By who comes, by who comes back, and by a command; for as long as each of them waits."""
+    daemon.crowded = 2
+    with connect(daemon.name, reconnect_for=LONG) as timers:
+        assert len(daemon.heard("hello")) == 3
+        timers.schedule(0.001, 3)
+        daemon.kill()
+        daemon.crowded = 2
+        daemon.start()
+        poller = Poller(timers)
+        daemon.await_message("resume", 3)
+        daemon.advance(1)
+        poller.finish()
+        assert poller.cookies == [3]
+        daemon.crowded = 1
+        assert control.ask(daemon.directory, Request.STATUS)["ok"]
+        daemon.crowded = 1 << 30
+        with pytest.raises(DaemonBusy, match="too many connections"):
+            control.ask(daemon.directory, Request.STATUS, timeout=0.05)
+        daemon.crowded = 0
 
 
 def test_silent_supervisor(daemon: StandIn) -> None:

@@ -33,8 +33,8 @@ def crowd(stack: contextlib.ExitStack, directory: Path) -> None:
     ends = []
     for _ in range(WORKERS):
         end = stack.enter_context(socket.socket(socket.AF_UNIX))
+        end.connect(str(directory / "control.sock"))  # with a timeout a full backlog is an error
         end.settimeout(60)
-        end.connect(str(directory / "control.sock"))
         end.sendall(control.encode(hello))
         ends.append(end)
     for end in ends:

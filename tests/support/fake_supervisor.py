@@ -19,6 +19,7 @@ from typing import Any
 from wheeld_core import _native, control, runtime, segments
 from wheeld_core.control import Message
 from wheeld_core.control.messages import Request, Welcome
+from wheeld_core.errors import DaemonBusy
 from wheeld_core.packing import STATE_PHASE, Phase
 from wheeld_core.views import WheelView, dtype_of, record
 
@@ -59,6 +60,8 @@ class StandIn:
         self.said = threading.Condition()
         self.refuse_resume: str | None = None
         self.silent = False
+        self.crowded = 0
+        """Requests that it still refuses because it has too many connections."""
         self._lock = threading.RLock()
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -173,6 +176,9 @@ class StandIn:
 
     def _answer(self, message: Message) -> Mapping[str, Any] | None:
         op = message["op"]
+        if self.crowded:
+            self.crowded -= 1
+            return control.failure(DaemonBusy("too many connections to this daemon"))
         if op == Request.HELLO:
             return self._arrive(message)
         if op == Request.ALARM:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator
 from typing import Final, Generic, TypeVar
 
 from wheeld_core import control
-from wheeld_core.errors import WheelError
+from wheeld_core.errors import DaemonBusy
 
 Answer = TypeVar("Answer")
 
@@ -86,7 +86,7 @@ class Callers:
 
 
 def refuse(writer: asyncio.StreamWriter) -> None:
-    crowd = WheelError("too many connections to this daemon; try again later")
+    crowd = DaemonBusy("too many connections to this daemon; try again later")
     writer.write(control.encode(control.failure(crowd)))
 
 

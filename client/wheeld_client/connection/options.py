@@ -104,13 +104,8 @@ class ConnectOptions:
         )
 
     def _say_hello(self, directory: Path) -> tuple[control.Connection, Welcome]:
-        connection = control.Connection(directory, self.timeout)
-        try:
-            answer = cast(Welcome, connection.request(**self.hello()))
-        except BaseException:
-            connection.close()
-            raise
-        return connection, answer
+        connection, answer = control.greet(directory, self.timeout, **self.hello())
+        return connection, cast(Welcome, answer)
 
 
 def with_suffix(worker: str, suffix: str) -> str:

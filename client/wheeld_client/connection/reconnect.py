@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from wheeld_core import control
 from wheeld_core.control import messages as control_messages
 from wheeld_core.control.messages import Request, Welcome
-from wheeld_core.errors import DaemonNotRunning, WheelError
+from wheeld_core.errors import DaemonBusy, DaemonNotRunning, WheelError
 
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.1
@@ -68,6 +68,8 @@ class ReconnectAttempt(control.Connection):
             self.answer = control.decode(self._read_line())
         except BlockingIOError:
             return False
+        if self.answer.get("kind") == DaemonBusy.__name__:
+            raise ConnectionRefusedError(self.answer.get("error"))
         if not self.answer.get("ok"):
             raise Refused(self.answer)
         self._socket.settimeout(timeout)
@@ -185,9 +187,8 @@ class Reconnector:
     def say_goodbye(self) -> None:
         """Restore the connection only to leave, for a close() while it is lost."""
         with suppress(WheelError, OSError, ValueError):
-            connection = control.Connection(self._directory, ANSWER_SECONDS)
+            connection, _ = control.greet(self._directory, ANSWER_SECONDS, **self.who)
             try:
-                connection.request(**self.who)
                 connection.request(Request.BYE)
             finally:
                 connection.close()

@@ -13,6 +13,7 @@ from wheeld_core.control.connection import (
     decode,
     encode,
     failure,
+    greet,
 )
 
 __all__ = [
@@ -25,4 +26,5 @@ __all__ = [
     "decode",
     "encode",
     "failure",
+    "greet",
 ]

@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from wheeld_core import errors, trust
 from wheeld_core.control.messages import Message as Message, Request
@@ -28,6 +28,9 @@ MAX_ANSWER = 1 << 26
 
 MOST_DESCRIPTORS = 4
 """Descriptors that may arrive with answers before the caller takes them; any more are closed."""
+
+AGAIN_SECONDS: Final = 0.005
+"""Between two attempts to reach a daemon that has too many connections."""
 
 _BUILTIN_ERRORS = {"ValueError": ValueError, "PermissionError": PermissionError}
 
@@ -101,7 +104,7 @@ class Connection:
             except BlockingIOError:
                 if time.monotonic() >= give_up:
                     raise
-            time.sleep(0.005)
+            time.sleep(AGAIN_SECONDS)
 
     def request(self, op: str, timeout: float | None = None, **fields: Any) -> Message:
         """Send a request and return its answer. DaemonNotRunning: the daemon went away, or did not
@@ -213,8 +216,27 @@ class Connection:
 
 def ask(directory: Path, op: Request, timeout: float = 10.0, **fields: Any) -> Message:
     """The answer to one request, over a new connection; raises as `Connection` does."""
-    with contextlib.closing(Connection(directory, timeout)) as connection:
-        return connection.request(op, **fields)
+    connection, answer = greet(directory, timeout, op=op, **fields)
+    connection.close()
+    return answer
+
+
+def greet(directory: Path, timeout: float, **request: Any) -> tuple[Connection, Message]:
+    """A new connection, and the answer to the first request on it. A daemon that has too many
+    connections is asked again until `timeout` is over. Raises as `Connection` does."""
+    give_up = time.monotonic() + timeout
+    while True:
+        connection = Connection(directory, timeout)
+        try:
+            return connection, connection.request(**request)
+        except errors.DaemonBusy:
+            connection.close()
+            if time.monotonic() >= give_up:
+                raise
+        except BaseException:
+            connection.close()
+            raise
+        time.sleep(AGAIN_SECONDS)
 
 
 def _error_class(kind: str) -> type[Exception]:
