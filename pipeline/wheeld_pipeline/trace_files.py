@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,10 @@ from wheeld_pipeline.trace import event_files, unreadable, vanished
 ROWS_PER_PART: Final = 1 << 21
 """About a second of work: enough to hide what a task costs, little enough to share out evenly."""
 _ROWS_PER_BATCH: Final = 1 << 18
+_AS_IN_SPARK: Final = """CREATE MACRO unix_micros(moment) AS epoch_us(moment);
+    CREATE MACRO timestamp_micros(us) AS make_timestamptz(us);
+    CREATE MACRO explode(list) AS unnest(list)"""
+"""One SQL for both: these are Spark's names."""
 
 
 class TraceFiles(NamedTuple):
@@ -39,7 +43,7 @@ class TraceFiles(NamedTuple):
         whole = [file for own in self.parts for file in own]
         files = whole if part is None else self.parts[part]
         bounds = ((">=", self.since_us), ("<", self.until_us))
-        inside = [f"time {sign} {timestamp(us)}" for sign, us in bounds if us is not None]
+        inside = [f"time {sign} timestamp_micros({us})" for sign, us in bounds if us is not None]
         with errors_named(files), connection(threads) as base:
             where = " AND ".join(inside) or "true"
             base.execute(f"CREATE VIEW events AS FROM {parquet(files)} WHERE {where}")
@@ -64,19 +68,13 @@ def parquet(files: Sequence[str]) -> str:
 
 @contextmanager
 def connection(threads: int = 1) -> Iterator[Any]:
-    """A DuckDB of its own, in memory."""
+    """A DuckDB of its own, in memory, with some functions of Spark's."""
     import duckdb
 
     settings: dict[str, Any] = {"threads": threads, "temp_directory": tempfile.gettempdir()}
     with duckdb.connect(config=settings) as base:
-        base.execute("SET TimeZone = 'UTC'")
+        base.execute(f"SET TimeZone = 'UTC'; {_AS_IN_SPARK}")
         yield base
-
-
-def timestamp(us: int) -> str:
-    """A point in time for DuckDB."""
-    moment = datetime.fromtimestamp(us // 1_000_000, UTC)
-    return f"TIMESTAMPTZ '{moment:%Y-%m-%d %H:%M:%S}.{us % 1_000_000:06}+00'"
 
 
 def share(

@@ -240,8 +240,8 @@ class _Analysis:
         options = advice.table(found, tried, self.seconds, timers)
         found_herds = advice.herds(found, tried, HERDS)
         self.say("finding the workers behind the herds")
-        late, engine = self.facts["lateness_ns"]["max"] or 0.0, self.engine
-        made = herds.makers(found_herds, tried, late, engine.ask, engine.micros, engine.at)
+        late = self.facts["lateness_ns"]["max"] or 0.0
+        made = herds.makers(found_herds, tried, late, self.engine.ask)
         for frame in (found_herds, made):
             frame.insert(0, "time", pd.to_datetime(frame["tick_end_us"], unit="us", utc=True))
         self.tables |= {

@@ -61,15 +61,11 @@ class Counters:
     ask : callable
         Answers SQL about {counters}, with pandas.
     window : RowWindow
-    micros, unnest : str
-        The functions that make microseconds of a time, and rows of a list.
     """
 
-    def __init__(
-        self, ask: Callable[[str], Any], window: RowWindow, micros: str, unnest: str
-    ) -> None:
-        self._ask, self._unnest = ask, unnest
-        self._rows = f"(SELECT *, {micros}(time) AS us FROM {{counters}})"
+    def __init__(self, ask: Callable[[str], Any], window: RowWindow) -> None:
+        self._ask = ask
+        self._rows = "(SELECT *, unix_micros(time) AS us FROM {counters})"
         since, until, cut = window
         bounds = ((">=", since), ("<", until))
         inside = [f"us {sign} {at}" for sign, at in bounds if at is not None]
@@ -108,7 +104,7 @@ class Counters:
     def full_rings(self) -> Any:
         """Workers whose ring was full: WHEEL, `worker`, and `rows` in which it was."""
         found = self._ask(
-            f"""SELECT {_OWN}, worker, count(*) AS n FROM (SELECT {_OWN}, {self._unnest}(full_rings)
+            f"""SELECT {_OWN}, worker, count(*) AS n FROM (SELECT {_OWN}, explode(full_rings)
             AS worker FROM {self._rows} WHERE {self._inside}) GROUP BY {_OWN}, worker
             ORDER BY {_OWN}, worker"""
         )
@@ -122,7 +118,7 @@ class Counters:
     def pools(self, step_seconds: int) -> Any:
         """Most bytes used, size, and for how long each pool was depleted in each step."""
         pools = f"""(SELECT {_OWN}, us, last, p.name AS pool, p.size AS size, p.used AS used,
-        p.depleted_ns AS depleted_ns FROM (SELECT {_OWN}, us, last, {self._unnest}(pools) AS p
+        p.depleted_ns AS depleted_ns FROM (SELECT {_OWN}, us, last, explode(pools) AS p
         FROM {self._rows}))"""
         grown = f"""(SELECT *, {self._growth("depleted_ns")} AS grown FROM {pools}
         WINDOW life AS (PARTITION BY {_OWN}, pool ORDER BY us, last))"""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from wheeld_core.trace_schema import EXPIRED, SCHEDULED
 from wheeld_pipeline.report.counts import bins, tried_wheels, wheels
 from wheeld_pipeline.report.counts.columns import OWNER, TICKS, WHEEL
-from wheeld_pipeline.trace_files import connection, timestamp
+from wheeld_pipeline.trace_files import connection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,7 @@ def count(base: Any, step_seconds: int, tried: wheels.Candidates) -> pa.Table:
         QUALIFY first = min(first) OVER (PARTITION BY {own})""",
         f"""SELECT 'armed' AS what, {own}, epoch_us(time) AS moment, filename AS file,
         file_row_number AS nth, pending AS pending_max FROM events
-        WHERE time >= {timestamp(min(last for *_, last in found))} QUALIFY row_number() OVER
+        WHERE time >= timestamp_micros({min(last for *_, last in found)}) QUALIFY row_number() OVER
         (PARTITION BY {own} ORDER BY time DESC, filename DESC, file_row_number DESC) = 1""",
     ]
     counted = base.sql(" UNION ALL BY NAME ".join(lines)).to_arrow_table()

@@ -12,8 +12,6 @@ from wheeld_pipeline.report.counts.counters import Counters, RowWindow
 class Engine(ABC):
     """A context."""
 
-    micros: str
-    """The function of its SQL that makes microseconds of a time."""
     window: RowWindow
     counters: Counters | None = None
     """None: the trace has none."""
@@ -26,11 +24,8 @@ class Engine(ABC):
 
     @abstractmethod
     def ask(self, sql: str) -> Any:
-        """The answer to SQL about {events}, as pandas has it."""
-
-    @abstractmethod
-    def at(self, us: int) -> str:
-        """A time, in SQL."""
+        """The answer to SQL about {events}, as pandas has it. Both understand the SQL: DuckDB has
+        Spark's functions as macros (`trace_files.connection`)."""
 
     @abstractmethod
     def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
@@ -47,7 +42,7 @@ class Engine(ABC):
     def period(self) -> tuple[int, int]:
         """First and last microsecond of the events; no events: 0, 0."""
         found = self.ask(
-            f"SELECT coalesce(min({self.micros}(time)), 0) AS a, "
-            f"coalesce(max({self.micros}(time)), 0) AS b FROM {{events}}"
+            "SELECT coalesce(min(unix_micros(time)), 0) AS a, "
+            "coalesce(max(unix_micros(time)), 0) AS b FROM {events}"
         )
         return int(found["a"][0]), int(found["b"][0])

@@ -18,14 +18,7 @@ _COLUMNS: Final = (
 )
 
 
-def makers(
-    herds: Any,
-    tried: Candidates,
-    late_max_ns: float,
-    ask: Callable[[str], Any],
-    micros: str,
-    at: Callable[[int], str],
-) -> Any:
+def makers(herds: Any, tried: Candidates, late_max_ns: float, ask: Callable[[str], Any]) -> Any:
     """Each herd's timers by owner.
 
     Parameters
@@ -37,25 +30,24 @@ def makers(
     late_max_ns : float
         No row of a herd is later than that after its end.
     ask : callable
-        Answers SQL about {events}, with pandas; DuckDB's or Spark's.
-    micros : str
-        The function that makes microseconds of a time.
-    at : callable
-        A time of microseconds.
+        Answers SQL about {events}, with pandas: `Engine.ask`.
     """
     if not len(herds):
         return pd.DataFrame(columns=list(_COLUMNS))
     tick_us = tried.finest_us << tried.current_tick
     ends = sorted({int(us) for us in herds["tick_end_us"]})
     before, after = 2 * tick_us + 1000, int(late_max_ns / 1000) + tick_us + 1000
-    near = " OR ".join(f"time BETWEEN {at(us - before)} AND {at(us + after)}" for us in ends)
+    near = " OR ".join(
+        f"time BETWEEN timestamp_micros({us - before}) AND timestamp_micros({us + after})"
+        for us in ends
+    )
     # One armed for the past is due at once.
-    due = f"(greatest({micros}(scheduled), {micros}(deadline)) + {tick_us - 1})"
+    due = f"(greatest(unix_micros(scheduled), unix_micros(deadline)) + {tick_us - 1})"
     found = ask(
         f"""SELECT {", ".join(OWNER)}, tick_end_us, count(*) AS timers,
         CAST(sum(CAST(periodic AS INT)) AS BIGINT) AS periodic, min(delay_ns) AS delay_min_ns,
         max(delay_ns) AS delay_max_ns, max(lateness_ns) AS late_max_ns,
-        min({micros}(scheduled)) AS scheduled_from, max({micros}(scheduled)) AS scheduled_to
+        min(unix_micros(scheduled)) AS scheduled_from, max(unix_micros(scheduled)) AS scheduled_to
         FROM (SELECT *, {due} - {due} % {tick_us} AS tick_end_us FROM {{events}}
         WHERE event = '{EXPIRED}' AND ({near}))
         WHERE tick_end_us IN ({", ".join(map(str, ends))})

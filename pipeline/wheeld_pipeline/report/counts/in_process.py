@@ -17,7 +17,7 @@ from wheeld_pipeline.report.counts import counters as daemon, cube, tried_wheels
 from wheeld_pipeline.report.counts.columns import WHEEL
 from wheeld_pipeline.report.counts.counters import RowWindow
 from wheeld_pipeline.report.counts.engine import Engine
-from wheeld_pipeline.trace_files import TraceFiles, connection, errors_named, parquet, timestamp
+from wheeld_pipeline.trace_files import TraceFiles, connection, errors_named, parquet
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -25,8 +25,6 @@ R = TypeVar("R")
 
 class LocalEngine(Engine):
     """By DuckDB. `counters` are files that have all rows; `window` says which count."""
-
-    micros = "epoch_us"
 
     def __init__(self, files: TraceFiles, counters: Sequence[Path], window: RowWindow) -> None:
         self._files, self.window = files, window
@@ -46,7 +44,7 @@ class LocalEngine(Engine):
             def ask(sql: str) -> Any:
                 return base.execute(sql.format(counters="counters")).df()
 
-            self.counters = daemon.Counters(ask, self.window, self.micros, "unnest")
+            self.counters = daemon.Counters(ask, self.window)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -55,9 +53,6 @@ class LocalEngine(Engine):
     def ask(self, sql: str) -> Any:
         with self._files.opened(threads=cores()) as base:
             return base.execute(sql.format(events="events")).df()
-
-    def at(self, us: int) -> str:
-        return timestamp(us)
 
     def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
         import pyarrow as pa

@@ -25,8 +25,6 @@ class SparkEngine(Engine):
     times faster. `counters` has all rows; `window` says which count.
     """
 
-    micros = "unix_micros"
-
     def __init__(
         self,
         events: DataFrame,
@@ -40,7 +38,7 @@ class SparkEngine(Engine):
         self._before: str | None = None
         if counters is not None:
             self._counters = _completed(counters)
-            self.counters = daemon.Counters(self._of_counters, window, self.micros, "explode")
+            self.counters = daemon.Counters(self._of_counters, window)
 
     def __enter__(self) -> SparkEngine:
         self._before = self._spark.conf.get(_ARROW_BATCH)
@@ -58,9 +56,6 @@ class SparkEngine(Engine):
 
     def _of_counters(self, sql: str) -> Any:
         return collected(self._spark.sql(sql, counters=self._counters))
-
-    def at(self, us: int) -> str:
-        return f"timestamp_micros({us})"
 
     def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
         self._tried = tried
