@@ -65,12 +65,6 @@ def quicker() -> tuple[str, ...]:
     return QUICKER if known else ()
 
 
-def starts_threads(program: str) -> bool:
-    """Whether it has others than the one of `main`: itself, or the clock's of wheel_world.h."""
-    text = (HARNESS / f"{program}.c").read_text()
-    return "pthread_create(" in text or "world_start(" in text
-
-
 def build(program: str, kind: str, include: Path = INCLUDE) -> Path:
     """Build one program as `kind`; returns the binary. Warnings are errors."""
     flags = [*shlex.split(f"{COMMON} {KINDS[kind]}"), *quicker()]

@@ -61,8 +61,6 @@ UNDEFINED = "-fsanitize=undefined -fno-sanitize-recover=all"
 EXTRA = dict.fromkeys((name for name in PROGRAMS if name.startswith("corrupt")), UNDEFINED)
 """Programs that are not stepped through are also built with UndefinedBehaviorSanitizer."""
 STOPS = re.compile(r"^ok: (\d+) stops", re.MULTILINE)
-BY_POINTS = "-O2 -DSTEP_BY_POINTS"
-"""For `sweep`: the stops are operations on atomics, which is far cheaper than by instruction."""
 JOB_SECONDS = 300
 """Ends a job that hangs in spite of its own alarm."""
 
@@ -72,9 +70,9 @@ def by_instruction() -> bool:
     return platform.machine() in ("x86_64", "AMD64")
 
 
-def build(program: str, include: Path = sanitize.INCLUDE, optimise: str = "-O2") -> Path:
+def build(program: str, include: Path = sanitize.INCLUDE) -> Path:
     """Build one program, static where that is possible: a smaller process forks faster."""
-    flags = [*f"{FLAGS} {optimise} {EXTRA.get(program, '')}".split(), *sanitize.quicker()]
+    flags = [*f"{FLAGS} -O2 {EXTRA.get(program, '')}".split(), *sanitize.quicker()]
     source = SOURCES / f"{program}.c"
     try:
         return binaries.compiled(sanitize.compiler(), [*flags, "-static"], source, include)
@@ -216,7 +214,6 @@ def sweep(
     rounds: int = 1,
     corruptions: int = 50_000,
     include: Path = sanitize.INCLUDE,
-    optimise: str = "-O2",
     quiet: bool = False,
     only: Iterable[str] = (),
 ) -> dict[str, Tally]:
@@ -225,7 +222,7 @@ def sweep(
     With `seconds` it ends when they are over, at the end of the first seed at the soonest. Returns
     what came of each program."""
     with ThreadPoolExecutor(jobs) as pool:
-        built = pool.map(lambda program: build(program, include, optimise), programs)
+        built = pool.map(lambda program: build(program, include), programs)
         state = Sweep(
             dict(zip(programs, built, strict=True)),
             seed,

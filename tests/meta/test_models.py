@@ -1,4 +1,7 @@
-"""The models name real places, have mutants, hold, and fail when mutated."""
+"""The models name real places and have mutants; two of them hold, and fail when mutated.
+
+`make verify` searches all of them, with every mutant: .ci/run has it beside the tests.
+"""
 
 import re
 from pathlib import Path
@@ -57,7 +60,7 @@ def test_readme_lists_the_models() -> None:
 
 
 @pytest.mark.skipif(verify.missing() is not None, reason=str(verify.missing()))
-@pytest.mark.parametrize("model", verify.NAMES)
+@pytest.mark.parametrize("model", ["heap", "words"])
 def test_model_holds_and_a_mutant_fails(model: str, tmp_path: Path) -> None:
     outcomes = []
     for number, run in enumerate(verify.runs(model, quick=True)):

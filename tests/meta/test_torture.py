@@ -1,4 +1,7 @@
-"""The torture driver: its short form, its end in the middle, its options."""
+"""The torture driver: some faults, its end in the middle, its options.
+
+`.ci/run` has a short form of all faults beside the tests.
+"""
 
 import json
 import os
@@ -14,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from programs import of_checkout
-from proofs.torture import account, faults
+from proofs.torture import account
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,18 +50,16 @@ def running(*options: str) -> Iterator[subprocess.Popen[str]]:
         assert not list(Path("/tmp").glob(f"wt-*/t{driver.pid}-torture-*"))
 
 
-@pytest.mark.timeout(900)
-def test_short_form(rng_seed: int, tmp_path: Path) -> None:
+def test_some_faults(rng_seed: int, tmp_path: Path) -> None:
     file, logs = tmp_path / "found.json", str(tmp_path / "logs")
-    options = ["--scale", "0.05", "--seed", str(rng_seed), "--json", str(file), "--logs", logs]
-    with running(*options) as driver:
+    options = ["--scale", "0.02", "--seed", str(rng_seed), "--json", str(file), "--logs", logs]
+    with running(*options, "--only", "both,limits") as driver:
         said, _ = driver.communicate()
         assert driver.returncode == 0, said
     assert f"seed {rng_seed}" in said
-    rows = {row["fault"]: row for row in json.loads(file.read_text())["rows"]}
-    assert list(rows) == [fault.name for fault in faults.FAULTS]
-    assert {"worker", "supervisor", "signals", "limits", "starts", "storms"} < set(rows)
-    for row in rows.values():
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["fault"] for row in rows] == ["both", "limits"]
+    for row in rows:
         assert row["count"] >= 1
         assert row["timers"] > 100
         assert row["received"] > 100
