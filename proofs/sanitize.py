@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,9 +105,8 @@ def run(
     return Outcome(done.returncode == 0, time.monotonic() - begun, done.stdout)
 
 
-def report(program: str, kind: str, arguments: argparse.Namespace) -> bool:
-    """Build and run one program, print how it went; true if it passed."""
-    binary = build(program, kind, arguments.include)
+def report(program: str, kind: str, binary: Path, arguments: argparse.Namespace) -> bool:
+    """Run one program, print how it went; true if it passed."""
     runner = ARM64_RUNNER if arguments.arm64 else ()
     outcome = run(binary, arguments.scale, arguments.seed, arguments.jitter, runner)
     word = "ok" if outcome.passed else "FAILED"
@@ -147,7 +147,10 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     arguments = parse()
     kinds = ["plain"] if arguments.plain or arguments.arm64 else ["thread", "address"]
-    passed = [report(program, kind, arguments) for program in arguments.programs for kind in kinds]
+    runs = [(program, kind) for program in arguments.programs for kind in kinds]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        built = list(pool.map(lambda run: build(*run, arguments.include), runs))
+    passed = [report(*run, binary, arguments) for run, binary in zip(runs, built, strict=True)]
     print(f"{sum(passed)} passed, {len(passed) - sum(passed)} failed")
     return 0 if all(passed) else 1
 
