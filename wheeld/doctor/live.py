@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from wheeld.doctor import pools as doctor_pools
+from wheeld.doctor import jobs as doctor_jobs, pools as doctor_pools, shared as doctor_shared
 from wheeld.doctor.machine import Finding, ok
 from wheeld.fsck.image import ARMED, EXPIRED, NEVER, OFFERED, WheelImage
 from wheeld.processes.identity import stat_fields
@@ -25,7 +25,7 @@ from wheeld.tables.registry import RowState
 from wheeld_core import _native
 from wheeld_core.packing import FLAGS_CLOCK, ID_KIND, id_slot
 from wheeld_core.units import KIB, mebibytes
-from wheeld_core.views import PoolsView, WheelView, record
+from wheeld_core.views import DirectoryView, PoolsView, RegistryView, WheelView, record
 
 LOOK_SECONDS = 0.3
 LATE_NOTE_NS, LATE_WARNING_NS = 5_000_000, 50_000_000
@@ -90,6 +90,10 @@ class ObservedWheel:
     clock: Clock
     workers: list[ObservedWorker]
     pools: tuple[doctor_pools.ObservedPool, ...] = ()
+    directory: doctor_shared.ObservedDirectory | None = None
+    queues: tuple[doctor_jobs.Queue, ...] = ()
+    wall_ns: int = 0
+    """Its wall clock."""
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -124,6 +128,7 @@ def gather(
     sleep: Callable[[float], None] = time.sleep,
 ) -> ObservedWheel:
     first, waiting = _heads(memories), doctor_pools.tickets(_pools(memories))
+    seats, then = doctor_shared.seats(DirectoryView(memories.read_keys())), _now(memories)
     sleep(LOOK_SECONDS)
     second = _heads(memories)
     snapshot = WheelImage(memories, True)
@@ -149,8 +154,27 @@ def gather(
     armed = int((snapshot.phases == ARMED).sum())
     names = {worker.row: str(worker) for worker in workers}
     pools = doctor_pools.gather(snapshot.pools, waiting, names, time.monotonic_ns())
-    held = snapshot.capacity - int(snapshot.unowned.sum())
-    return ObservedWheel(int(status["capacity"]), held, armed, clock, workers, tuple(pools))
+    states = {worker.row: worker.process.state for worker in workers}
+    times = (then, _now(memories))
+    return ObservedWheel(
+        int(status["capacity"]),
+        snapshot.capacity - int(snapshot.unowned.sum()),
+        armed,
+        clock,
+        workers,
+        tuple(pools),
+        doctor_shared.gather(snapshot, seats, times, names, states),
+        tuple(doctor_jobs.queues(snapshot, RegistryView(memories.registry), names, times[1])),
+        times[1] - int(snapshot.clock_offsets[_native.CLOCK_REALTIME]),
+    )
+
+
+def _now(memories: Memories) -> int:
+    """The wheel's base clock, ns."""
+    header = WheelView(memories.wheel).header
+    if header["virtual_clock"]:
+        return int(header["virtual_now"])
+    return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
 
 def _worker(
@@ -159,9 +183,7 @@ def _worker(
     fields, pid = s.rows[row], int(s.rows["pid"][row])
     memory = s.memories.workers.get(row)
     mine = s.owned & (s.owner_row == row)
-    now = int(s.view.header["virtual_now"])
-    if not s.view.header["virtual_clock"]:
-        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    now = _now(s.memories)
     rest = mine & s.same & (s.stages >= EXPIRED) & (s.phases != ARMED) & (s.phases != NEVER)
     rest &= s.stages != OFFERED
     rest &= s.links["due"][: s.capacity] < now - HOARD_AFTER_NS

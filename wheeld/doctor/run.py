@@ -14,10 +14,12 @@ from wheeld.config import settings as configuration
 from wheeld.config.settings import Config
 from wheeld.doctor import (
     client as doctor_client,
+    jobs as doctor_jobs,
     leftovers as doctor_leftovers,
     live as doctor_live,
     machine as checks,
     pools as doctor_pools,
+    shared as doctor_shared,
     systemd as doctor_systemd,
     trace as doctor_trace,
 )
@@ -241,6 +243,13 @@ def live(patient: _Patient, host: Host) -> Iterator[Finding]:
         if observed.pools:
             for look in doctor_pools.CHECKS:
                 yield look(observed.pools)
+        if observed.directory is not None:
+            for view in doctor_shared.CHECKS:
+                yield view(observed.directory)
+        if observed.queues:
+            jobs = doctor_jobs.gather(observed.queues, observed.wall_ns, str(daemon.directory))
+            for find in doctor_jobs.CHECKS:
+                yield find(jobs)
     if daemon.status.get("trace") is not None:
         for judge in doctor_trace.CHECKS:
             yield judge(daemon.status["trace"])

@@ -60,8 +60,8 @@ class JobState:
         How many runs have failed since one succeeded.
     paused, running : bool
     unclaimed : float or None
-        Since when runs by hand wait for a worker that has its function; after an hour they are
-        given up, and count as missed.
+        Since when its runs have been offered only to workers without its function. After an hour,
+        those by hand are given up, and count as missed.
     """
 
     application: str

@@ -58,8 +58,8 @@ class Execution:
         """Run it, skip it, or give it back for later."""
         job, run, wheel = self._jobs.jobs.get(self._run.job), self._run, self._wheel
         if run.spec is None:
-            if job is not None and int(self._event["attempts"]) > 1:
-                wheel.claim(run.job)
+            if job is not None:
+                self._claim()
             if job is None:
                 self._leave_unclaimed()
             elif job.calendar is not None:  # `wheeld jobs run` of one with a schedule
@@ -78,9 +78,16 @@ class Execution:
         own = None if job is None else job.calendar
         calendar = own if own is not None and own.spec == spec else of_spec(spec)
         if job is None or calendar is None:  # a worker of its version runs it
+            wheel.unclaimed_ns(run.job)
             self._give_back(OTHERS_SECONDS)
         else:
+            self._claim()
             self._run_locked(job, calendar)
+
+    def _claim(self) -> None:
+        """This worker has the function. Before the first attempt nobody has missed it."""
+        if int(self._event["attempts"]) > 1:
+            self._wheel.claim(self._run.job)
 
     def _leave_unclaimed(self) -> None:
         """Only a worker of another version can run it; if none has come for long, nobody does."""
