@@ -92,7 +92,7 @@ def float_of(given: Any) -> float:
     if type(given) is float:
         return given
     if isinstance(given, timedelta):
-        return given.total_seconds()
+        return _span_seconds(given)
     if isinstance(given, datetime):
         refuse_time(given, "a delay")
     if (kind := getattr(getattr(given, "dtype", None), "kind", "")) == "M":
@@ -138,8 +138,21 @@ def since_epoch(when: datetime) -> timedelta:
 
 def epoch_ns(when: datetime) -> int:
     """The nanoseconds from 1970 to a time; errors as `since_epoch`."""
-    span = since_epoch(when)
+    return _span_ns(since_epoch(when))
+
+
+def _span_ns(span: timedelta) -> int:
     return span // timedelta(microseconds=1) * 1000 + int(getattr(span, "nanoseconds", 0))  # pandas
+
+
+def _span_seconds(span: timedelta) -> float:
+    """Its seconds; pandas leaves out its nanoseconds. Times 1e9 and cut, as the core does, the
+    number is no shorter than the span."""
+    if not getattr(span, "nanoseconds", 0):
+        return span.total_seconds()
+    ns = _span_ns(span)
+    seconds = ns / 10**9
+    return math.nextafter(seconds, math.inf) if int(seconds * 1e9) < ns else seconds
 
 
 def time_of(when: Any) -> float:

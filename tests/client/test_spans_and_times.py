@@ -211,6 +211,16 @@ def test_nanoseconds_of_pandas_are_never_early() -> None:
         assert timers.pending == 2
 
 
+@pytest.mark.parametrize("call", ARMING)
+def test_a_span_of_pandas_keeps_its_nanoseconds(call: str) -> None:
+    spans = [1, 999, SECOND + 1, SECOND + 999, 7 * SECOND + 123_456_789]
+    with LocalWheel(64) as wheel:
+        timers = wheel.worker(0)
+        for span in spans:
+            ARMING[call](timers, pandas.Timedelta(span, unit="ns"))
+        assert deadlines(wheel) == spans
+
+
 def test_what_is_no_time_of_the_wall_clock() -> None:
     with LocalWheel(64) as wheel:
         timers = wheel.worker(0)
