@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import wheeld
+from wheeld.config import addresses
 from wheeld.config.pools import Pool
 from wheeld.config.settings import OPTIONS, Config, ConfigError, load
 from wheeld.embedding import _options
@@ -161,6 +162,8 @@ def test_each_option_has_its_variable(monkeypatch: pytest.MonkeyPatch, key: str)
     if key == "admin_group":
         value = special["group"]
         monkeypatch.setenv("WHEELD_GROUP", value)
+    if key in ("web_token", "web_admin"):
+        monkeypatch.setenv("WHEELD_WEB", addresses.WEB)
     monkeypatch.setenv(option.variable, ";".join(value) if key == "pools" else str(value))
     assert getattr(load({}), key) == value
     if value != option.default:

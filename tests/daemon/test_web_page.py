@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
 import socket
@@ -17,6 +16,7 @@ import wheeld
 from browsers import VIEWS, background, too_wide, watched
 from common_fixtures import daemon_process, shared_daemon
 from daemons import LONG, Daemon, until
+from web_pages import address, answer, get
 from wheeld.metrics import web
 from wheeld.metrics.server import serve
 from wheeld_client import Jobs, Lease, connect
@@ -37,27 +37,6 @@ KEYS = (
     "right\u202eleft\u2028line\x00\x1b[2J",
     "mail:" + "wide" * 60,
 )
-
-
-def address(daemon: Daemon) -> str:
-    return str(until(lambda: daemon.status()["web"]["address"], "the page"))
-
-
-def get(
-    address: str, path: str = "/", *, method: str = "GET", **headers: str
-) -> http.client.HTTPResponse:
-    host, _, port = address.rpartition(":")
-    connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=LONG)
-    connection.putrequest(method, path, skip_host="Host" in headers)
-    for name, value in headers.items():
-        if value:
-            connection.putheader(name.replace("_", "-"), value)
-    connection.endheaders()
-    return connection.getresponse()
-
-
-def answer(address: str, path: str) -> Any:
-    return json.loads(get(address, path).read())
 
 
 @pytest.fixture
@@ -81,7 +60,7 @@ def busy(daemon: Daemon) -> Iterator[str]:
 
 def searched(page: Page, text: str) -> list[str]:
     page.fill("#key", text)
-    page.click("button")
+    page.click("#search button")
     page.locator("#found", has_text="soonest first").wait_for()
     return [row.strip() for row in page.locator("#timers td:nth-child(2)").all_text_contents()]
 

@@ -6,8 +6,6 @@ The scheduling process ends at once, so its timers are detached: they belong to 
 from __future__ import annotations
 
 import json
-import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
@@ -24,17 +22,16 @@ from wheeld.cli.options import (
     errors_to_exit,
     show,
 )
+from wheeld.metrics.passing import in_passing
 from wheeld.tables.registry import Registry
 from wheeld_client import Timers, connect
-from wheeld_core.errors import UsageError, WheelError, WorkersFull
+from wheeld_core.errors import UsageError, WheelError
 from wheeld_core.timer_options import Conflict
 
 MOST: Final = 2**64 - 1
 GROUP: Final = "group:"
 CONFLICTS: Final = get_args(Conflict)
 ROOM_SECONDS: Final = 60.0
-PAUSE: Final = 0.02
-MOST_PAUSE: Final = 0.5
 INTERRUPTED: Final = 130
 
 Delay = Annotated[str, typer.Argument(help="Such as 250ms, 1.5s or 2h; a number is seconds.")]
@@ -49,19 +46,7 @@ KeyOption = Annotated[
 
 
 def _ask(place: tuple[str, Path | None], call: Callable[[Timers], Any]) -> Any:
-    """Connect a worker for one call; returns the result of the call. Other such workers may occupy
-    all rows for a moment: it retries, after random pauses, so that the daemon finds a row for
-    itself."""
-    give_up, pause = time.monotonic() + ROOM_SECONDS, PAUSE
-    while True:
-        try:
-            with connect(place[0], runtime_dir=place[1], timeout=ROOM_SECONDS) as timers:
-                return call(timers)
-        except WorkersFull:
-            if time.monotonic() >= give_up:
-                raise
-        time.sleep(random.uniform(0.0, pause))
-        pause = min(2 * pause, MOST_PAUSE)
+    return in_passing(*place, ROOM_SECONDS, call)
 
 
 def schedule(

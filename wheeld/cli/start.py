@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": [*HELP]},
 )
-_TYPES: Final = {"switch": bool, "directory": Path, "pools": list[str]}
+_TYPES: Final = {"switch": bool, "directory": Path, "file": Path, "pools": list[str]}
 
 
 def _version(asked: bool) -> None:

@@ -14,14 +14,14 @@ from typing import Literal, TypedDict
 Number = int | str
 Size = int | str
 Duration = str | timedelta
-Directory = str | os.PathLike[str]
+Place = str | os.PathLike[str]
 
 
 class DaemonOptions(TypedDict, total=False):
     """Options of `wheeld.embedded`: those of `wheeld start` (docs/options.md), by their keys."""
 
     name: str
-    runtime_dir: Directory | None
+    runtime_dir: Place | None
     capacity: Number
     max_workers: Number
     max_per_worker: Number | None
@@ -35,7 +35,7 @@ class DaemonOptions(TypedDict, total=False):
     hang_after: Duration
     virtual_clock: bool
     virtual_start: Number
-    state_dir: Directory | None
+    state_dir: Place | None
     snapshot_every: Duration
     restore: Literal["remaining", "wall"]
     misfire: Literal["fire", "skip"]
@@ -46,13 +46,15 @@ class DaemonOptions(TypedDict, total=False):
     group: str | None
     admin_group: str | None
     pools: Sequence[str]
-    trace: Directory | None
+    trace: Place | None
     trace_ring: Number
     trace_every: Duration
     trace_keep: Duration | None
     trace_bytes: Size | None
     metrics: str | None
     web: str | None
+    web_token: Place | None
+    web_admin: Place | None
     log_level: Literal["debug", "info", "warning", "error"]
     log_format: Literal["text", "json", "journald"]
     fresh: bool

@@ -20,7 +20,7 @@ from wheeld_core.units import parse_bytes, parse_count, parse_duration
 
 Kind = Literal[
     "name", "integer", "switch", "duration", "size", "choice", "directory", "group", "pools",
-    "address",
+    "address", "file",
 ]  # fmt: skip
 
 
@@ -34,7 +34,7 @@ def group_id(name: str) -> int:
 
 _METAVARS: Final = {
     "name": "NAME", "integer": "N", "duration": "TIME", "size": "SIZE", "directory": "DIR",
-    "group": "GROUP", "pools": pools.FORM, "address": "HOST:PORT",
+    "file": "FILE", "group": "GROUP", "pools": pools.FORM, "address": "HOST:PORT",
 }  # fmt: skip
 _RULES: Final[Mapping[str, Callable[[Any], object]]] = {
     "name": check_name, "group": group_id, "pools": pools.parse, "address": addresses.parse,
@@ -144,7 +144,7 @@ class Option:
             raise ValueError(f"expected {self.expected()}")
 
     def _is_allowed(self, value: Any) -> bool:
-        if self.kind in ("switch", "directory"):
+        if self.kind in ("switch", "directory", "file"):
             return bool(value != "")
         if self.kind == "choice":
             return value in self.choices

@@ -39,6 +39,8 @@ class ExporterGuard(ChildGuard):
         super().__init__(EXPORTER)
         self._resources = resources
         self._wanted = {"metrics": resources.config.metrics, "web": resources.config.web}
+        files = {"web_token": resources.config.web_token, "web_admin": resources.config.web_admin}
+        self._tokens = {key: path and os.path.abspath(path) for key, path in files.items()}
         self._settled = asyncio.Event()
         self._addresses: dict[str, str] = {}
         self._trouble: str | None = None
@@ -92,6 +94,7 @@ class ExporterGuard(ChildGuard):
             supervisor=os.getpid(),
             directory=str(self._resources.directory),
             **self._wanted,
+            **self._tokens,
         )
 
     def _heard(self, message: Message) -> None:

@@ -48,9 +48,17 @@ def run(channel: child.SupervisorChannel) -> None:
 
         sites["--metrics"] = hello["metrics"], Scrapes(status, directory.name)
     if hello["web"] is not None:
+        from wheeld.metrics.tokens import Tokens, read_token
         from wheeld.metrics.web import Web
 
-        sites["--web"] = hello["web"], Web(status, directory, hello["web"])
+        files = {"--web-token": hello["web_token"], "--web-admin": hello["web_admin"]}
+        try:
+            tokens = Tokens(*(read_token(option, path) for option, path in files.items()))
+        except WheelError as error:
+            channel.send({"op": Notice.TROUBLE, "text": str(error)})
+            return
+        web = Web(status, directory, hello["web"], tokens, child.say)
+        sites["--web"] = hello["web"], web
     give_up = time.monotonic() + TRY_SECONDS
     with contextlib.ExitStack() as stack:
         while True:

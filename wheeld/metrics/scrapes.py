@@ -16,7 +16,7 @@ from prometheus_client.exposition import choose_encoder, gzip_accepted
 
 from wheeld.metrics import protobuf
 from wheeld.metrics.prometheus import registry
-from wheeld.metrics.server import Request, response
+from wheeld.metrics.server import READING, Request, response
 from wheeld.processes.callers import OneForAll
 from wheeld_core.errors import WheelError
 
@@ -35,6 +35,8 @@ class Scrapes:
     `read` returns its status, in another thread, one call at a time; if it raises WheelError or
     OSError, there is only `wheeld_up 0`.
     """
+
+    methods = READING
 
     def __init__(self, read: Callable[[], Status], daemon: str) -> None:
         self._read, self._daemon = read, daemon

@@ -36,22 +36,26 @@ MOST_ANSWERS: Final = 8
 BACKLOG: Final = 1024
 THREADS: Final = 3
 """For readings and encodings: of the metrics, of the page's figures, of its searches."""
+READING: Final = frozenset(("GET", "HEAD"))
 _END: Final = re.compile(rb"\n\r?\n")
 
 
 class Refused(Exception):
-    """A request that is not answered: an HTTP status and its reason."""
+    """A request that is not answered: an HTTP status and its reason, and lines of the head."""
 
 
 class Request(NamedTuple):
-    """A GET or HEAD."""
+    """A head; its body, if it has one, is not read."""
 
+    method: str
     target: str
     headers: http.client.HTTPMessage
 
 
 class Site(Protocol):
     """The answers at one address."""
+
+    methods: frozenset[str]
 
     def find(self, request: Request) -> Callable[[], Awaitable[bytes]]:
         """A call that computes the answer, a whole `response`. `Refused`: there is none."""
@@ -108,12 +112,14 @@ class _Server:
                 try:
                     async with asyncio.timeout(REQUEST_SECONDS):
                         with self._callers.silent(peer, task.cancel):
-                            method, request = _parsed(await self._request(end))
+                            request = _parsed(await self._request(end))
+                    if request.method not in site.methods:
+                        raise Refused("405 Method Not Allowed")
                     answer = await site.find(request)()
-                    if method == "HEAD":
+                    if request.method == "HEAD":
                         answer = answer[: answer.index(b"\r\n\r\n") + 4]
                 except Refused as refused:
-                    answer = response(str(refused), "text/plain", b"")
+                    answer = response(refused.args[0], "text/plain", b"", *refused.args[1:])
                 with self._writes(answer, task), self._callers.silent(peer, task.cancel):
                     await loop.sock_sendall(end, answer)
 
@@ -145,13 +151,12 @@ class _Server:
                 del self._writing[answer]
 
 
-def _parsed(text: bytes) -> tuple[str, Request]:
+def _parsed(text: bytes) -> Request:
     lines = io.BytesIO(text)
     method, _, rest = lines.readline().decode("latin-1").partition(" ")
-    if method not in ("GET", "HEAD"):
-        raise Refused("405 Method Not Allowed")
+    target = rest.partition(" ")[0].strip()
     try:
-        return method, Request(rest.partition(" ")[0].strip(), http.client.parse_headers(lines))
+        return Request(method, target, http.client.parse_headers(lines))
     except http.client.HTTPException as error:
         raise Refused("400 Bad Request") from error
 

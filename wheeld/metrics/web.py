@@ -1,5 +1,8 @@
 """The web page of a daemon: one file that shows the difference between two readings of its status.
 
+It only reads, unless `--web-admin` names a file with a token: then who knows the token may cancel
+timers, with a POST whose `Origin` is the page's own.
+
 The page asks for `state` every other second, and for `timers` when somebody searches. Workers
 choose names and keys freely: these leave here as JSON only, and the page makes text nodes of them.
 It runs only its own script and style, whose hashes its policy names, and contacts no other server.
@@ -24,8 +27,10 @@ from typing import Any, Final
 
 from wheeld.config import addresses
 from wheeld.metrics.activity import Look, compare, look
+from wheeld.metrics.passing import in_passing
 from wheeld.metrics.pending import TimerFilter, search
-from wheeld.metrics.server import Refused, Request, response
+from wheeld.metrics.server import READING, Refused, Request, response
+from wheeld.metrics.tokens import Rights, Tokens, unauthorized
 from wheeld.processes.callers import OneForAll
 from wheeld_client import Observer
 from wheeld_core.errors import WheelError
@@ -42,6 +47,9 @@ MOST_SEARCHES: Final = 16
 """Different texts that one reading of the slots looks for."""
 LONGEST_SEARCH: Final = 200
 """Characters."""
+CANCEL_SECONDS: Final = 5.0
+"""How long a cancellation waits for the daemon, and for a free row."""
+MOST_ID: Final = 2**64 - 1
 _SAFE: Final = (
     "Cache-Control: no-store",
     "X-Content-Type-Options: nosniff",
@@ -61,11 +69,21 @@ class Web:
     """The page of the daemon in `directory`, at `listen`, HOST:PORT.
 
     `read` returns its status, in another thread, one call at a time. If it raises WheelError or
-    OSError, the page says so.
+    OSError, the page says so. `tell` logs what the page has changed.
     """
 
-    def __init__(self, read: Callable[[], Status], directory: Path, listen: str) -> None:
-        self._read, self._directory = read, directory
+    def __init__(
+        self,
+        read: Callable[[], Status],
+        directory: Path,
+        listen: str,
+        tokens: Tokens | None = None,
+        tell: Callable[[str], object] = str,
+    ) -> None:
+        self._read, self._directory, self._tell = read, directory, tell
+        self._tokens = tokens or Tokens()
+        self.methods = READING | ({"POST"} if self._tokens.most.cancel else set())
+        self._cancelling = asyncio.Lock()
         self._hosts = {
             "localhost",
             socket.gethostname().lower(),
@@ -81,8 +99,22 @@ class Web:
         if not self._names_us(request.headers.get_all("Host", [])):
             raise Refused("421 Misdirected Request")
         path, _, query = request.target.partition("?")
-        if path == "/":
+        if request.method == "POST" and not _from_our_page(request):
+            raise Refused("403 Forbidden")
+        if path == "/" and request.method in READING:
             return self._index
+        rights = self._tokens.rights(request)
+        if path == "/cancel" and request.method == "POST":
+            if not rights.cancel:
+                raise unauthorized()
+            by = _named(query)
+            return lambda: self._cancel(by)
+        if request.method == "POST":
+            raise Refused("405 Method Not Allowed")
+        if path == "/rights":
+            return lambda: self._rights(rights)
+        if path in ("/state", "/timers") and not rights.read:
+            raise unauthorized()
         if path == "/state":
             return self._state.get
         if path == "/timers":
@@ -102,6 +134,26 @@ class Web:
 
     async def _index(self) -> bytes:
         return self._page
+
+    async def _rights(self, rights: Rights) -> bytes:
+        return _json("200 OK", {**rights._asdict(), "more": rights != self._tokens.most})
+
+    async def _cancel(self, by: dict[str, Any]) -> bytes:
+        what = " ".join(f"{name} {value!r}" for name, value in by.items())
+        directory = str(self._directory)
+        try:
+            async with self._cancelling:
+                done = await asyncio.to_thread(
+                    in_passing, directory, None, CANCEL_SECONDS, lambda timers: timers.cancel(**by)
+                )
+        except (ValueError, TypeError) as error:
+            return _json("400 Bad Request", {"trouble": str(error)})
+        except (WheelError, OSError) as error:
+            return _json("503 Service Unavailable", {"trouble": str(error)})
+        if not done:
+            return _json("404 Not Found", {"trouble": f"no pending timer has the {what}"})
+        self._tell(f"the page has cancelled the timer of the {what}")
+        return _json("200 OK", {"cancelled": True})
 
     async def _find_state(self) -> bytes:
         try:
@@ -142,12 +194,36 @@ class Web:
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#\s]+)(?::\d{1,5})?")
 
 
-def _text(query: str) -> str:
+_ID: Final = re.compile("[0-9]{1,20}")
+
+
+def _from_our_page(request: Request) -> bool:
+    """Browsers name the page that sends a POST, and no page can change that."""
+    hosts, origins = (request.headers.get_all(name, []) for name in ("Host", "Origin"))
+    ours = {f"{scheme}://{hosts[0].strip().lower()}" for scheme in ("http", "https")}
+    return len(origins) == 1 and origins[0].strip().lower() in ours
+
+
+def _fields(query: str) -> dict[str, list[str]]:
     try:
-        found = urllib.parse.parse_qs(query, errors="strict", max_num_fields=4)
+        return urllib.parse.parse_qs(query, True, errors="strict", max_num_fields=4)
     except ValueError as error:
         raise Refused("400 Bad Request") from error
-    text = found.get("key", [""])[0]
+
+
+def _named(query: str) -> dict[str, Any]:
+    """The timer that is meant, as `Timers.cancel` takes it: `id`, or `key`, a text."""
+    found = _fields(query)
+    by = {name: values[0] for name, values in found.items() if len(values) == 1}
+    if set(by) == set(found) == {"key"}:
+        return by
+    if set(by) == set(found) == {"id"} and _ID.fullmatch(by["id"]) and int(by["id"]) <= MOST_ID:
+        return {"id": int(by["id"])}
+    raise Refused("400 Bad Request")
+
+
+def _text(query: str) -> str:
+    text = _fields(query).get("key", [""])[0]
     if len(text) > LONGEST_SEARCH:
         raise Refused("414 URI Too Long")
     return text
