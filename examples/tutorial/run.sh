@@ -160,6 +160,7 @@ if browser=$(command -v chromium); then
 fi
 
 alerts='venv/share/wheeld/prometheus/wheeld-alerts.yml'
+sed -i 's/for: 1m$/for: 2s/' "$work/tutorial/$alerts" # nobody waits here for the minute of the page
 if has 'command -v prometheus'; then
     say '## Be told when it is gone'
     say 'Prometheus, with the alerts that come with the package; each has a section in the [runbook](runbook.md):'
