@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +11,7 @@ import pytest
 from traces import EVENT_SCHEMA, START_US, Story, as_table, lost
 
 from wheeld_pipeline.report.counts import cube, tried_wheels, wheels
+from wheeld_pipeline.trace_files import connection
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def table(rng_seed: int) -> pa.Table:
 
 def counted(table: pa.Table, size: int) -> tuple[dict[str, Any], set[tuple[Any, ...]]]:
     tried = wheels.candidates()
-    with duckdb.connect() as base:
+    with connection(1) as base:
         parts = []
         for begin in range(0, len(table), size):
             base.register("events", table.slice(begin, size))
@@ -67,7 +67,7 @@ def test_pieces_do_not_matter(table: pa.Table, size: int, monkeypatch: pytest.Mo
 
 
 def test_nothing_counted_is_nothing(table: pa.Table) -> None:
-    with duckdb.connect() as base:
+    with connection(1) as base:
         base.register("events", table.slice(0, 0))
         lines = cube.count(base, 1, wheels.candidates())
     assert len(lines) == 0
