@@ -80,12 +80,57 @@ def test_one_a_second(
     counters = make(wheel, tmp_path, full)
     for _ in range(50):
         counters.keep()
+        wheel.advance(MS)
         now += 0.1
     assert counters.age() == pytest.approx(5.0)
     counters.close()
     assert (len(full), counters.age()) == (1, 0.0)
     convert_counters(full[0], tmp_path, lambda *_: None)
     assert len(read(tmp_path, "counters")) == 5
+
+
+plain = local_wheel(trace=6, start_ns=7000)
+
+
+def test_none_while_nothing_changes(
+    plain: LocalWheel, tmp_path: Path, full: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(counters_module.time, "monotonic", lambda: now)
+    counters = make(plain, tmp_path, full)
+    stills = []
+    for _ in range(5):
+        counters.keep()
+        counters.wake()
+        stills.append(counters.still)
+        now += 1.0
+    assert stills == [False, True, True, True, True]
+    plain.advance(50 * MS)
+    counters.wake()  # up to now nothing had changed
+    assert not counters.still
+    counters.keep()  # which is the row of this second
+    now += 1.0
+    counters.keep()
+    counters.close()
+    convert_counters(full[0], tmp_path, lambda *_: None)
+    rows = read(tmp_path, "counters")
+    passes = [row["passes"] for row in rows]
+    assert len(rows) == 4
+    assert passes[0] == passes[1] == passes[2] < passes[3]
+    assert rows[1]["time"] < rows[2]["time"]
+
+
+def test_pools_are_looked_at_each_second(
+    wheel: LocalWheel, tmp_path: Path, full: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters_module, "EVERY_SECONDS", 0.0)
+    counters = make(wheel, tmp_path, full)
+    for _ in range(4):
+        counters.keep()
+        assert not counters.still
+    counters.close()
+    convert_counters(full[0], tmp_path, lambda *_: None)
+    assert len(read(tmp_path, "counters")) == 4
 
 
 def test_killed_recorder_loses_none(

@@ -35,6 +35,7 @@ GOOD: dict[str, Callable[[Any], Any]] = {
     "trace_bytes": lambda b: _native.trace_bytes(1 << 20, 20),
     "trace_take": lambda b: _native.trace_take(WHOLE, 2**64 - 3, OUT),
     "trace_release": lambda b: _native.trace_release(WHOLE, 2**64 - 3),
+    "trace_wait": lambda b: _native.trace_wait(WHOLE, 5),
 }
 BAD: dict[str, Callable[[Any], Any]] = {
     "trace bytes": lambda b: _native.trace_bytes(64, 40),
@@ -45,4 +46,5 @@ BAD: dict[str, Callable[[Any], Any]] = {
     "take frozen": lambda b: _native.trace_take(WHOLE, 2**64 - 3, bytes(64)),
     "take broken": lambda b: _native.trace_take(BROKEN, 2**64 - 3, OUT),
     "release position": lambda b: _native.trace_release(WHOLE, 5),
+    "wait broken": lambda b: _native.trace_wait(BROKEN, 5),
 }

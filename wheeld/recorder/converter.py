@@ -113,6 +113,10 @@ class Converter(threading.Thread):
     def waiting(self) -> int:
         return len(self._spools)
 
+    @property
+    def _retains(self) -> bool:
+        return self._keep_ns is not None or self._most_bytes is not None
+
     def end(self) -> None:
         """End the thread after its current spool; `finish` converts the others."""
         with self._change:
@@ -124,7 +128,7 @@ class Converter(threading.Thread):
         while not self._ending:
             with self._change:
                 if not self._spools:
-                    self._change.wait(RETAIN_SECONDS)
+                    self._change.wait(RETAIN_SECONDS if self._retains else None)
                 if 0 < len(self._spools) <= MOST_WAITING and self._load.busy:
                     self._change.wait(BUSY_PAUSE)
                     continue

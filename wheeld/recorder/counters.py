@@ -1,4 +1,4 @@
-"""The daemon's counters, one row a second, in a separate spool."""
+"""The daemon's counters, one row a second while they change, in a separate spool."""
 
 from __future__ import annotations
 
@@ -66,6 +66,9 @@ class Counters:
         self._path: Path | None = None
         self._next = 0.0
         self._began = 0.0
+        self._last: dict[str, Any] = {}
+        self.still = False
+        """Whether the last two looks found the same, and only a record can change it."""
         self.virtual = bool(self._wheel.header["virtual_clock"])
 
     def resume(self) -> None:
@@ -121,9 +124,23 @@ class Counters:
         return max(0.0, self._next - time.monotonic())
 
     def keep(self) -> None:
+        """Write a row if one is due, and not after two that are the same."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + EVERY_SECONDS
-            self._append(time.time_ns(), self.row())
+            row = self.row()
+            # Pools are used without records, and a worker with a full ring may poll at any time.
+            same = _what(row) == _what(self._last) and not row["pools"] and not row["full_rings"]
+            if not (same and self.still):
+                self._append(time.time_ns(), row)
+            self.still, self._last = same, row
+
+    def wake(self) -> None:
+        """After a sleep: write that nothing had changed until now, so that what comes belongs
+        to its own second."""
+        if self.still and _what(self.row()) != _what(self._last):
+            self.still = False
+            self._next = time.monotonic() + EVERY_SECONDS
+            self._append(time.time_ns(), self._last | {"time": self.now_ns() // 1000})
 
     def keep_last(self, position: int) -> None:
         """Write the row of an orderly stop, to a spool whose name stays the same if this is
@@ -149,6 +166,11 @@ class Counters:
         if self._path is not None:
             self._full(self._path)
             self._path = None
+
+
+def _what(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without what passes by itself."""
+    return {name: value for name, value in row.items() if name not in ("time", "run_delay_ns")}
 
 
 def _append(path: Path, line: bytes) -> None:

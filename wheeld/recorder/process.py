@@ -1,9 +1,9 @@
 """The recorder process: moves the clock's records from the trace ring into Parquet files.
 
 It is started by the supervisor (`python -m wheeld.recorder.process <fd>`). One thread moves records
-into a spool, often enough that the ring does not fill; another converts full spools to Parquet. It
-may be killed at any instruction: the next recorder continues, and no record is lost or duplicated.
-The clock never waits for it.
+into a spool, often enough that the ring does not fill, and sleeps while there are none; another
+converts full spools to Parquet. It may be killed at any instruction: the next recorder continues,
+and no record is lost or duplicated. The clock never waits for it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import numpy as np
 from wheeld.processes import child_main as child
 from wheeld.processes.identity import stat_fields
 from wheeld.processes.messages import Notice, Order
+from wheeld.recorder.bell import Bell
 from wheeld.recorder.converter import MOST_WAITING, Converter, Load
 from wheeld.recorder.counters import Counters
 from wheeld.recorder.facts import Facts, Origin
@@ -101,6 +102,7 @@ class RecorderProcess:
         )  # fmt: skip
         while (message := channel.receive()) is not None and message["op"] == Order.WORKER:
             self._intake.learn(*message["worker"])  # those who are there already
+        self._bell = Bell(self._memories["trace"], self._intake.view.head, channel.fileno())
         room = self._intake.view.size / FASTEST
         self._longest = min(max(room, LEAST_PAUSE), LONGEST_PAUSE)
 
@@ -154,7 +156,13 @@ class RecorderProcess:
             self._converter.add(path)
 
     def _wait(self, moved: int, worked: float) -> None:
-        """Wait until the next poll: briefly after many records, longer after none."""
+        """Wait until the next poll: briefly after many records, longer after none; once that was
+        for the longest time, until there is one."""
+        if not moved and self._pause == self._longest and self._may_sleep():
+            self._bell.sleep(self._intake.view.head, self._until_due())
+            self._counters.wake()
+            self._pause = LEAST_PAUSE
+            return
         if moved * 16 > self._intake.view.size:
             self._pause = LEAST_PAUSE
         elif moved:
@@ -166,6 +174,17 @@ class RecorderProcess:
             pause = 0.0  # the ring was nearly full
         pause = max(pause, self._load.rest(worked))
         self._channel.ready(pause)
+
+    def _may_sleep(self) -> bool:
+        retries = self._troubles.get("intake") is not None
+        return not (retries or self._load.busy or self._channel.ready())
+
+    def _until_due(self) -> float | None:
+        """Seconds until a spool is complete, or a row of counters is due; None: never."""
+        due = [self._every - kept.age() for kept in (self._intake, self._counters) if kept.age()]
+        if not self._counters.still:
+            due.append(self._counters.seconds_left())
+        return max(min(due), LEAST_PAUSE) if due else None
 
     def _try(self, work: Callable[[], None]) -> bool:
         """Run `work`; a system error is reported once, and the work retried later. False: it

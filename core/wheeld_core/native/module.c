@@ -124,6 +124,9 @@ static PyMethodDef functions[] = {
     /* trace_release(trace, position): the records before it are kept, and the clock may write
      * over them */
     {"trace_release", native_trace_release, METH_VARARGS, NULL},
+    /* trace_wait(trace, position) -> is there a record behind that? Sleeps until there is one, or
+     * for no reason */
+    {"trace_wait", native_trace_wait, METH_VARARGS, NULL},
     /* take_handles(handles, events, due): see handle_part.c */
     {"take_handles", (PyCFunction)(void (*)(void))native_take_handles, METH_FASTCALL, NULL},
     /* call_due(due, report): see handle_part.c */

@@ -143,6 +143,64 @@ static void play(const char *name, uint32_t bits, uint64_t position)
     free(r.seg);
 }
 
+/* -- the recorder's sleep ---------------------------------------------------------------------- */
+
+typedef struct nap {
+    wh_trace trace;
+    wh_trace_seg *seg;
+    uint64_t rounds;
+    wh_au64 at[2]; /* rounds that the clock, and the recorder, have come to */
+} nap;
+
+static void meet(nap *n, uint32_t who, uint64_t round)
+{
+    wh_store_seq(&n->at[who], round);
+    for (uint32_t tries = 0; wh_load_seq(&n->at[1 - who]) < round; tries++)
+        if (tries % 1024 == 1023)
+            sched_yield();
+}
+
+static void *napping_clock(void *argument)
+{
+    nap *n = argument;
+    for (uint64_t round = 1; round <= n->rounds; round++) {
+        meet(n, 0, 2 * round);
+        wh_trace_publish(&n->trace);
+        wh_trace_wakes(&n->trace);
+        meet(n, 0, 2 * round + 1);
+    }
+    return NULL;
+}
+
+/* Each round has one record, and one recorder that wants to sleep. */
+static void play_naps(void)
+{
+    static nap n;
+    memset(&n, 0, sizeof n);
+    n.seg = aligned_alloc(4096, wh_trace_bytes(WH_SLAB_SLOTS, WH_MIN_TRACE_BITS));
+    CHECK(n.seg, "out of memory");
+    memset(n.seg, 0, wh_trace_bytes(WH_SLAB_SLOTS, WH_MIN_TRACE_BITS));
+    wh_trace_create(n.seg, WH_SLAB_SLOTS, WH_MIN_TRACE_BITS, 1, 0);
+    wh_trace_bind(&n.trace, n.seg);
+    n.rounds = 10000 * opt.scale;
+    uint64_t sleeps = 0;
+    pthread_t clock;
+    CHECK(pthread_create(&clock, NULL, napping_clock, &n) == 0, "thread");
+    for (uint64_t round = 1; round <= n.rounds; round++) {
+        uint32_t seen;
+        meet(&n, 1, 2 * round);
+        bool asleep = wh_trace_may_sleep(n.seg, round - 1, &seen);
+        meet(&n, 1, 2 * round + 1);
+        CHECK(!asleep || wh_load_seq(&n.seg->rings) != seen, "slept beside record %llu",
+              (ull)round);
+        sleeps += asleep;
+        wh_trace_awake(n.seg);
+    }
+    pthread_join(clock, NULL);
+    printf("  naps: %llu rounds, %llu sleeps\n", (ull)n.rounds, (ull)sleeps);
+    free(n.seg);
+}
+
 /* -- with a wheel ------------------------------------------------------------------------------ */
 
 static void traced_world(world *w, hand *h, account *a)
@@ -249,6 +307,7 @@ int main(int argc, char **argv)
     play("narrow over the edge", 5, (uint64_t)-1000);
     play("half", 6, (1ull << 32) - 5000);
     play("wide", 12, (1ull << 63) - 20000);
+    play_naps();
     play_clocks();
     play_moves();
     printf("ok\n");

@@ -2,7 +2,16 @@
  *
  * The clock appends and never waits: what finds the ring full is counted by kind, and once there is
  * room a record of kind `lost` says how many are missing. The recorder copies what is published,
- * keeps it, and only then moves `rec_head`; it is never rung for, it looks now and then.
+ * keeps it, and only then moves `rec_head`. While records come it looks now and then; after a while
+ * without any it sleeps on the futex `rings`, and the clock wakes it after the pass that records:
+ *
+ *     clock                            recorder
+ *     rec_tail = t     (seq_cst)       rec_sleeps = 1           (seq_cst)
+ *     rec_sleeps ?     (seq_cst)       rec_tail as it was ?     (seq_cst)
+ *        rings += 1, futex wake           futex wait
+ *
+ * Whichever of the two stores comes first in the single order of seq_cst operations, the other
+ * side's load sees it.
  *
  * Beside the ring is what the trace knows of each slot's timer. It shows the next clock which
  * events are recorded, so that a death loses or repeats at most one event.
@@ -28,6 +37,7 @@ typedef struct wh_trace {
     wh_traced *traced; /* one per slot */
     uint64_t size, tail;
     uint64_t head; /* the recorder's, as last read */
+    uint64_t told_of; /* the tail at the last look whether the recorder sleeps */
     uint64_t pending;
     uint64_t untold; /* lost events that no record mentions yet */
 } wh_trace;
@@ -85,6 +95,7 @@ static inline void wh_trace_bind(wh_trace *t, wh_trace_seg *seg)
                     .size = 1ull << seg->ring_bits,
                     .tail = wh_load_relaxed(&seg->rec_tail),
                     .head = wh_load_acquire(&seg->rec_head)}; /* pairs: trace-head */
+    t->told_of = t->tail - 1; /* the last clock may have died before it woke the recorder */
     for (uint32_t kind = 0; kind < WH_TRACE_KINDS; kind++)
         t->untold += wh_load_relaxed(&seg->lost[kind]) - wh_load_relaxed(&seg->told[kind]);
     for (uint32_t slot = 0; slot < seg->capacity; slot++)
@@ -105,6 +116,21 @@ static inline void wh_trace_publish(wh_trace *t)
 {
     /* pairs: trace-tail - else the recorder could copy a record that is not whole */
     wh_store_release(&t->seg->rec_tail, ++t->tail);
+}
+
+/* After a pass: true if the recorder sleeps beside new records, and has to be woken. */
+static inline bool wh_trace_wakes(wh_trace *t)
+{
+    if (wh_likely(t->told_of == t->tail) || t->seg == NULL)
+        return false;
+    t->told_of = t->tail;
+    /* pairs: trace-sleep - else each misses the other: the recorder sleeps beside a record */
+    wh_store_seq(&t->seg->rec_tail, t->tail);
+    if (wh_likely(!wh_load_seq(&t->seg->rec_sleeps))) /* pairs: trace-sleep */
+        return false;
+    /* pairs: trace-sleep - else the recorder sleeps on a count from before it was woken */
+    wh_store_seq(&t->seg->rings, wh_load_relaxed(&t->seg->rings) + 1);
+    return true;
 }
 
 /* Record what is missing, as far as there is room. */
@@ -186,5 +212,15 @@ static inline bool wh_trace_release(wh_trace_seg *seg, uint64_t position)
     wh_store_release(&seg->rec_head, position); /* pairs: trace-head - all before it is copied */
     return true;
 }
+
+/* Before it sleeps on `rings`, as long as that is *seen: true if nothing is behind `position`. */
+static inline bool wh_trace_may_sleep(wh_trace_seg *seg, uint64_t position, uint32_t *seen)
+{
+    *seen = wh_load_seq(&seg->rings); /* pairs: trace-sleep */
+    wh_store_seq(&seg->rec_sleeps, 1); /* pairs: trace-sleep */
+    return wh_load_seq(&seg->rec_tail) == position; /* pairs: trace-sleep */
+}
+
+static inline void wh_trace_awake(wh_trace_seg *seg) { wh_store_relaxed(&seg->rec_sleeps, 0); }
 
 #endif

@@ -24,8 +24,12 @@
     A(wh_au64, lost, 7, "those of them that found the ring full", "clock", "recorder", "relaxed")  \
     A(wh_au64, told, 7, "those of these that a record of kind `lost` tells of", "clock",           \
       "recorder", "relaxed")                                                                       \
+    F(wh_au32, rings, "futex: counts the times that the recorder was woken", "clock", "recorder",  \
+      "seq_cst; pairs: trace-sleep")                                                               \
     N(wh_au64, rec_head, "records kept by the recorder", "recorder", "clock",                      \
-      "release; pairs: trace-head")
+      "release; pairs: trace-head")                                                                \
+    F(wh_au32, rec_sleeps, "1: the recorder sleeps until there is a record", "recorder", "clock",  \
+      "seq_cst; pairs: trace-sleep")
 
 /* One per slot. Only the clock reads it, this one or the next. */
 #define WH_TRACED_FIELDS(N, F, A)                                                                  \

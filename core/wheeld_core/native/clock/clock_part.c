@@ -191,6 +191,13 @@ static bool clock_looks_up(wh_clock *c, const struct pollfd *fds, int64_t *seen)
     return looks[0].revents != 0;
 }
 
+/* After a pass, before the next sleep. */
+static void clock_wake_recorder(wh_clock *c)
+{
+    if (wh_unlikely(wh_trace_wakes(&c->trace)))
+        wake_all(&c->trace.seg->rings);
+}
+
 /* Run until the control socket is readable, or a worker was reaped. Called without the GIL. */
 static uint32_t clock_loop(wh_clock *c, struct pollfd *fds)
 {
@@ -202,6 +209,7 @@ static uint32_t clock_loop(wh_clock *c, struct pollfd *fds)
         else
             clock_read_time(c);
         bool more = wh_pass(c, &reaped);
+        clock_wake_recorder(c);
         wh_clock_counts(c, WH_COUNTS_PASS,
                         wh_clock_read(CLOCK_MONOTONIC) - wh_load_relaxed(&c->seg->heartbeat));
         if (reaped != WH_NIL)
@@ -242,6 +250,7 @@ static PyObject *clock_advance(ClockObject *self, PyObject *args)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS wh_advance_virtual(&self->clock, target, &reaped);
+    clock_wake_recorder(&self->clock);
     Py_END_ALLOW_THREADS return reaped_or_none(reaped);
 }
 

@@ -81,6 +81,26 @@ static wh_cold PyObject *native_trace_take(PyObject *module, PyObject *args)
     return result;
 }
 
+/* trace_wait(segment, position) -> is there more than that? Sleeps until the clock has recorded
+ * something behind `position`, or for no reason; not when that is there already. */
+static wh_cold PyObject *native_trace_wait(PyObject *module, PyObject *args)
+{
+    PyObject *segment;
+    unsigned long long position;
+    Mapping map = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OK", &segment, &position) || !mapping_get_trace(&map, segment))
+        return NULL;
+    wh_trace_seg *seg = map.view.buf;
+    Py_BEGIN_ALLOW_THREADS uint32_t seen;
+    if (wh_trace_may_sleep(seg, position, &seen))
+        syscall(SYS_futex, &seg->rings, FUTEX_WAIT, seen, NULL, NULL, 0);
+    wh_trace_awake(seg);
+    Py_END_ALLOW_THREADS bool more = wh_load_relaxed(&seg->rec_tail) != position;
+    mapping_drop(&map);
+    return PyBool_FromLong(more);
+}
+
 /* trace_release(segment, position): what is before it is kept */
 static wh_cold PyObject *native_trace_release(PyObject *module, PyObject *args)
 {
