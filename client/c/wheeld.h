@@ -56,7 +56,7 @@ typedef struct wheeld_event {
     uint64_t cookie;
     int64_t deadline_ns; /* when it was due, as wheeld_now_ns() */
     int64_t fired_ns; /* when it fired: never before its deadline */
-    uint32_t missed; /* intervals skipped before this one */
+    uint32_t missed; /* intervals skipped until it fired; above 2^32 - 1 in further events */
     uint32_t payload_size;
     const void *payload; /* valid until the next poll of this client */
 } wheeld_event;

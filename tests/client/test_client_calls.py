@@ -120,6 +120,22 @@ def test_periodic_reports_missed_intervals(wheel: LocalWheel, timers: LocalTimer
     assert len(timers.poll()) == 0
 
 
+def test_ticks_beyond_what_an_event_counts_follow(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """A clock that is set on by years: no tick is left out of the sum."""
+    timers.schedule(1e-6, interval=1e-6)
+    ticks = 5 * 2**32
+    wheel.advance(ticks * 1000)
+    due, full = 1000, 0
+    while len(events := timers.poll()):
+        for deadline, missed in events[["deadline", "missed"]].tolist():
+            assert deadline == due
+            due += 1000 * (missed + 1)
+            full += missed == 2**32 - 1
+        wheel.settle()
+    assert due == 1000 * (ticks + 1)
+    assert full == 4
+
+
 def test_cancelled_periodic_leaves_no_unread_tick(wheel: LocalWheel, timers: LocalTimers) -> None:
     """cancel of a periodic timer: its ticks that nobody read are not delivered either, and a
     poll that waits does not return without an event for their sake."""

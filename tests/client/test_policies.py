@@ -160,6 +160,20 @@ def test_what_the_clock_missed_counts_too(wheel: LocalWheel, end: dict[str, Any]
     assert timers.pending == (0 if end else 1)
 
 
+def test_what_one_event_cannot_count_another_one_does(wheel: LocalWheel) -> None:
+    timers = wheel.worker(0)
+    timers.schedule(1e-6, interval=1e-6, coalesce="one")
+    ticks = 3 * 2**32
+    wheel.advance(ticks * 1000)
+    counted = events = 0
+    while len(got := timers.poll()):
+        counted += len(got) + int(got["missed"].sum(dtype=np.int64))
+        events += len(got)
+        wheel.settle()
+    assert counted == ticks
+    assert events < 10
+
+
 # -- fixed delay ----------------------------------------------------------------------------------
 
 

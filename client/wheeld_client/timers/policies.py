@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Events = npt.NDArray[np.void]
 NAMES: Final = frozenset({"jitter", "grace", "grace_drop", "coalesce", "missed", "times", "until"})
+MOST_MISSED: Final = 2**32 - 1
+"""An event counts no more; the ticks behind it come in another one."""
 FIRST_PRUNE: Final = 1024
 """Number of entries from which on the table is searched for cancelled timers."""
 
@@ -241,12 +243,13 @@ class Policies:
                 continue
             policy.ticked = deadline if policy.delays else None
             first = firsts.setdefault(id, i) if policy.one else i
+            if first != i and int(events["missed"][first]) + ticks > MOST_MISSED:
+                first = firsts[id] = i
             if first == i:
                 events["missed"][i] = ticks - 1
             else:  # the first one tells of all
                 kept[i] = False
-                most = np.iinfo(np.uint32).max
-                events["missed"][first] = min(int(events["missed"][first]) + ticks, most)
+                events["missed"][first] += ticks
                 events["fired"][first] = events["fired"][i]
             if late or policy.grace is not None:
                 events["late"][first] = late

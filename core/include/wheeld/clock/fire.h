@@ -114,8 +114,9 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
         wh_to_backlog(c, to, slot, WH_STAGE_WAIT_TICK, group);
         return true;
     }
-    uint64_t passed = (uint64_t)now - (uint64_t)t.due;
-    uint64_t missed = passed / (uint64_t)t.interval;
+    uint64_t missed = ((uint64_t)now - (uint64_t)t.due) / (uint64_t)t.interval;
+    /* a record's count ends there: the ticks behind it follow, in records of their own */
+    missed = missed < UINT32_MAX ? missed : UINT32_MAX;
     uint64_t before = link->completion;
     wh_undo_note(c, slot);
     link->completion = wh_completion_word(WH_STAGE_TICKED, wh_peer_index(c, to), to->comp_tail);
@@ -125,15 +126,14 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
         wh_store_relaxed(&s->flags, wh_flags_moved(wh_load_relaxed(&s->flags)));
     }
     /* Before the CAS: the moves in its flags are those that this tick was judged by. */
-    wh_completion record = wh_record_of(c, slot, WH_EV_TICK, t.due, now,
-                                        missed < UINT32_MAX ? (uint32_t)missed : UINT32_MAX);
+    wh_completion record = wh_record_of(c, slot, WH_EV_TICK, t.due, now, (uint32_t)missed);
     /* pairs: cancel, extend */
     if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_ticked(state))) {
         link->completion = before;
         wh_note_no_tick(c, slot);
         return false;
     }
-    link->due = now - (int64_t)(passed % (uint64_t)t.interval);
+    link->due = (int64_t)((uint64_t)t.due + missed * (uint64_t)t.interval);
     wh_put(c, to, &record);
     wh_note_expired(c, slot, &record, to, true);
     wh_place(c, slot, wh_shard_of(c, owner), wh_timing_of(c, slot), INT64_MIN);
