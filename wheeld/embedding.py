@@ -20,7 +20,7 @@ from wheeld.config.arguments import DaemonOptions
 from wheeld.processes import identity
 from wheeld.processes.spawn import PRIVATE
 from wheeld_core import runtime, segments, trust
-from wheeld_core.arguments import Seconds, step_ns
+from wheeld_core.arguments import Seconds, shown, step_ns
 from wheeld_core.control import ask
 from wheeld_core.control.messages import Request
 from wheeld_core.errors import WheelError
@@ -142,6 +142,7 @@ def running(
     name = config.pop("name", None)
     if name is None:
         name = f"embedded-{os.getpid()}-{secrets.token_hex(3)}"
+    runtime.check_name(name)
     base = config.pop("runtime_dir", None)
     with contextlib.ExitStack() as stack:
         if base is None:
@@ -181,8 +182,12 @@ def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) ->
             options[key] = value
         elif value is not None and value is not False:
             span = isinstance(value, timedelta)
-            options[key] = duration_text(step_ns(value)) if span else str(value)
+            options[key] = duration_text(step_ns(value)) if span else _text(value)
     return json.dumps(options)
+
+
+def _text(value: Any) -> str:
+    return shown(value) if type(value) is int else str(value)  # any int, however many digits
 
 
 def _facts(directory: Path) -> dict[str, Any]:

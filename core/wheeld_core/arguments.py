@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import reprlib
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from wheeld_core.errors import InvalidDelay
 
@@ -19,6 +20,9 @@ Seconds: TypeAlias = float | timedelta
 """A span of time."""
 When: TypeAlias = float | datetime
 """A point in time: seconds on a clock, or a datetime with a time zone."""
+
+
+Made = TypeVar("Made")
 
 
 class _Bounded(reprlib.Repr):
@@ -73,14 +77,38 @@ def utf8_size(text: str) -> int:
         return -1
 
 
-def expect(what: str, value: object, kind: type) -> None:
-    """Raise TypeError unless the argument `what` is a `kind`."""
-    if not isinstance(value, kind):
-        raise TypeError(f"{what}: got {type(value).__name__}, expected {kind.__name__}")
+def expect(what: str, value: object, *kinds: type) -> None:
+    """Raise TypeError unless the argument `what` is of one of these kinds."""
+    if not isinstance(value, kinds):
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"{what}: got {type(value).__name__}, expected {names}")
 
 
-def float_of(given: Any) -> float:
-    """A span in seconds; infinity for an integer that no float holds.
+def whole_of(what: str, given: Any, most: int) -> int:
+    """An integer from 1 to `most`; TypeError, ValueError: it is something else."""
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        raise TypeError(f"{what}={shown(given)}: expected an int")
+    if not 1 <= (whole := int(given.__index__())) <= most:
+        raise ValueError(f"{what}={shown(given)}: expected 1 to {most:,}")
+    return whole
+
+
+def made_of(kind: type[Made], call: str, given: dict[str, Any]) -> Made:
+    """A dataclass of options as a call got them; the TypeError for one that it does not have names
+    the call, and those that it has."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    for name in given:
+        if name not in names:
+            raise TypeError(
+                f"{call}() got an unexpected keyword argument {shown(name)}: expected some of "
+                f"{', '.join(names)}"
+            )
+    return kind(**given)
+
+
+def float_of(given: Any, what: str = "") -> float:
+    """A span in seconds; infinity for an integer that no float holds. `what` is its name in an
+    error message.
 
     Raises
     ------
@@ -106,6 +134,10 @@ def float_of(given: Any) -> float:
         return math.ldexp(given, 0)  # reads it once, as the native calls do
     except OverflowError:
         return math.inf if given > 0 else -math.inf
+    except TypeError as error:
+        name = f"{what}: " if what else ""
+        text = f"{name}got {shown(given)}, expected seconds: a number, or a timedelta"
+        raise TypeError(text) from error
 
 
 def seconds_of(given: Seconds) -> float:
@@ -162,7 +194,7 @@ def time_of(when: Any) -> float:
             f"when is a point in time: got {shown(when)}; for a span from now use a call that "
             "takes a delay, such as schedule"
         )
-    return float_of(when)
+    return float_of(when, "when")
 
 
 def step_ns(seconds: Seconds) -> int:

@@ -18,6 +18,7 @@ import stat
 from pathlib import Path
 
 from wheeld_core import trust
+from wheeld_core.arguments import expect, shown
 from wheeld_core.errors import DaemonNotRunning, UsageError, WheelError
 
 ENV_RUNTIME_DIR = "WHEELD_RUNTIME_DIR"
@@ -47,9 +48,10 @@ def worker_segment(row: int) -> str:
 
 def check_name(name: str) -> str:
     """Return `name` if it can name a daemon, else raise UsageError."""
+    expect("name", name, str)
     if not NAME_PATTERN.fullmatch(name):
         raise UsageError(
-            f"daemon name {name!r}: expected up to 48 letters, digits, '.', '_' or '-', "
+            f"daemon name {shown(name)}: expected up to 48 letters, digits, '.', '_' or '-', "
             "beginning with a letter or digit"
         )
     return name
@@ -70,6 +72,9 @@ def base_directories() -> list[Path]:
 
 def candidates(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> list[Path]:
     """Where the runtime directory of a daemon can be, most preferred first."""
+    expect("name", name, str)
+    if runtime_dir is not None:
+        expect("runtime_dir", runtime_dir, str, os.PathLike)
     if "/" in name:
         return [Path(name)]
     check_name(name)
@@ -83,8 +88,6 @@ def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
     DaemonNotRunning: there is none; the message names the directories that were searched.
     PermissionError: its user is not trusted (`wheeld_core.trust`).
     """
-    if not isinstance(name, str):
-        raise TypeError(f"name={name!r}: expected str")
     places = candidates(name, runtime_dir)
     for candidate in places:
         if candidate.is_dir() and not os.access(candidate, os.X_OK):

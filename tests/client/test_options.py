@@ -25,9 +25,9 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"timeout": 0}, ValueError, "timeout=0"),
     ({"timeout": float("nan")}, ValueError, "timeout=nan"),
     ({"timeout": float("inf")}, ValueError, "timeout=inf"),
-    ({"name": b"default"}, TypeError, "name=b'default'"),
-    ({"name": 5}, TypeError, "name=5"),
-    ({"runtime_dir": 5}, TypeError, "int"),
+    ({"name": b"default"}, TypeError, "name: got bytes"),
+    ({"name": 5}, TypeError, "name: got int"),
+    ({"runtime_dir": 5}, TypeError, "runtime_dir: got int"),
 ]
 
 

@@ -127,6 +127,7 @@ class Seats(RuleBasedStateMachine):
         self.count, self.seconds = count, seconds
         self.span = 2**61 if seconds is None else int(seconds * 1e9)
         self.held: list[list[tuple[int, int]]] = [[] for _ in range(WORKERS)]  # (token, ends)
+        self.lost = [False] * WORKERS  # a seat, of which no renew() has told yet
         self.last = 0
         self.leases = [self._seat(row) for row in range(WORKERS)]
 
@@ -138,7 +139,9 @@ class Seats(RuleBasedStateMachine):
 
     def _living(self) -> int:
         for row in range(WORKERS):
-            self.held[row] = [one for one in self.held[row] if one[1] > self.wheel.now]
+            living = [one for one in self.held[row] if one[1] > self.wheel.now]
+            self.lost[row] |= len(living) < len(self.held[row])
+            self.held[row] = living
         return sum(map(len, self.held))
 
     @rule(row=st.integers(0, WORKERS - 1))
@@ -160,12 +163,12 @@ class Seats(RuleBasedStateMachine):
 
     @rule(row=st.integers(0, WORKERS - 1))
     def renew(self, row: int) -> None:
-        before = len(self.held[row])
         self._living()
         kept = len(self.held[row])
         renewed = self.leases[row].renew()
         assert renewed <= (kept > 0)
-        assert renewed or kept < before or kept == 0
+        assert renewed or self.lost[row] or kept == 0
+        self.lost[row] = False
         self.held[row] = [(token, self._ends()) for token, _ in self.held[row]]
 
     @rule(ns=st.integers(1, 3 * SECOND))

@@ -25,7 +25,7 @@ from wheeld_client.intake.gate import (
     most_connections,
 )
 from wheeld_client.intake.request import Handler
-from wheeld_core.arguments import Seconds, float_of
+from wheeld_core.arguments import Seconds, float_of, shown
 
 log = logging.getLogger("wheeld")
 
@@ -172,7 +172,7 @@ class Intake:
             ("max_connections_per_peer", max_connections_per_peer, 1),
         ):
             if value is not None and value < least:
-                raise ValueError(f"{name}={value}: expected {least} or more")
+                raise ValueError(f"{name}={shown(value)}: expected {least} or more")
         idle, read, write, handshake = (
             _timeout("idle_timeout", idle_timeout),
             _timeout("read_timeout", read_timeout),
@@ -180,12 +180,12 @@ class Intake:
             _timeout("handshake_timeout", handshake_timeout),
         )
         if not 1 <= prefix_bytes <= 8:
-            raise ValueError(f"prefix_bytes={prefix_bytes}: expected 1 to 8")
+            raise ValueError(f"prefix_bytes={shown(prefix_bytes)}: expected 1 to 8")
         if largest is None:
             largest = LARGEST if pool.largest == sys.maxsize else pool.largest
         elif not 1 <= largest <= pool.largest:
             expected = f"1 to {pool.largest}, the largest that the pool lends"
-            raise ValueError(f"largest={largest}: expected {expected}")
+            raise ValueError(f"largest={shown(largest)}: expected {expected}")
         self.largest = largest
         self._handler = handler
         self._half_close = half_close
@@ -441,7 +441,7 @@ class Intake:
 
 
 def _timeout(name: str, given: Seconds | None) -> float | None:
-    seconds = None if given is None else float_of(given)
+    seconds = None if given is None else float_of(given, name)
     if seconds is not None and not seconds > 0:
-        raise ValueError(f"{name}={given}: expected more than 0 s, or None")
+        raise ValueError(f"{name}={shown(given)}: expected more than 0 s, or None")
     return seconds

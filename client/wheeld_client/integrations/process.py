@@ -17,8 +17,9 @@ from wheeld_client.connection.options import ConnectOptions, with_suffix
 from wheeld_client.connection.reconnection import Reconnection
 from wheeld_client.timers.dispatcher import Dispatcher
 from wheeld_client.timers.timers import Timers, connect
-from wheeld_core.arguments import shown
+from wheeld_core.arguments import made_of, shown
 from wheeld_core.errors import NameInUse, WheelError
+from wheeld_core.runtime import candidates
 
 __all__ = ["ProcessTimers"]
 
@@ -105,8 +106,10 @@ class ProcessTimers:
         on_events: Callable[[npt.NDArray[np.void]], object] | None = None,
         **options: Any,
     ) -> None:
+        # a wrong one is an error now, not of the first request
+        candidates(daemon, options.get("runtime_dir"))
         given = {name: value for name, value in options.items() if name != "runtime_dir"}
-        ConnectOptions(**given)  # a wrong one is an error now, not of the first request
+        made_of(ConnectOptions, "connect", given)
         self.daemon = daemon
         self._dispatch, self._on_events = dispatch, on_events
         self._options = options

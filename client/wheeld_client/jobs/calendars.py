@@ -36,7 +36,7 @@ class Every:
     clock = _native.CLOCK_BASE
 
     def __init__(self, period: Seconds) -> None:
-        seconds = float_of(period)
+        seconds = float_of(period, "period")
         if not 1e-3 <= seconds <= MOST_PERIOD:
             raise ValueError(f"every({shown(period)}): expected 0.001 to {MOST_PERIOD:g} seconds")
         self._period = round(seconds * 1e9)

@@ -52,9 +52,11 @@ class JobOptions:
     def __post_init__(self) -> None:
         if self.overlap not in ("skip", "wait"):
             raise ValueError(f"overlap={shown(self.overlap)}: expected 'skip' or 'wait'")
+        if type(self.at_most_once) is not bool:
+            raise TypeError(f"at_most_once={shown(self.at_most_once)}: expected True or False")
         for option in ("grace", "jitter", "backoff"):
             given = getattr(self, option)
-            if given is not None:
+            if given is not None or option != "grace":
                 object.__setattr__(self, option, span_of(option, given))
         if type(self.retries) is not int or self.retries < 0:
             raise ValueError(f"retries={shown(self.retries)}: expected an int, 0 or more")

@@ -25,7 +25,7 @@ from wheeld_client.jobs.records import group_of
 from wheeld_client.jobs.runner import Runner
 from wheeld_client.timers.policies import span_of
 from wheeld_client.timers.timers import Timers
-from wheeld_core.arguments import Seconds, shown
+from wheeld_core.arguments import Seconds, made_of, shown
 from wheeld_core.errors import WheelError
 from wheeld_core.runtime import GROUP_NAME_BYTES
 from wheeld_core.timer_options import Conflict, Key
@@ -109,7 +109,7 @@ class Jobs:
         **options
             Of `JobOptions`.
         """
-        return self._decorator(Every(period), options)
+        return self._decorator("every", Every(period), options)
 
     def cron(self, expression: str, *, tz: str = "UTC", **options: Any) -> Decorator:
         """Decorate a function that runs at the times of a cron expression.
@@ -131,7 +131,7 @@ class Jobs:
         CronError
             The expression is wrong or never matches, or there is no such zone. A ValueError.
         """
-        return self._decorator(Cron(expression, tz), options)
+        return self._decorator("cron", Cron(expression, tz), options)
 
     def on(self, trigger: Any, **options: Any) -> Decorator:
         """Decorate a function that runs at the times of a trigger.
@@ -143,16 +143,18 @@ class Jobs:
         **options
             Of `JobOptions`.
         """
-        return self._decorator(Trigger(trigger), options)
+        return self._decorator("on", Trigger(trigger), options)
 
     def task(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
         """Decorate a function that runs when `schedule(delay, ...)` asks for it; `options` as in
         `JobOptions`."""
-        decorate = self._decorator(None, options)
+        decorate = self._decorator("task", None, options)
         return decorate if function is None else decorate(function)
 
-    def _decorator(self, calendar: Calendar | None, options: dict[str, Any]) -> Decorator:
-        checked = JobOptions(**options)
+    def _decorator(
+        self, call: str, calendar: Calendar | None, options: dict[str, Any]
+    ) -> Decorator:
+        checked = made_of(JobOptions, call, options)
 
         def decorate(function: Callable[..., Any]) -> Job:
             job = Job(self, function, calendar, checked)
@@ -287,7 +289,10 @@ class Jobs:
         key: Key | None,
         on_conflict: Conflict,
     ) -> int:
-        inspect.signature(job.function).bind(*args, **keywords)
+        try:
+            inspect.signature(job.function).bind(*args, **keywords)
+        except TypeError as error:
+            raise TypeError(f"job {job.name!r}: {error}") from None
         text = {"args": json.loads(packed(list(args))), "kw": json.loads(packed(keywords))}
         runner = self._runner
         timers = runner.timers if runner is not None and not runner.ended else self._process.get()

@@ -8,7 +8,7 @@ from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.leases.held import Held, Waiting
 from wheeld_client.leases.waking import AsyncWaiting
 from wheeld_client.timers.timers import Timers
-from wheeld_core.arguments import Seconds, expect, shown
+from wheeld_core.arguments import Seconds, expect, whole_of
 
 MOST: Final = 1024
 
@@ -19,11 +19,7 @@ class _Seats(Held):
     def _begin_seats(
         self, worker: Timers, name: str, count: int, seconds: Seconds | None, key: Any
     ) -> None:
-        if isinstance(count, bool) or not hasattr(count, "__index__"):
-            raise TypeError(f"count={shown(count)}: expected an int")
-        self.count = count.__index__()
-        if not 1 <= self.count <= MOST:
-            raise ValueError(f"count={shown(count)}: expected 1 to {MOST:,}")
+        self.count = whole_of("count", count, MOST)
         self._begin(worker, name, key, self.count, seconds)
 
     def _is_semaphore(self) -> bool:

@@ -15,7 +15,7 @@ from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.timers.dispatcher import others_dispatch, turn
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
-from wheeld_core.arguments import Seconds, check_name, expect, float_of, shown
+from wheeld_core.arguments import Seconds, check_name, expect, float_of, shown, whole_of
 
 Window: TypeAlias = Literal["gcra", "fixed", "moving"]
 
@@ -29,19 +29,11 @@ TURN_SECONDS: Final = 1.0
 FOREVER: Final = 2**62
 
 
-def _whole(what: str, number: Any, most: int) -> int:
-    if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise TypeError(f"{what}={shown(number)}: expected an int")
-    if not 1 <= (whole := int(number.__index__())) <= most:
-        raise ValueError(f"{what}={shown(number)}: expected 1 to {most:,}")
-    return whole
-
-
 def _nanoseconds(timeout: Seconds | None) -> int:
     """How long a caller has to wait."""
     if timeout is None:
         return FOREVER
-    if not (seconds := float_of(timeout)) >= 0:
+    if not (seconds := float_of(timeout, "timeout")) >= 0:
         raise ValueError(f"timeout={shown(timeout)}: expected 0 or more seconds, or None")
     return min(FOREVER, int(seconds * 1e9)) if seconds < FOREVER else FOREVER
 
@@ -62,9 +54,9 @@ class _Limit(_native.Limit):
         if burst is not None and window != "gcra":
             raise ValueError(f"burst={shown(burst)}: a {window} window has none; expected None")
         self.name, self.window = name, window
-        self.limit = _whole("limit", limit, MOST[window])
-        self.burst = self.limit if burst is None else _whole("burst", burst, MOST[window])
-        seconds = float_of(per)
+        self.limit = whole_of("limit", limit, MOST[window])
+        self.burst = self.limit if burst is None else whole_of("burst", burst, MOST[window])
+        seconds = float_of(per, "per")
         if not SHORTEST <= seconds <= LONGEST:
             raise ValueError(f"per={shown(per)}: expected {SHORTEST} s to {LONGEST:.0f} s")
         self.per = seconds

@@ -13,7 +13,7 @@ from wheeld_client.pool.no_pool import NoPool
 from wheeld_client.pool.queue import AllocationQueue
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
-from wheeld_core.arguments import Seconds, float_of
+from wheeld_core.arguments import Seconds, expect, float_of, shown
 
 PoolBuffer = _native.PoolBuffer
 
@@ -75,6 +75,7 @@ class MemoryPool(_native.Pool):
         worker = timers.timers if isinstance(timers, AsyncTimers) else timers
         if not isinstance(worker, Timers):
             raise TypeError(f"expected Timers or AsyncTimers: got {type(timers).__name__}")
+        expect("name", name, str)
         worker._check()
         super().__init__(worker, worker._segment("pools"), name)
         self._queues: WeakKeyDictionary[asyncio.AbstractEventLoop, AllocationQueue]
@@ -120,9 +121,9 @@ class MemoryPool(_native.Pool):
         metrics exporter does: it looks back to the last call at least `seconds` ago. Until there is
         one, it looks back to the first call, or to when this object was made.
         """
-        span = float_of(seconds)
+        span = float_of(seconds, "seconds")
         if not span > 0:
-            raise ValueError(f"seconds={seconds}: expected more than 0")
+            raise ValueError(f"seconds={shown(seconds)}: expected more than 0")
         now, dry = time.monotonic(), self._dry_seconds()
         window = self._windows.setdefault(span, deque([self._made]))
         while len(window) > 1 and window[1][0] <= now - span:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from wheeld_core.arguments import Seconds
+from wheeld_core.arguments import Seconds, shown
 
 
 class LooseBuffer(bytearray):
@@ -46,7 +46,7 @@ class NoPool:
 
     def try_allocate(self, size: int, /) -> LooseBuffer:
         if size < 1:
-            raise ValueError(f"size must be 1 or more: got {size}")
+            raise ValueError(f"size must be 1 or more: got {shown(size)}")
         return LooseBuffer(size)
 
     def allocate(self, size: int, timeout: Seconds | None = None) -> LooseBuffer:

@@ -171,7 +171,7 @@ class Deadlines:
 
 
 def _checked(timeout: Seconds) -> float:
-    seconds = float_of(timeout)
+    seconds = float_of(timeout, "timeout")
     if not 0 < seconds < math.inf:
         raise InvalidDelay(f"timeout={shown(timeout)}: expected seconds, more than 0")
     return min(seconds, MOST_SECONDS)

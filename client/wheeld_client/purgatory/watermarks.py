@@ -23,7 +23,7 @@ from wheeld_client.purgatory.purgatory import DelayedOperation, Purgatory
 from wheeld_client.timers.callbacks import TimerHandle
 from wheeld_client.timers.dispatcher import others_dispatch, turn
 from wheeld_client.timers.timers import Timers
-from wheeld_core.arguments import Seconds
+from wheeld_core.arguments import Seconds, shown
 from wheeld_core.errors import ClientClosed, WheelError
 
 TURN_SECONDS: Final = 1.0
@@ -41,6 +41,8 @@ class Waiting:
     __slots__ = ("_tell", "key", "timer", "value")
 
     def __init__(self, key: Any, value: int, tell: Callable[[Outcome], object]) -> None:
+        if not hasattr(value, "__index__"):
+            raise TypeError(f"value: got {shown(value)}, expected an int")
         self.key, self.value = key, value
         self.timer: TimerHandle | None = None
         self._tell = [tell]

@@ -7,7 +7,6 @@ the process that scheduled the timer, and end with it.
 from __future__ import annotations
 
 import math
-import operator
 import os
 import threading
 from collections.abc import Callable
@@ -20,7 +19,7 @@ import numpy.typing as npt
 
 from wheeld_client.connection.options import MOST_SECONDS
 from wheeld_core import _native
-from wheeld_core.arguments import Seconds, epoch_ns, float_of, shown, time_of
+from wheeld_core.arguments import Seconds, epoch_ns, float_of, shown, time_of, whole_of
 from wheeld_core.errors import InvalidDelay, RingFull, WheelError
 from wheeld_core.views import widened, wider
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
 Events = npt.NDArray[np.void]
 NAMES: Final = frozenset({"jitter", "grace", "grace_drop", "coalesce", "missed", "times", "until"})
+MOST_TIMES: Final = 2**64 - 1
 MOST_MISSED: Final = 2**32 - 1
 """An event counts no more; the ticks behind it come in another one."""
 FIRST_PRUNE: Final = 1024
@@ -37,7 +37,7 @@ FIRST_PRUNE: Final = 1024
 
 def span_of(name: str, given: Seconds) -> float:
     """Seconds given as an option, finite and not negative; else InvalidDelay."""
-    seconds = float_of(given)
+    seconds = float_of(given, name)
     if not 0 <= seconds < math.inf:
         raise InvalidDelay(
             f"{name} must be a finite number of seconds, 0 or more: got {shown(given)}"
@@ -88,9 +88,7 @@ class Policy:
         if grace is not None:
             policy.grace = span_ns(span_of("grace", grace))
         if times is not None:
-            policy.left = operator.index(times)
-            if policy.left < 1:
-                raise ValueError(f"times={shown(times)}: expected 1 or more")
+            policy.left = whole_of("times", times, MOST_TIMES)
         if until is not None:
             policy.until = _until_ns(timers, until, clock)
             if policy.until < first:

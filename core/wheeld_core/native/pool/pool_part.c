@@ -250,7 +250,7 @@ static inline void pool_give(PoolObject *p, uint64_t n)
 /* Read a size argument; true: the call may begin. `__index__` runs before that check. */
 static bool pool_parse_size(PoolObject *p, PyObject *object, uint64_t *n)
 {
-    if (!integer_u64(object, n)) {
+    if (!integer_u64(object, n, "size")) {
         if (!PyErr_ExceptionMatches(PyExc_OverflowError))
             return false;
         PyErr_Clear();

@@ -109,6 +109,8 @@ static ParsedKey *keys_parse(PurgatoryObject *p, PyObject *given, ParsedKey *few
         return raise_about(PyExc_TypeError, given,
                            "keys: got the single key {}, expected a list of keys"),
                NULL;
+    if (Py_TYPE(given)->tp_iter == NULL && !PySequence_Check(given))
+        return raise_about(PyExc_TypeError, given, "keys: got {}, expected a list of keys"), NULL;
     PyObject *fast = PySequence_Tuple(given); /* a key's own code may change the list meanwhile */
     if (fast == NULL)
         return NULL;
@@ -765,10 +767,11 @@ static int64_t purgatory_check_key(PurgatoryObject *p, const ParsedKey *key)
 
 static bool parse_word_value(PyObject *object, uint64_t *value)
 {
-    PyObject *number = PyNumber_Index(object);
-    *value = number ? PyLong_AsUnsignedLongLong(number) : 0;
-    Py_XDECREF(number);
-    return !PyErr_Occurred();
+    if (integer_u64(object, value, "value"))
+        return true;
+    if (PyErr_ExceptionMatches(PyExc_OverflowError))
+        raise_about(PyExc_OverflowError, object, "value: got {}, expected 0 to 2**64 - 1");
+    return false;
 }
 
 /* _grow(key, value, least=0, most=2**64-1) -> did the key's word, which was from `least` to `most`,

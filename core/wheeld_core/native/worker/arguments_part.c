@@ -69,11 +69,11 @@ static bool parse_block(PyObject *object, bool *wait)
 
 /* The seconds of an object that is no float: of another number, or of a timedelta, numpy's too,
  * which pretend to be numbers of their own unit. -1: an error may be set. */
-static wh_apart double other_seconds(PyObject *object)
+static wh_apart double other_seconds(PyObject *object, const char *what)
 {
     if (PyFloat_Check(object) || PyLong_Check(object))
         return PyFloat_AsDouble(object);
-    PyObject *found = PyObject_CallOneArg(errors.float_of, object);
+    PyObject *found = PyObject_CallFunction(errors.float_of, "Os", object, what);
     double seconds = found ? PyFloat_AsDouble(found) : -1.0;
     Py_XDECREF(found);
     return seconds;
@@ -81,8 +81,8 @@ static wh_apart double other_seconds(PyObject *object)
 
 static bool parse_seconds(PyObject *object, double *seconds, const char *what)
 {
-    *seconds =
-        wh_likely(PyFloat_CheckExact(object)) ? PyFloat_AS_DOUBLE(object) : other_seconds(object);
+    *seconds = wh_likely(PyFloat_CheckExact(object)) ? PyFloat_AS_DOUBLE(object)
+                                                     : other_seconds(object, what);
     if (wh_unlikely(*seconds == -1.0 && PyErr_Occurred())) {
         if (!PyErr_ExceptionMatches(PyExc_OverflowError))
             return false;
@@ -105,11 +105,13 @@ static bool parse_delay(PyObject *object, int64_t *ns, const char *what)
 }
 
 /* Any integer, numpy's too, as u64. False: an error is set; OverflowError: out of range. */
-static bool integer_u64(PyObject *object, uint64_t *value)
+static bool integer_u64(PyObject *object, uint64_t *value, const char *what)
 {
     if (wh_likely(PyLong_Check(object))) {
         *value = PyLong_AsUnsignedLongLong(object);
     } else {
+        if (!PyIndex_Check(object))
+            return raise_about(PyExc_TypeError, object, "%s: got {}, expected an int", what), false;
         PyObject *index = PyNumber_Index(object);
         if (index == NULL)
             return false;
@@ -121,7 +123,7 @@ static bool integer_u64(PyObject *object, uint64_t *value)
 
 static bool parse_u64(PyObject *object, uint64_t *value, const char *what)
 {
-    if (integer_u64(object, value))
+    if (integer_u64(object, value, what))
         return true;
     if (PyErr_ExceptionMatches(PyExc_OverflowError))
         raise_about(PyExc_ValueError, object, "%s must be from 0 to 2**64 - 1: got {}", what);
@@ -138,7 +140,7 @@ static bool parse_id(PyObject *object, uint64_t *id)
                     "has it in its field timer_id: got {}");
         return false;
     }
-    if (wh_likely(integer_u64(object, id)))
+    if (wh_likely(integer_u64(object, id, "id")))
         return true;
     if (!PyErr_ExceptionMatches(PyExc_OverflowError))
         return false;
