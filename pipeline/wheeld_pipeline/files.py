@@ -1,16 +1,23 @@
-"""Local paths, and small files that appear atomically."""
+"""Local paths, locks, and small files that appear atomically."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import re
 import secrets
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from wheeld_pipeline.errors import PipelineError, UsageError
 
+_PAUSE = 0.005
+"""Seconds between two attempts to get a lock."""
 _URL = re.compile(r"^([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
 
 
@@ -56,6 +63,30 @@ def writable(option: str, given: str | Path) -> Path:
             f"{option} {given}: nothing can be written in {there}: {error.strerror}; name another "
             f"directory"
         ) from error
+
+
+@contextlib.contextmanager
+def locked(path: Path, seconds: float, how: int = fcntl.LOCK_EX) -> Iterator[bool]:
+    """Hold a lock that the kernel releases when this process dies; False: not acquired in that
+    time."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield _lock(file, seconds, how)
+    finally:
+        os.close(file)
+
+
+def _lock(file: int, seconds: float, how: int) -> bool:
+    give_up = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(file, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= give_up:
+                return False
+            time.sleep(_PAUSE)
+        else:
+            return True
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

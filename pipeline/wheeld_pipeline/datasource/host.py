@@ -22,10 +22,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from wheeld_client import WheelError, connect
-from wheeld_pipeline.datasource.journal import Journal, locked, read_json
+from wheeld_pipeline.datasource.journal import Journal, read_json
 from wheeld_pipeline.datasource.spool import Spool
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.files import write_json
+from wheeld_pipeline.files import locked, write_json
 
 if TYPE_CHECKING:
     from wheeld_client import Timers

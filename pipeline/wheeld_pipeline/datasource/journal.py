@@ -13,14 +13,12 @@ death of any process, and when the host goes down its wheel is gone as well.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
 import shutil
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +26,6 @@ from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import write_json
 
 _TOMBSTONE_SECONDS = 86_400
-_PAUSE = 0.005
-"""Seconds between two attempts to get a lock."""
 
 
 def host_name() -> str:
@@ -67,30 +63,6 @@ def made_once(fresh: Path, path: Path) -> bool:
     finally:
         fresh.unlink(missing_ok=True)
     return True
-
-
-@contextlib.contextmanager
-def locked(path: Path, seconds: float, how: int = fcntl.LOCK_EX) -> Iterator[bool]:
-    """Hold a lock that the kernel releases when this process dies; False: not acquired in that
-    time."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        yield _lock(file, seconds, how)
-    finally:
-        os.close(file)
-
-
-def _lock(file: int, seconds: float, how: int) -> bool:
-    give_up = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(file, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= give_up:
-                return False
-            time.sleep(_PAUSE)
-        else:
-            return True
 
 
 class Journal:

@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wheeld_core.timer_options import Clock
-from wheeld_pipeline.datasource.journal import Journal, locked, made_once, read_json
+from wheeld_pipeline.datasource.journal import Journal, made_once, read_json
 from wheeld_pipeline.datasource.rows import Digest, StagedRows, staged_schema
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.files import write_json
+from wheeld_pipeline.files import locked, write_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

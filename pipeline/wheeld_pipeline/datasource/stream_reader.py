@@ -25,12 +25,12 @@ from pyspark.sql.streaming.datasource import (
 from wheeld_client import Observer, WheelError
 from wheeld_pipeline.datasource import schema as columns
 from wheeld_pipeline.datasource.host import Host
-from wheeld_pipeline.datasource.journal import Journal, locked, read_json
+from wheeld_pipeline.datasource.journal import Journal, read_json
 from wheeld_pipeline.datasource.options import Options
 from wheeld_pipeline.datasource.receiver import Receiver
 from wheeld_pipeline.datasource.visits import Visit, Visits, visit
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.files import write_json
+from wheeld_pipeline.files import locked, write_json
 from wheeld_pipeline.source_options import at_most
 
 if TYPE_CHECKING:

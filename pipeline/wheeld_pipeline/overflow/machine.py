@@ -12,6 +12,8 @@ SCHEDULE: Final = "schedule"
 CANCEL: Final = "cancel"
 RESCHEDULE: Final = "reschedule"
 COMMANDS: Final = (SCHEDULE, CANCEL, RESCHEDULE)
+UNREADABLE: Final = -1
+"""In place of an index in COMMANDS: an invalid command."""
 
 EXPIRED: Final = "expired"
 REJECTED: Final = "rejected"

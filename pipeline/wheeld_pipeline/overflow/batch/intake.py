@@ -1,6 +1,6 @@
 """A batch's commands as arrays, sorted by key and sequence.
 
-`commands.for_shards` makes the columns in Spark; a task of a shard gets them as Arrow.
+`commands.understood` makes the columns in Spark; a task of a shard gets them as Arrow.
 """
 
 from __future__ import annotations
@@ -12,25 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_pipeline.overflow.columns import blobs as texts
-from wheeld_pipeline.overflow.columns.delta import UNREADABLE
+from wheeld_pipeline.overflow.columns.delta import Rejects
 from wheeld_pipeline.overflow.columns.digests import digests
-from wheeld_pipeline.overflow.machine import COMMANDS
+from wheeld_pipeline.overflow.machine import COMMANDS, UNREADABLE
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
-NO_KEY = -1
-
-
-class Bad(NamedTuple):
-    """Invalid commands, which are rejected."""
-
-    ops: npt.NDArray[np.int8]
-    sequences: pa.Int64Array
-    blobs: pa.LargeBinaryArray
-    key_bytes: npt.NDArray[np.int32]
-    reasons: pa.StringArray
 
 
 class Commands(NamedTuple):
@@ -53,7 +42,8 @@ class Commands(NamedTuple):
     """The position of each in `blobs`."""
     blobs: pa.LargeBinaryArray
     """Key and payload of all rows of the batch, in the order of arrival."""
-    bad: Bad
+    bad: Rejects
+    """The invalid commands."""
 
     def keys_alone(self, some: Ints) -> pa.LargeBinaryArray:
         """The keys of some commands, without the payloads behind them."""
@@ -71,7 +61,7 @@ def read(batches: Sequence[pa.RecordBatch], secret: bytes) -> Commands:
     Parameters
     ----------
     batches : sequence of pyarrow.RecordBatch
-        With the columns of `commands.for_shards`.
+        With the columns of `commands.understood`.
     secret : bytes
         For the digests of keys.
     """
@@ -96,7 +86,7 @@ def read(batches: Sequence[pa.RecordBatch], secret: bytes) -> Commands:
         a[heads], b[heads], np.cumsum(new) - 1, ops[some], sequences[order],
         deadline.fill_null(0).to_numpy()[some], cookie.fill_null(0).to_numpy()[some], sizes[some],
         payload.to_numpy(zero_copy_only=False)[some], some, blob,
-        Bad(ops[bad], sequence.take(at), blob.take(at), sizes[bad], wrong.take(at)),
+        Rejects(ops[bad], sequence.take(at), blob.take(at), sizes[bad], wrong.take(at)),
     )  # fmt: skip
 
 

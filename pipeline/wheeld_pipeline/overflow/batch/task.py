@@ -15,7 +15,6 @@ and expirations of timers that are not in the log are ignored.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import tempfile
@@ -29,6 +28,7 @@ import numpy as np
 
 from wheeld_client import Timers, WheelError
 from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.files import locked
 from wheeld_pipeline.overflow.batch import intake, wheels
 from wheeld_pipeline.overflow.batch.intake import Commands
 from wheeld_pipeline.overflow.batch.step import Heard, Step
@@ -240,19 +240,12 @@ def opened(folder: Path, shard: int) -> Iterator[Store]:
     PipelineError
         Another task has had them for a minute.
     """
-    give_up = time.monotonic() + LOCK_SECONDS
-    with (folder / f"{shard}.lock").open("w") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > give_up:
-                    raise PipelineError(
-                        f"{folder}: another task has shard {shard} for {LOCK_SECONDS:.0f} s: is "
-                        "an overflow of the same checkpoint running on this host?"
-                    ) from None
-                time.sleep(0.01)
+    with locked(folder / f"{shard}.lock", LOCK_SECONDS) as mine:
+        if not mine:
+            raise PipelineError(
+                f"{folder}: another task has shard {shard} for {LOCK_SECONDS:.0f} s: is an "
+                "overflow of the same checkpoint running on this host?"
+            )
         store = _store(folder / str(shard))
         yield store
         while len(_kept) >= MOST_KEPT:

@@ -8,18 +8,18 @@ a draft, whose name begins with a dot: everybody ignores it, here and in Hadoop.
 
 from __future__ import annotations
 
-import fcntl
+import math
 import os
 import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from wheeld_core import durable
+from wheeld_pipeline.files import locked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,17 +148,10 @@ class LocalFiles(Files):
     def sync(self, name: str) -> None:
         durable.sync(Path(self.at(name)))
 
-    @contextmanager
-    def locked(self, name: str, wait: bool = True) -> Iterator[bool]:
+    def locked(self, name: str, wait: bool = True) -> AbstractContextManager[bool]:
         """Hold this lock during the block; False: somebody else has it, and `wait` is not set."""
         self.make()
-        with open(self.at(name), "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+        return locked(Path(self.at(name)), math.inf if wait else 0)
 
 
 class HadoopFiles(Files):

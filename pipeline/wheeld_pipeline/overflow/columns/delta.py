@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_pipeline.overflow.columns import blobs
-from wheeld_pipeline.overflow.machine import COMMANDS
+from wheeld_pipeline.overflow.machine import COMMANDS, UNREADABLE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,8 +39,6 @@ RECORD: Final = np.dtype(
     ]
 )
 """48 bytes per key. `blob`: the element with key and payload; -1: none."""
-UNREADABLE: Final = -1
-"""Stands for the operation of an invalid command; otherwise an index into COMMANDS."""
 
 
 class Changes(NamedTuple):

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from wheeld_pipeline.errors import PipelineError, UsageError
-from wheeld_pipeline.overflow.machine import COMMANDS
+from wheeld_pipeline.overflow.machine import COMMANDS, UNREADABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -35,20 +35,6 @@ _JSON: Final = (
 _PARQUET: Final = (
     "op string, key string, sequence bigint, deadline timestamp, cookie bigint, payload binary"
 )
-UNREADABLE: Final = -1
-"""Pseudo-operation: an invalid command."""
-COLUMNS: Final = (
-    "op",
-    "sequence",
-    "deadline_us",
-    "cookie",
-    "key_bytes",
-    "has_payload",
-    "blob",
-    "wrong",
-)
-"""The columns that a shard's task gets. `op`: an index in COMMANDS. `blob`: key and payload, or key
-and text of a command that is wrong. `key_bytes`: the length of its key; -1: it has no key."""
 
 
 def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> DataFrame:
@@ -81,6 +67,9 @@ def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> 
 
 
 def understood(rows: DataFrame) -> DataFrame:
+    """The columns that a shard's task gets: `op` (an index in COMMANDS), `sequence`, `deadline_us`,
+    `cookie`, `key_bytes` (the length of its key; -1: it has no key), `has_payload`, `blob` (key and
+    payload, or key and text of a command that is wrong), `wrong`."""
     return parse(rows) if "value" in rows.columns else check(rows)
 
 
