@@ -89,6 +89,13 @@ def test_the_file_for_prometheus(tmp_path: Path) -> None:
     account.line(now=True)
     account.note(batch(0, 1, 2))
     account.note(batch(1, 10, 20, trouble='no "daemon"'))
+    parts = {"triggerExecution": 250}
+    progress = [
+        {"batchId": number, "observedMetrics": observed, "durationMs": parts}
+        for number, observed in enumerate(({"overflow": {"commands": 3}}, {}))
+    ]
+    for recent in (progress[:1], progress):  # what is recent comes again
+        account.hear(recent)
     account.line(now=True)
     families = {one.name: one for one in text_string_to_metric_families(file.read_text())}
     found = {
@@ -98,6 +105,8 @@ def test_the_file_for_prometheus(tmp_path: Path) -> None:
     }
     assert all(family.documentation and family.type != "unknown" for family in families.values())
     assert found["batches_total",] == 2
+    assert found["commands_total",] == 3
+    assert found["spark_seconds", "triggerExecution"] == 0.25
     assert [found["timers_total", shard, "handed"] for shard in "01"] == [11, 22]
     assert [found["pending", shard] for shard in "01"] == [100, 200]
     assert [found["trouble", shard] for shard in "01"] == [1, 1]
@@ -123,7 +132,10 @@ def test_the_command(tmp_path: Path) -> None:
     last = json.loads(done.stdout.splitlines()[-1])
     assert last["pending"] == sum(each["pending"] for each in last["shards"]) == 1
     assert [each["shard"] for each in last["shards"]] == [0, 1]
-    assert "wheeld_overflow_batches_total 1\n" in (tmp_path / "overflow.prom").read_text()
+    assert last["commands"] == 1
+    metrics = (tmp_path / "overflow.prom").read_text()
+    assert "wheeld_overflow_batches_total 1\n" in metrics
+    assert 'wheeld_overflow_spark_seconds{part="triggerExecution"} ' in metrics
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FORMATS: Final = ("json", "parquet", "kafka")
+OBSERVED: Final = "overflow"
+"""The name of its observed metrics, for listeners of Spark."""
 KEY_BYTES: Final = 1024
 PAYLOAD_BYTES: Final = 65_528
 LAST_DEADLINE_S: Final = 9_200_000_000
@@ -64,6 +66,13 @@ def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> 
             "the options kafka.bootstrap.servers and subscribe)"
         ) from error
     return rows.selectExpr("CAST(value AS STRING) AS value", "offset")
+
+
+def counted(rows: DataFrame) -> DataFrame:
+    """The same rows; Spark's progress of each batch then has their number, see OBSERVED."""
+    from pyspark.sql import functions as F
+
+    return rows.observe(OBSERVED, F.count(F.lit(1)).alias("commands"))
 
 
 def understood(rows: DataFrame) -> DataFrame:

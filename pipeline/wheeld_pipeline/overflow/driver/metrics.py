@@ -38,6 +38,11 @@ def lines(facts: dict[str, Any]) -> Iterator[str]:
         for name in COUNTS:
             labels = f'shard="{shard["shard"]}",what="{name}"'
             yield f"wheeld_overflow_timers_total{{{labels}}} {shard[name]}"
+    yield from _family("commands_total", "counter", "Rows of commands in finished batches.")
+    yield f"wheeld_overflow_commands_total {facts['commands']}"
+    yield from _family("spark_seconds", "gauge", "Spark's parts of its last finished batch.")
+    for part, seconds in facts["spark_seconds"].items():
+        yield f'wheeld_overflow_spark_seconds{{part="{part}"}} {seconds}'
     yield from _family("trouble", "gauge", "1: the shard's daemon cannot be reached.")
     for shard in facts["shards"]:
         yield f'wheeld_overflow_trouble{{shard="{shard["shard"]}"}} {int(bool(shard["trouble"]))}'

@@ -108,7 +108,7 @@ def start(
         orders = commands.read(session, plan.form, plan.commands, plan.options)
     except AnalysisException as error:
         raise PipelineError(f"commands in {plan.commands}: {str(error).splitlines()[0]}") from error
-    rows = orders.unionByName(commands.beat(session, orders))
+    rows = commands.counted(orders).unionByName(commands.beat(session, orders))
     writer = rows.writeStream.queryName(f"overflow-{job.id[:8]}")
     writer = writer.option("checkpointLocation", f"{plan.checkpoint}/{jobs.QUERY}")
     driver = Driver(checkpoint, out, plan, job)

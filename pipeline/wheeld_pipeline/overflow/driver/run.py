@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wheeld_pipeline.errors import PipelineError, brief
 from wheeld_pipeline.overflow.driver import metrics, query
+from wheeld_pipeline.overflow.driver.commands import OBSERVED
 from wheeld_pipeline.overflow.driver.query import Batch, Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 LINE_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 0.2
@@ -43,12 +45,14 @@ class Account:
         file: Path | None = None,
     ) -> None:
         self.totals: dict[str, int] = {}
-        self.batches = 0
+        self.batches = self.commands = 0
         self.pending = self.remembered = 0
         self._say, self._tell, self._file = say, tell, file
         self._shards: dict[int, Counter[str]] = {}
         self._last: Batch | None = None
         self._late_us: dict[str, int] | None = None
+        self._finished = -1
+        self._spark: dict[str, float] = {}
         self._last_line = -LINE_SECONDS
         self._troubles: set[str] = set()
         self._lock = threading.Lock()
@@ -73,9 +77,19 @@ class Account:
         if over and not self._troubles:
             self._say("overflow: all daemons answer again")
 
+    def hear(self, progress: Iterable[Mapping[str, Any]]) -> None:
+        """Take in Spark's progress of recent batches, in order, some of them repeatedly."""
+        with self._lock:
+            for batch in progress:
+                if batch["batchId"] > self._finished:
+                    self._finished = batch["batchId"]
+                    observed = batch["observedMetrics"].get(OBSERVED)
+                    self.commands += observed["commands"] if observed else 0
+                    self._spark = {name: ms / 1000 for name, ms in batch["durationMs"].items()}
+
     def facts(self) -> dict[str, Any]:
-        """Counts since the start, in total and for each shard; `seconds` belong to the last
-        batch."""
+        """Counts since the start, in total and for each shard; `seconds` belong to the last batch,
+        and so do `spark_seconds`, Spark's parts of it."""
         with self._lock:
             results = () if self._last is None else self._last.shards
             shards = [
@@ -92,6 +106,8 @@ class Account:
             ]
             return {
                 "batches": self.batches,
+                "commands": self.commands,
+                "spark_seconds": self._spark,
                 "pending": self.pending,
                 "remembered": self.remembered,
                 **self.totals,
@@ -99,11 +115,13 @@ class Account:
                 "shards": shards,
             }
 
-    def line(self, now: bool = False) -> None:
-        """Report the progress every few seconds."""
+    def line(self, now: bool = False, running: StreamingQuery | None = None) -> None:
+        """Report the progress every few seconds, with that of the running query."""
         if not now and time.monotonic() < self._last_line + LINE_SECONDS:
             return
         self._last_line = time.monotonic()
+        if running is not None:
+            self.hear(running.recentProgress)
         facts = self.facts()
         if self._file is not None:
             metrics.write(self._file, facts)
@@ -151,7 +169,7 @@ def run(
             while not asked.is_set() and running.isActive:
                 with suppress(KeyboardInterrupt):
                     running.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]
-                account.line()
+                account.line(running=running)
         except Exception as error:
             raise PipelineError(f"the overflow ended: {brief(error)}") from None
         finally:
@@ -159,7 +177,7 @@ def run(
             with suppress(Exception):
                 running.stop()
             spark.sparkContext.setLogLevel("ERROR")
-        account.line(now=True)
+        account.line(now=True, running=running)
     return account
 
 
