@@ -26,8 +26,6 @@ from wheeld_pipeline.errors import PipelineError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_MAGIC: Final = b"PAR1"
-_LEAST_BYTES: Final = 12  # both magic words and the length of the footer
 _SPOOL: Final = "_spool"
 _NAMED: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
 _REMOTE: Final = re.compile(r"^(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -114,7 +112,7 @@ def _join(path: str | Path, folder: str) -> str:
 
 
 def check_trace(path: str | Path) -> None:
-    """Check a trace's files without Spark: ends and footers, and that there is an event.
+    """Check a trace's files without Spark: their footers, and that there is an event.
 
     Traces at remote URLs are not checked.
 
@@ -203,30 +201,20 @@ def _why_empty(trace: str | Path, root: Path, folder: Path) -> str:
 
 
 def _check_file(file: Path, columns: tuple[Column, ...]) -> int:
-    """Check a file's ends and footer; returns its number of rows."""
+    """Check a file's footer; returns its number of rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with open(file, "rb") as opened:
-            begin = opened.read(len(_MAGIC))
-            opened.seek(0, 2)
-            size = opened.tell()
-            opened.seek(max(0, size - len(_MAGIC)))
-            end = opened.read()
-        if begin != _MAGIC:
-            raise PipelineError(
-                f"{file} is not a Parquet file: expected one that the recorder wrote; move it away"
-            )
-        if end != _MAGIC or size < _LEAST_BYTES:
-            raise PipelineError(
-                f"{file} is cut short: {size} bytes without a Parquet footer; move it away, the "
-                f"report then goes without its rows"
-            )
         footer = pq.read_metadata(file)
         schema = footer.schema.to_arrow_schema()
     except FileNotFoundError as error:
         raise vanished(file) from error
+    except pa.ArrowInvalid as error:
+        raise PipelineError(
+            f"{file} is cut short or not a Parquet file ({error}): move it away, the report then "
+            f"goes without its rows"
+        ) from error
     except (pa.ArrowException, OSError) as error:
         raise unreadable(file, error) from error
     for column in columns:
