@@ -6,10 +6,9 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from wheeld_pipeline.errors import PipelineError, brief
@@ -181,21 +180,14 @@ def run(
     return account
 
 
-class _signals:
+@contextmanager
+def _signals(asked: threading.Event) -> Iterator[None]:
     """SIGINT and SIGTERM request the end, if this is the main thread."""
-
-    def __init__(self, asked: threading.Event) -> None:
-        self._asked = asked
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ask)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self._asked.set()
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._before.items():
+    mine = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if mine else ()
+    before = {number: signal.signal(number, lambda *_: asked.set()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
             signal.signal(number, handler)
