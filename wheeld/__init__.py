@@ -11,6 +11,7 @@ or takes over its memory (`resources`, `tables`, `snapshot`), starts its `proces
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from wheeld.config.arguments import DaemonOptions as DaemonOptions  # for signatures only
     from wheeld.embedding import EmbeddedDaemon, advance, embedded
     from wheeld.forkserver import ForkServer
 

@@ -37,6 +37,7 @@ from wheeld_core.timer_record import TimerRecord
 if TYPE_CHECKING:
     from wheeld_client.aio.handle import AsyncTimerHandle
     from wheeld_client.aio.timers import AsyncTimers
+    from wheeld_client.connection.options import ConnectKeywords as ConnectKeywords  # of signatures
     from wheeld_client.intake.connection import Connection
     from wheeld_client.intake.request import Request
     from wheeld_client.intake.server import Intake

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import pytest
 
 if TYPE_CHECKING:
-    from wheeld import ForkServer
+    from wheeld import DaemonOptions, ForkServer
     from wheeld_testing.wheel import Wheel
 
 Scope = Literal["session", "package", "module", "class", "function"]
 
 
 def wheel_fixture(
-    scope: Scope = "function", **options: Any
+    scope: Scope = "function", *, leaks: bool = False, **options: Unpack[DaemonOptions]
 ) -> Callable[[pytest.FixtureRequest, ForkServer], Iterator[Wheel]]:
     """Make a fixture that provides a `Wheel`: `small = wheel_fixture(capacity=64)`.
 
@@ -31,7 +31,7 @@ def wheel_fixture(
         """A daemon for this test alone, under virtual time that the test moves."""
         from wheeld_testing.wheel import running
 
-        given = dict(options)
+        given: dict[str, Any] = {"leaks": leaks, **options}
         for marker in reversed(list(request.node.iter_markers("wheel"))):
             given.update(marker.kwargs)
         with running(wheel_server, **given) as wheel:

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import wheeld
 from wheeld_client import DaemonNotRunning, Observer, Timers, connect
@@ -18,7 +18,11 @@ from wheeld_core import control, runtime
 from wheeld_core.arguments import Seconds, step_ns
 from wheeld_testing.loop import VirtualLoop, turn
 
-DEFAULTS: Final = {"capacity": 4096, "max_workers": 16, "virtual_clock": True}
+if TYPE_CHECKING:
+    from wheeld import DaemonOptions
+    from wheeld_client import ConnectKeywords
+
+DEFAULTS: Final[DaemonOptions] = {"capacity": 4096, "max_workers": 16, "virtual_clock": True}
 GRACE_SECONDS: Final = 2.0
 """Seconds that an ending process gets to leave the wheel."""
 NEVER: Final = 2**63 - 1
@@ -135,7 +139,7 @@ class Wheel(wheeld.EmbeddedDaemon):
 
         return self._run_shared(body())
 
-    def connect(self, **options: Any) -> Timers:
+    def connect(self, **options: Unpack[ConnectKeywords]) -> Timers:
         """A worker of this wheel, closed when the test ends; options as in `connect`."""
         return self._stack.enter_context(connect(self, **options))
 
@@ -164,7 +168,10 @@ class Wheel(wheeld.EmbeddedDaemon):
 
 @contextlib.contextmanager
 def running(
-    server: wheeld.ForkServer | None = None, *, leaks: bool = False, **options: Any
+    server: wheeld.ForkServer | None = None,
+    *,
+    leaks: bool = False,
+    **options: Unpack[DaemonOptions],
 ) -> Iterator[Wheel]:
     """Run a daemon for one test.
 
@@ -189,7 +196,8 @@ def running(
     """
     start = server.embedded if server is not None else wheeld.embedded
     with contextlib.ExitStack() as stack:
-        wheel = Wheel(stack.enter_context(start(**{**DEFAULTS, **options})))
+        given: DaemonOptions = {**DEFAULTS, **options}
+        wheel = Wheel(stack.enter_context(start(**given)))
         wheel._observer = stack.enter_context(Observer(wheel))
         facts = json.loads((Path(wheel) / runtime.DAEMON_FILE).read_text("utf-8"))
         wheel._stack = stack.enter_context(contextlib.ExitStack())

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,18 @@ import pytest
 import public_face
 from wheeld.config.arguments import DaemonOptions
 from wheeld.config.settings import OPTIONS
+from wheeld_client import AsyncTimers, connect
+from wheeld_client.connection.options import ConnectKeywords
+from wheeld_client.jobs.job import JobKeywords, JobOptions
 
 ROOT = Path(__file__).parents[2]
 MISTAKES = """
 import wheeld
+import wheeld_testing
 from datetime import timedelta
-from wheeld_client import AsyncTimers, RateLimit, connect
+from wheeld_client import AsyncTimers, Jobs, RateLimit, connect
+from wheeld_client.integrations import aiohttp, anyio, asgi, celery, fastapi, gunicorn, process
+from wheeld_client.integrations.wsgi import TimeoutMiddleware
 
 
 def mail(to: str, copies: int) -> None: ...
@@ -33,6 +41,16 @@ with connect("x") as timers:
     timers.schedule_at(5.0, clock="boottime")
     timers.schedule(timedelta(seconds=3))
     timers.schedule(1.0, on_conflict="nope")  # wrong
+    timers.schedule(1.0, intervall=2)  # wrong
+    timers.schedule(1.0, jiter=2)  # wrong
+    timers.schedule(1.0, payload="text")  # wrong
+    timers.schedule(1.0, key_until="nope")  # wrong
+    timers.schedule_at(5.0, intervall=2)  # wrong
+    timers.schedule_many([1.0], intervall=2)  # wrong
+    timers.schedule_at_many([1], intervall=2)  # wrong
+    timers.reschedule(3, dealy=2)  # wrong
+    timers.cancel(kye="ann")  # wrong
+    timers.poll(timout=3)  # wrong
     handle = timers.call_later(1.0, print, "a", sep="")
     timers.cancel(handle)
     timers.pause(handle)
@@ -53,6 +71,48 @@ async def on_a_loop(wheel: AsyncTimers) -> None:
     wheel.call_at(5.0, mail, "ann")  # wrong
 
 
+jobs = Jobs("shop", threads=2, runtime_dir="/run/x")
+
+
+@jobs.every(timedelta(minutes=5), retries=3, overlap="wait")
+def swept(limit: int) -> str:
+    return "x" * limit
+
+
+@jobs.task
+async def sent(to: str, copies: int = 1) -> None: ...
+
+
+swept(3).upper()
+swept.schedule(3, 5)
+swept.schedule(3, limit=5)
+swept.schedule(3, 5, key="k", on_conflict="replace")
+sent.schedule(timedelta(hours=1), "ann", copies=2)
+swept("x")  # wrong
+swept.schedule(3, "x")  # wrong
+sent.schedule(3, "ann", copies="x")  # wrong
+sent.schedule(3, "ann", kye="k")  # wrong
+sent.schedule(3, "ann", key="k", on_conflict="nope")  # wrong
+jobs.every(3, jiter=3)  # wrong
+jobs.every(3, overlap="nope")  # wrong
+jobs.cron("* * * * *", timezone="UTC")  # wrong
+jobs.task(retires=3)  # wrong
+Jobs("shop", demon="x")  # wrong
+Jobs("shop", on_death="nope")  # wrong
+gunicorn.connect_worker(on_death="nope")  # wrong
+process.ProcessTimers(on_death="nope")  # wrong
+anyio.open_timers(on_death="nope")  # wrong
+fastapi.lifespan(on_death="nope")  # wrong
+app = asgi.JobsMiddleware(None, jobs)  # type: ignore[arg-type]
+asgi.DeadlineMiddleware(app, seconds=3, group="web", on_death="reroute")
+asgi.DeadlineMiddleware(app, on_death="nope")  # wrong
+TimeoutMiddleware(lambda environ, start: [], workr="x")  # wrong
+aiohttp.setup(None, on_death="nope")  # wrong
+celery.install(None, group="mails", reconnect_for=3)
+celery.install(None, on_death="nope")  # wrong
+wheeld_testing.running(capicity=3)  # wrong
+wheeld_testing.wheel_fixture(capicity=3)  # wrong
+wheeld_testing.wheel_fixture("module", leaks=True, capacity=64)
 wheeld.embedded(capicity=3)  # wrong
 wheeld.embedded(capacity=3, keep_for=timedelta(minutes=5), misfire="skip", fresh=True)
 wheeld.embedded(misfire="nope")  # wrong
@@ -72,6 +132,12 @@ def test_internals_of_asyncio_are_not_public() -> None:
 
 def test_each_option_has_a_type() -> None:
     assert {*DaemonOptions.__annotations__} == {*OPTIONS, "fresh"}
+
+
+def test_each_keyword_has_a_type() -> None:
+    for call in (connect, AsyncTimers):
+        assert {"name", *ConnectKeywords.__annotations__} == {*inspect.signature(call).parameters}
+    assert {*JobKeywords.__annotations__} == {each.name for each in fields(JobOptions)}
 
 
 def test_a_type_checker_finds_each_mistake(tmp_path: Path) -> None:

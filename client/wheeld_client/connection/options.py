@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from numbers import Real
 from pathlib import Path
-from typing import Final, Literal, cast, get_args
+from typing import Final, Literal, TypedDict, cast, get_args
 
 from wheeld_client.connection.reconnection import Announce
 from wheeld_core import _native, control
-from wheeld_core.arguments import float_of, shown
+from wheeld_core.arguments import Seconds, float_of, shown
 from wheeld_core.control import messages as control_messages
 from wheeld_core.control.messages import Welcome
 from wheeld_core.errors import DaemonNotRunning
@@ -26,6 +26,23 @@ AGAIN_SECONDS: Final = 0.02
 MOST_SECONDS: Final = float(_native.MOST_SECONDS)
 """9.2e9, a little less than 2**63 ns: later times are saturated, and no socket can wait that
 long."""
+
+
+class MemberKeywords(TypedDict, total=False):
+    """Keywords of `connect`, for type checkers, where the group is given by other means."""
+
+    worker: str | None
+    on_death: OnDeath
+    after_fork: AfterFork
+    reconnect_for: Seconds
+    on_reconnect: Announce | None
+    runtime_dir: str | os.PathLike[str] | None
+    timeout: Seconds
+    start: Start
+
+
+class ConnectKeywords(MemberKeywords, total=False):
+    group: str | None
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,13 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Unpack
 
 from aiohttp import web
 
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
+from wheeld_client.connection.options import ConnectKeywords
 from wheeld_client.integrations.deadline import Deadline, enter_as
 from wheeld_client.integrations.seconds import limit_of
 from wheeld_core.arguments import Seconds
@@ -37,7 +38,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def setup(
-    app: web.Application, seconds: Seconds | None = 30.0, daemon: str = "default", **options: Any
+    app: web.Application,
+    seconds: Seconds | None = 30.0,
+    daemon: str = "default",
+    **options: Unpack[ConnectKeywords],
 ) -> None:
     """Connect an application to a daemon for as long as it runs, and limit its requests.
 

@@ -14,12 +14,13 @@ import math
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import Any
+from typing import Unpack
 
 import anyio
 import anyio.to_thread
 import numpy as np
 
+from wheeld_client.connection.options import ConnectKeywords
 from wheeld_client.timers.callbacks import TimerHandle
 from wheeld_client.timers.dispatcher import turn
 from wheeld_client.timers.timers import Timers, connect
@@ -131,7 +132,9 @@ class AnyioTimers:
 
 
 @asynccontextmanager
-async def open_timers(daemon: str = "default", **options: Any) -> AsyncIterator[AnyioTimers]:
+async def open_timers(
+    daemon: str = "default", **options: Unpack[ConnectKeywords]
+) -> AsyncIterator[AnyioTimers]:
     """Connect to a daemon for a block.
 
     Parameters

@@ -18,10 +18,11 @@ import weakref
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
+from wheeld_client.connection.options import ConnectKeywords
 from wheeld_client.connection.reconnection import Reconnection
 from wheeld_client.integrations.deadline import Deadline, enter_as
 from wheeld_client.integrations.process import RETRY_SECONDS, RunsJobs, jobs_of
@@ -67,7 +68,7 @@ class DeadlineMiddleware:
         app: Application,
         seconds: Seconds | Callable[[Scope], Seconds | None] | None = 30.0,
         daemon: str = "default",
-        **options: Any,
+        **options: Unpack[ConnectKeywords],
     ) -> None:
         self.app = app
         self._seconds = limits_of(seconds)

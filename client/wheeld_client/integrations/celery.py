@@ -23,7 +23,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from celery import Celery, Task, bootsteps
 from kombu import Exchange
@@ -31,6 +31,7 @@ from kombu.compression import compress
 from kombu.serialization import dumps
 from kombu.utils.imports import symbol_by_name
 
+from wheeld_client.connection.options import MemberKeywords
 from wheeld_client.integrations.process import ProcessTimers, RunsJobs, connect_as, jobs_of
 from wheeld_client.timers.timers import Timers, payload_of
 from wheeld_core.errors import DaemonNotRunning, KeyInUse, RingFull, WheelError, WheelFull
@@ -59,7 +60,9 @@ MOST_SAID: Final = 1000
 """Reasons that are remembered as logged."""
 
 
-def install(app: Celery, daemon: str = "default", group: str = "celery", **options: Any) -> None:
+def install(
+    app: Celery, daemon: str = "default", group: str = "celery", **options: Unpack[MemberKeywords]
+) -> None:
     """Use a daemon for the delayed tasks of an application.
 
     Its workers on this host send tasks that are due. They share `group`, so that one of them sends

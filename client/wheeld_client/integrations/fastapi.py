@@ -17,13 +17,14 @@ from contextlib import (
     asynccontextmanager,
     suppress,
 )
-from typing import Annotated, Any
+from typing import Annotated, Any, Unpack
 
 from fastapi import Depends, HTTPException
 from starlette.requests import HTTPConnection
 
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
+from wheeld_client.connection.options import ConnectKeywords
 from wheeld_client.integrations.deadline import Deadline, enter_as
 from wheeld_client.integrations.process import RunsJobs, jobs_of
 from wheeld_client.integrations.seconds import limit_of
@@ -37,7 +38,7 @@ def lifespan(
     inner: Lifespan | None = None,
     *,
     jobs: RunsJobs | str | None = None,
-    **options: Any,
+    **options: Unpack[ConnectKeywords],
 ) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
     """A lifespan that connects the application to a daemon.
 

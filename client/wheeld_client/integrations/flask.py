@@ -9,10 +9,11 @@ wheel.timers.call_later(60.0, send_reminder, order)
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 from flask import Flask, current_app
 
+from wheeld_client.connection.options import ConnectKeywords
 from wheeld_client.integrations.process import ProcessTimers
 from wheeld_client.integrations.seconds import limit_of
 from wheeld_client.integrations.wsgi import TimeoutMiddleware
@@ -30,7 +31,7 @@ class Wheeld:
         As in `connect`: `group="web"`, `runtime_dir=...`
     """
 
-    def __init__(self, app: Flask | None = None, **options: Any) -> None:
+    def __init__(self, app: Flask | None = None, **options: Unpack[ConnectKeywords]) -> None:
         self._options = options
         if app is not None:
             self.init_app(app)

@@ -14,15 +14,18 @@ has each worker process run jobs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
+from wheeld_client.connection.options import ConnectKeywords
 from wheeld_client.integrations.process import ProcessTimers, RunsJobs, jobs_of
 from wheeld_client.timers.timers import Timers
 
 _processes: list[ProcessTimers] = []
 
 
-def connect_worker(daemon: str = "default", **options: Any) -> Callable[[Any, Any], None]:
+def connect_worker(
+    daemon: str = "default", **options: Unpack[ConnectKeywords]
+) -> Callable[[Any, Any], None]:
     """A `post_fork` hook that connects.
 
     Without a daemon the worker still starts, because gunicorn would otherwise restart it over and
@@ -40,8 +43,8 @@ def connect_worker(daemon: str = "default", **options: Any) -> Callable[[Any, An
     _processes[:] = [process]
 
     def post_fork(server: Any, worker: Any) -> None:
-        if "worker" in options:
-            process.rename(options["worker"].format(age=worker.age))
+        if (name := options.get("worker")) is not None:
+            process.rename(name.format(age=worker.age))
         process.find()
 
     return post_fork

@@ -11,9 +11,9 @@ import threading
 import time
 from contextlib import AbstractAsyncContextManager, suppress
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack, cast
 
-from wheeld_client.connection.options import ConnectOptions, with_suffix
+from wheeld_client.connection.options import ConnectKeywords, ConnectOptions, with_suffix
 from wheeld_client.connection.reconnection import Reconnection
 from wheeld_client.timers.dispatcher import Dispatcher
 from wheeld_client.timers.timers import Timers, connect
@@ -104,7 +104,7 @@ class ProcessTimers:
         *,
         dispatch: bool = True,
         on_events: Callable[[npt.NDArray[np.void]], object] | None = None,
-        **options: Any,
+        **options: Unpack[ConnectKeywords],
     ) -> None:
         # a wrong one is an error now, not of the first request
         candidates(daemon, options.get("runtime_dir"))

@@ -12,8 +12,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
+from wheeld_client.connection.options import ConnectKeywords
 from wheeld_client.integrations.limit import Limit, RequestTimeout, cut_off, in_time
 from wheeld_client.integrations.process import ProcessTimers
 from wheeld_client.integrations.seconds import limits_of
@@ -51,7 +52,7 @@ class TimeoutMiddleware:
         app: Application,
         seconds: Seconds | Callable[[Environ], Seconds | None] | None = 30.0,
         daemon: str | ProcessTimers = "default",
-        **options: Any,
+        **options: Unpack[ConnectKeywords],
     ) -> None:
         self.app = app
         self._seconds = limits_of(seconds)

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from wheeld_client.jobs.calendars import Calendar
-from wheeld_client.jobs.job import Job
+from wheeld_client.jobs.job import AnyJob
 from wheeld_client.jobs.occurrences import Occurrences
 from wheeld_client.jobs.records import DEFINITION, NEXT, TASK
 from wheeld_client.timers.observer import pending_timers
@@ -43,7 +43,7 @@ def define(jobs: Jobs, wheel: Occurrences) -> None:
             wheel.timers.cancel(key=wheel.key(NEXT, name))
 
 
-def _define_schedule(job: Job, calendar: Calendar, wheel: Occurrences) -> None:
+def _define_schedule(job: AnyJob, calendar: Calendar, wheel: Occurrences) -> None:
     known = wheel.definition(job.name)
     if known is not None and known.version >= wheel.version:
         return
@@ -56,7 +56,7 @@ def _define_schedule(job: Job, calendar: Calendar, wheel: Occurrences) -> None:
             _begin(job, calendar, wheel, "replace")
 
 
-def _define_task(job: Job, wheel: Occurrences) -> None:
+def _define_task(job: AnyJob, wheel: Occurrences) -> None:
     known = wheel.definition(job.name)
     if known is None or (known.spec != TASK and known.version < wheel.version):
         wheel.define(job.name, TASK)
@@ -64,7 +64,7 @@ def _define_task(job: Job, wheel: Occurrences) -> None:
 
 
 def _begin(
-    job: Job, calendar: Calendar, wheel: Occurrences, on_conflict: Conflict = "keep"
+    job: AnyJob, calendar: Calendar, wheel: Occurrences, on_conflict: Conflict = "keep"
 ) -> None:
     due = calendar.after(None, wheel.now(calendar.clock))
     if due is not None:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from wheeld_client.jobs.calendars import Calendar, of_spec
-from wheeld_client.jobs.job import Job
+from wheeld_client.jobs.job import AnyJob
 from wheeld_client.jobs.occurrences import Occurrences
 from wheeld_client.jobs.records import TASK, Account, Occurrence, boot_of
 from wheeld_client.timers.observer import Observer
@@ -113,7 +113,7 @@ class Execution:
     def _acknowledge(self) -> bool:
         return bool(self._wheel.timers.acknowledge([int(self._event["timer_id"])]))
 
-    def _run_locked(self, job: Job, calendar: Calendar | None) -> None:
+    def _run_locked(self, job: AnyJob, calendar: Calendar | None) -> None:
         self._lock = self._wheel.lock(job.name, self._jobs.visibility)
         if self._lock is None:
             self._give_back(AGAIN_SECONDS)
@@ -128,7 +128,7 @@ class Execution:
             self._wheel.unlock(self._lock)
             self._lock = None
 
-    def _execute(self, job: Job, calendar: Calendar | None) -> None:
+    def _execute(self, job: AnyJob, calendar: Calendar | None) -> None:
         """Run it, unless it was run before or is skipped; then arm the next one, and acknowledge
         this one."""
         run, wheel, options = self._run, self._wheel, job.options
@@ -169,7 +169,7 @@ class Execution:
             self._follow(job, calendar, since)
         self._acknowledge()
 
-    def _is_left_out(self, job: Job, calendar: Calendar | None) -> bool:
+    def _is_left_out(self, job: AnyJob, calendar: Calendar | None) -> bool:
         late = self._began - self._run.planned
         if job.grace is not None and not self._run.tries and late > span_ns(job.grace + job.jitter):
             log.warning("job %r is %.3g s late: left out", job.name, late / 1e9)
@@ -188,7 +188,7 @@ class Execution:
 
     # -- the account ----------------------------------------------------------------------------
 
-    def _note_left_out(self, job: Job, calendar: Calendar | None) -> None:
+    def _note_left_out(self, job: AnyJob, calendar: Calendar | None) -> None:
         def note(account: Account) -> None:
             account.missed += 1
             if calendar is not None:
@@ -196,7 +196,7 @@ class Execution:
 
         self._note(job, calendar, note)
 
-    def _note_begin(self, job: Job, calendar: Calendar | None, account: Account) -> None:
+    def _note_begin(self, job: AnyJob, calendar: Calendar | None, account: Account) -> None:
         if calendar is None:
             return
         account.running = self._run.planned
@@ -206,7 +206,7 @@ class Execution:
         account.worker = self._wheel.timers.worker
         self._wheel.write(job.name, account)
 
-    def _note_end(self, job: Job, calendar: Calendar | None, failed: bool, again: bool) -> bool:
+    def _note_end(self, job: AnyJob, calendar: Calendar | None, failed: bool, again: bool) -> bool:
         """False: another worker has the job by now."""
         run, wheel = self._run, self._wheel
 
@@ -224,7 +224,7 @@ class Execution:
 
         return self._note(job, calendar, note)
 
-    def _note(self, job: Job, calendar: Calendar | None, note: Any) -> bool:
+    def _note(self, job: AnyJob, calendar: Calendar | None, note: Any) -> bool:
         wheel = self._wheel
         if self._lock is None:
             with wheel.noting(job.name):
@@ -235,7 +235,7 @@ class Execution:
         self._change(job, calendar, note)
         return True
 
-    def _change(self, job: Job, calendar: Calendar | None, note: Any) -> None:
+    def _change(self, job: AnyJob, calendar: Calendar | None, note: Any) -> None:
         account = self._wheel.account(job.name)
         if calendar is not None:
             account.moves_to(self._run.clock, boot_of(self._run.clock))
@@ -244,7 +244,7 @@ class Execution:
 
     # -- what comes then ------------------------------------------------------------------------
 
-    def _follow(self, job: Job, calendar: Calendar, began: int) -> None:
+    def _follow(self, job: AnyJob, calendar: Calendar, began: int) -> None:
         """Arm the next occurrence, counted from this one's planned time, not from now."""
         run, wheel, grace = self._run, self._wheel, job.grace
         now = wheel.now(calendar.clock)
@@ -258,13 +258,13 @@ class Execution:
         if due is not None:
             wheel.plan(job.name, calendar, due, job.jitter)
 
-    def _retry(self, job: Job) -> None:
+    def _retry(self, job: AnyJob) -> None:
         run = self._run
         pause = min(job.backoff * 2.0 ** min(run.tries, 64), MOST_BACKOFF)
         due = self._wheel.now(run.clock) + span_ns(pause)
         self._wheel.arm(replace(run, tries=run.tries + 1), due)
 
-    def _call(self, job: Job) -> bool:
+    def _call(self, job: AnyJob) -> bool:
         args, keywords = self._run.call.get("args", []), self._run.call.get("kw", {})
         try:
             if not inspect.iscoroutinefunction(job.function):

@@ -5,7 +5,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    overload,
+)
 
 from wheeld_client.jobs.calendars import Calendar
 from wheeld_client.timers.policies import span_of
@@ -17,6 +28,22 @@ if TYPE_CHECKING:
 
 NAME_BYTES: Final = 512
 """The longest name of a job: the keys of its timers contain it and the application's name."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class JobKeywords(TypedDict, total=False):
+    """The fields of `JobOptions`, for type checkers."""
+
+    name: str | None
+    at_most_once: bool
+    overlap: Literal["skip", "wait"]
+    grace: Seconds | None
+    jitter: Seconds
+    retries: int
+    backoff: Seconds
 
 
 @dataclass(frozen=True)
@@ -68,13 +95,13 @@ class JobOptions:
             )
 
 
-class Job:
+class Job(Generic[P, R]):
     """A function that `Jobs` runs. Calling it calls the function, here and now."""
 
     def __init__(
         self,
         jobs: Jobs,
-        function: Callable[..., Any],
+        function: Callable[P, R],
         calendar: Calendar | None,
         options: JobOptions,
     ) -> None:
@@ -97,10 +124,22 @@ class Job:
     def backoff(self) -> float:
         return float_of(self.options.backoff)
 
-    def __call__(self, *args: Any, **options: Any) -> Any:
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
         return self.function(*args, **options)
 
+    @overload
+    def schedule(self, delay: Seconds, /, *args: P.args, **keywords: P.kwargs) -> int: ...
+    @overload
     def schedule(
+        self,
+        delay: Seconds,
+        /,
+        *args: Any,
+        key: Key | None,
+        on_conflict: Conflict = "raise",
+        **keywords: Any,
+    ) -> int: ...
+    def schedule(  # type: ignore[misc] # mypy: `P.kwargs` may have a `key`, too
         self,
         delay: Seconds,
         /,
@@ -142,3 +181,6 @@ def _name_of(function: Callable[..., Any]) -> str:
     if type(name) is not str:
         raise TypeError(f"{shown(function)} has no __qualname__: give the job a name=")
     return name
+
+
+AnyJob: TypeAlias = Job[..., Any]

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from wheeld_client.aio.timers import AsyncTimers
-from wheeld_client.connection.options import MOST_SECONDS, can_be_group
+from wheeld_client.connection.options import MOST_SECONDS, ConnectKeywords, can_be_group
 from wheeld_client.integrations.process import RETRY_SECONDS, ProcessTimers
 from wheeld_client.jobs.arguments import packed
 from wheeld_client.jobs.calendars import Calendar, Cron, Every, Trigger
-from wheeld_client.jobs.job import Job, JobOptions
+from wheeld_client.jobs.job import AnyJob, Job, JobKeywords, JobOptions
 from wheeld_client.jobs.occurrences import Occurrences
 from wheeld_client.jobs.records import group_of
 from wheeld_client.jobs.runner import Runner
@@ -34,7 +34,12 @@ log = logging.getLogger("wheeld.jobs")
 
 THREADS: Final = 4
 VISIBILITY: Final = 3600.0
-Decorator = Callable[[Callable[..., Any]], Job]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Decorator(Protocol):
+    def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...
 
 
 class Jobs:
@@ -70,7 +75,7 @@ class Jobs:
         version: int | None = None,
         threads: int = THREADS,
         visibility: Seconds = VISIBILITY,
-        **options: Any,
+        **options: Unpack[ConnectKeywords],
     ) -> None:
         if not name or type(name) is not str or not can_be_group(group_of(name)):
             most = GROUP_NAME_BYTES - len(group_of(""))
@@ -87,7 +92,7 @@ class Jobs:
             raise ValueError("visibility=0: expected more than 0 seconds, longer than any run")
         self.name, self.threads = name, threads
         self.version = time.time_ns() if version is None else version
-        self.jobs: dict[str, Job] = {}
+        self.jobs: dict[str, AnyJob] = {}
         self._place = (daemon, options.get("runtime_dir"))
         self._process = ProcessTimers(daemon, dispatch=False, **options)
         self._forget()
@@ -100,7 +105,7 @@ class Jobs:
         self._runner: Runner | None = None
         self._thread: threading.Thread | None = None
 
-    def every(self, period: Seconds, **options: Any) -> Decorator:
+    def every(self, period: Seconds, **options: Unpack[JobKeywords]) -> Decorator:
         """Decorate a function that runs at each multiple of a period, on the wheel's clock.
 
         Parameters
@@ -111,7 +116,9 @@ class Jobs:
         """
         return self._decorator("every", Every(period), options)
 
-    def cron(self, expression: str, *, tz: str = "UTC", **options: Any) -> Decorator:
+    def cron(
+        self, expression: str, *, tz: str = "UTC", **options: Unpack[JobKeywords]
+    ) -> Decorator:
         """Decorate a function that runs at the times of a cron expression.
 
         A fixed hour that occurs twice on a day, or not at all, runs once; a wildcard follows the
@@ -133,7 +140,7 @@ class Jobs:
         """
         return self._decorator("cron", Cron(expression, tz), options)
 
-    def on(self, trigger: Any, **options: Any) -> Decorator:
+    def on(self, trigger: Any, **options: Unpack[JobKeywords]) -> Decorator:
         """Decorate a function that runs at the times of a trigger.
 
         Parameters
@@ -145,18 +152,22 @@ class Jobs:
         """
         return self._decorator("on", Trigger(trigger), options)
 
-    def task(self, function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    @overload
+    def task(self, function: Callable[P, R]) -> Job[P, R]: ...
+    @overload
+    def task(self, function: None = None, **options: Unpack[JobKeywords]) -> Decorator: ...
+    def task(
+        self, function: Callable[..., Any] | None = None, **options: Unpack[JobKeywords]
+    ) -> Any:
         """Decorate a function that runs when `schedule(delay, ...)` asks for it; `options` as in
         `JobOptions`."""
         decorate = self._decorator("task", None, options)
         return decorate if function is None else decorate(function)
 
-    def _decorator(
-        self, call: str, calendar: Calendar | None, options: dict[str, Any]
-    ) -> Decorator:
-        checked = made_of(JobOptions, call, options)
+    def _decorator(self, call: str, calendar: Calendar | None, options: JobKeywords) -> Decorator:
+        checked = made_of(JobOptions, call, {**options})
 
-        def decorate(function: Callable[..., Any]) -> Job:
+        def decorate(function: Callable[P, R]) -> Job[P, R]:
             job = Job(self, function, calendar, checked)
             if job.name in self.jobs:
                 raise ValueError(f"{self.name} has a job {job.name!r} already: give it a name=")
@@ -282,7 +293,7 @@ class Jobs:
 
     def _schedule(
         self,
-        job: Job,
+        job: AnyJob,
         delay: Seconds,
         args: tuple[Any, ...],
         keywords: dict[str, Any],
