@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 import daemons
 from wheeld.tables.registry import KEEPER
-from wheeld_core import _native, segments
+from wheeld_core import _native, runtime, segments
 from wheeld_core.views import SlotsView, WheelView
 
 CAPACITY: Final = 65_536
@@ -120,7 +120,12 @@ class Daemon(daemons.Daemon):
         return np.array(fields["cookie"][late])
 
     def kept(self) -> dict[str, int]:
-        """Bytes of the heap and detached timers, if there are any."""
+        """Bytes of the heap and detached timers, if there are any once the clock has looked: it may
+        sleep since before the last acknowledgement."""
+        with suppress(OSError):  # a full FIFO wakes it, too
+            bell = os.open(self.directory / runtime.CLOCK_FIFO, os.O_WRONLY | os.O_NONBLOCK)
+            os.write(bell, b"\0")
+            os.close(bell)
         heap = int(self.status()["payload_heap"]["bytes"])
         found = {"payload_bytes": heap, "detached": self.header("detached")}
         return {name: count for name, count in found.items() if count}

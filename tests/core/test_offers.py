@@ -1,5 +1,6 @@
 """Timers for a group: one queue, from which whoever is ready takes; one has each, whoever dies."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 from fsck_wheels import check, damaged
 from local_wheel import DROP, KEEP, MS, REROUTE, LocalTimers, LocalWheel
 from snapshots import take
+from wheeld_client import RingFull
+from wheeld_core.packing import COMPLETION_STAGE, Stage
 from wheeld_core.views import record
 
 PATIENCE = 10 * MS
@@ -354,3 +357,52 @@ def test_what_is_given_back_outlives_its_owner_without_its_key(policy: int, met:
         wheel.settle()
         wheel.advance(10 * MS)
         assert member.poll(hold=True)["cookie"].tolist() == [1]
+
+
+def fill_ring(timers: LocalTimers) -> None:
+    with suppress(RingFull):
+        while timers.cancel(timers.schedule(1.0, block=False)):
+            pass
+
+
+@pytest.mark.parametrize("clock", ["hears of it", "finds it in turn", "finds it at its death"])
+def test_what_a_member_is_done_with_is_returned(clock: str) -> None:
+    """Whatever it has in hand beside it."""
+    group = Group(1)
+    [member] = group.members
+    group.look(0)
+    group.send(100)
+    events = member.poll(hold=True)
+    assert len(events) == 100
+    group.wheel.settle()
+    if clock != "hears of it":
+        fill_ring(member)
+    assert member.acknowledge(events[-1]) == 1
+    slot = int(events["timer_id"][-1]) & 0xFFFFFFFF
+    if clock == "finds it at its death":
+        group.wheel.depart(1, DROP)
+    stages = []
+    for _ in range(20):
+        group.wheel.settle()
+        stages.append(COMPLETION_STAGE.of(group.wheel.view.links["completion"][slot]))
+    assert stages[0] == (Stage.OFFERED if clock == "finds it in turn" else Stage.RETURNED)
+    assert stages[-1] == Stage.RETURNED
+    assert damaged(check(group.wheel)).keys() <= {"watch"}  # of who died
+
+
+def test_what_is_in_hand_keeps_no_loan_behind_it() -> None:
+    group = Group(1)
+    [member] = group.members
+    group.look(0)
+    member._claim(42, None)
+    group.sender.schedule(0.0, 42, to="group:g")
+    group.wheel.advance(MS)
+    [held] = member.poll()
+    group.sender.schedule_many([0.0] * 10, to=member.worker)
+    group.wheel.advance(MS)
+    assert len(member.poll()) == 10
+    group.wheel.settle()
+    assert group.wheel.counter("returned") == 10
+    assert member.acknowledge(held) == 1
+    group.wheel.settle()
+    assert group.wheel.counter("returned") == 11

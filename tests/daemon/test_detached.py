@@ -273,6 +273,48 @@ def test_no_crash_loop_fills_the_wheel(small: str) -> None:
             maker.schedule_many([1.0], to="group:web", detached=True)
 
 
+def test_what_was_acknowledged_takes_no_room(small: str) -> None:
+    """The clock has not looked since, and has nothing to do."""
+    with connect(small) as maker, connect(small, group="web") as web:
+        maker.schedule_many([0.0] * 3, to="group:web", detached=True)
+        advance(small, 1.0)
+        assert len(receive(web, 3, hold=True)) == 3
+        with pytest.raises(DetachedFull):
+            maker.schedule(FAR, to="group:web", detached=True)
+        web.acknowledge()
+        maker.schedule_many([FAR] * 3, to="group:web", detached=True)
+
+
+@pytest.mark.parametrize("left", ["one by one", "with all", "by death"])
+def test_an_event_that_is_held_for_long_stops_nothing(small: str, left: str) -> None:
+    """It keeps from others no slot (1,024), no place in its worker's ring (1,024), and none among
+    the detached (3)."""
+    options: Any = {"worker": "web", "group": "web", "on_death": "reroute"}
+    with connect(small, group="web") as maker:
+        with connect(small, **options) as web:
+            assert not len(web.poll())  # it is a member from here on
+            maker.schedule(0.0, 42, to="group:web", detached=True)
+            advance(small, 1.0)
+            [held] = web.poll(hold=True)
+            for number in range(2100):
+                maker.schedule(0.0, number, to="group:web", detached=True)
+                advance(small, 0.001)
+                [event] = web.poll(hold=True)
+                assert event["cookie"] == number
+                assert web.acknowledge(event) == 1
+            with pytest.raises(ValueError, match="1 completions are held"):
+                web.poll()
+            if left == "one by one":
+                assert web.acknowledge(held) == 1
+            elif left == "with all":
+                web.acknowledge()
+            if left != "by death":
+                assert not len(web.poll())
+                assert web.acknowledge(held) == 0
+        advance(small, 1.0)
+        assert maker.poll()["cookie"].tolist() == [42] * (left == "by death")
+
+
 def test_a_call_that_arms_nothing_needs_no_room(small: str) -> None:
     where: Any = {"to": "group:web", "detached": True}
     with connect(small) as maker:

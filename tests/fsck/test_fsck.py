@@ -183,7 +183,7 @@ def told(place: str) -> set[tuple[Phase, Stage]]:
 
 def accepted(wheel: FullWheel, place: str) -> set[tuple[Phase, Stage]]:
     slot, row, found = wheel.slot["read"], 0, set()
-    buckets = int(wheel.view.header["lists"]) - 2 * wheel.max_workers
+    buckets = int(wheel.view.header["lists"]) - 3 * wheel.max_workers
     if place in ("backlog", "loans"):
         append(wheel, slot, buckets + row + wheel.max_workers * (place == "loans"))
     for phase in Phase:

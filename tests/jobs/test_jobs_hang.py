@@ -191,3 +191,29 @@ def test_after_a_reboot(wheel: tuple[Any, Timers], monkeypatch: pytest.MonkeyPat
             daemon.advance(MINUTE)
             until(lambda minute=minute: due(timers) == (minute + 60) * SECOND and settled(timers))
     assert ran == [60, 120, 180]
+
+
+def test_a_long_run_stops_no_other() -> None:
+    """There are more runs beside it than slots, or places in a ring."""
+    end, runs = threading.Event(), [0]
+    jobs = Jobs("shop")
+
+    @jobs.task
+    def long() -> None:
+        end.wait()
+
+    @jobs.task
+    def short() -> None:
+        runs[0] += 1
+
+    with (
+        wheeld.embedded(capacity=1024) as daemon,
+        connect(daemon) as timers,
+        running(jobs, timers),
+    ):
+        long.schedule(0)
+        for number in range(1100):
+            short.schedule(0)
+            until(lambda: runs[0] > number - 50)  # noqa: B023
+        until(lambda: runs[0] == 1100)
+        end.set()

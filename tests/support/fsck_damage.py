@@ -43,7 +43,7 @@ def stage(w: LocalWheel, slot: int, number: int, row: int = 1, position: int = 0
 
 
 def count_linked(w: LocalWheel, index: int, more: int) -> None:
-    if index < w.view.header["lists"] - 2 * w.max_workers:
+    if index < w.view.header["lists"] - 3 * w.max_workers:
         for counts, at in ((w.view.header, ()), (shards(w), index // SHARD)):
             counts["linked"][at] = int(counts["linked"][at]) + more
 

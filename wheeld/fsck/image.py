@@ -308,11 +308,11 @@ class WheelImage:
             level = index >> self.bits & (1 << self.shard_bits - self.bits) - 1
             where = f"bucket {index & ((1 << self.bits) - 1)} of level {level}"
             return where if self.shards == 1 else f"{where} in shard {index >> self.shard_bits}"
-        worker = index - self.buckets
-        kind, row = ("backlog", worker) if worker < self.max_workers else (
-            "loans", worker - self.max_workers
-        )  # fmt: skip
-        return f"the {kind} of {self.worker(row)}" if index < self.lists else f"list {index}"
+        if index >= self.lists:
+            return f"list {index}"
+        kind, row = divmod(index - self.buckets, self.max_workers)
+        what = ("backlog of", "loans of", "events in hand of")[kind]
+        return f"the {what} {self.worker(row)}"
 
     def waits_in_ring(self, slots: Array) -> Array:
         return np.isin(self.ids[slots], self.submitted)

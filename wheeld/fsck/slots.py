@@ -51,7 +51,7 @@ def slots(s: WheelImage) -> list[Damage]:
     bucket = s.listed & (s.list < s.buckets)
     backlog = s.listed & (s.list >= s.buckets) & (s.list < s.buckets + s.max_workers)
     loans = s.listed & (s.list >= s.buckets + s.max_workers) & (s.list < s.lists)
-    reader = np.where(backlog, s.list - s.buckets, s.list - s.buckets - s.max_workers)
+    reader = (s.list - s.buckets) % s.max_workers
     armed, cancelled, fired = phase == ARMED, phase == CANCELLED, np.isin(phase, _FIRED)
     loose = own & ~s.listed
     told = own & same

@@ -13,6 +13,7 @@
 #include "wheeld/clock/fire.h"
 
 #define WH_SETTLE_PUBLISH 256
+#define WH_SETTLE_IN_HAND 8 /* looks per pass at what a worker has in hand */
 
 /* Is `peer`'s loan still unread, or in use? An offer may be in another worker's hands, or in those
  * of `peer` though its head has passed the record. */
@@ -28,15 +29,30 @@ static inline bool wh_loan_stands(wh_clock *c, uint32_t slot, const wh_peer *pee
            (wh_state_phase(state) == WH_TAKEN && wh_taker_peer(c, state) == peer);
 }
 
+/* Does `peer` have the offer in hand? */
+static inline bool wh_in_hand(const wh_clock *c, uint32_t slot, const wh_peer *peer)
+{
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: offer */
+    return wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_OFFERED &&
+           wh_state_phase(state) == WH_TAKEN && wh_taker_peer(c, state) == peer;
+}
+
 /* Return what `peer` has read of other workers' timers; loans are in ring order. Returns how many
- * it returned. */
+ * it settled. */
 static inline uint32_t wh_settle_loans(wh_clock *c, wh_peer *peer, uint32_t budget)
 {
     uint32_t list = wh_lent_list(c, peer), slot, count;
     for (count = 0; count < budget; count++) {
         slot = wh_list_first(&c->wheel, list);
-        if (slot == WH_NIL || wh_loan_stands(c, slot, peer))
+        if (slot == WH_NIL)
             return count;
+        if (wh_loan_stands(c, slot, peer)) {
+            if (wh_likely(!wh_in_hand(c, slot, peer)))
+                return count;
+            wh_wheel_remove(&c->wheel, slot);
+            wh_leave_to(c, slot, peer);
+            continue;
+        }
         wh_wheel_remove(&c->wheel, slot);
         if (wh_unlikely(wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_OFFERED))
             wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
@@ -44,6 +60,26 @@ static inline uint32_t wh_settle_loans(wh_clock *c, wh_peer *peer, uint32_t budg
             wh_return(c, slot, wh_owner_of(c, slot));
     }
     return count;
+}
+
+/* Look at some of what `peer` has in hand, in turn. As a rule it says itself when it is done with
+ * one (drain.h); not if its ring was full, or if it died. */
+static inline void wh_settle_in_hand(wh_clock *c, wh_peer *peer)
+{
+    uint32_t list = wh_hand_list(c, peer), slot;
+    uint32_t last = c->wheel.links[wh_sentinel(&c->wheel, list)].prev;
+    for (uint32_t looks = 0; looks < WH_SETTLE_IN_HAND; looks++) {
+        slot = wh_list_first(&c->wheel, list);
+        if (wh_likely(slot == WH_NIL))
+            return;
+        wh_wheel_remove(&c->wheel, slot);
+        if (wh_in_hand(c, slot, peer))
+            wh_list_append(&c->wheel, list, slot);
+        else
+            wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
+        if (slot == last)
+            return;
+    }
 }
 
 /* Put the first of `peer`'s backlog, already unlinked, into its ring, which has room. */
@@ -96,6 +132,7 @@ static inline uint32_t wh_settle_backlog(wh_clock *c, wh_peer *peer, uint32_t bu
 static inline bool wh_settle(wh_clock *c, wh_peer *peer, uint32_t budget, uint32_t *done)
 {
     uint32_t loans = wh_settle_loans(c, peer, budget), events = 0, returns = 0;
+    wh_settle_in_hand(c, peer);
     if (peer->life == WH_PEER_DYING) {
         peer->returns_head = peer->returns_tail;
     } else if (wh_load_relaxed(&peer->port->backlog)) {

@@ -229,6 +229,10 @@ static inline uint32_t wh_lent_list(const wh_clock *c, const wh_peer *peer)
 {
     return c->wheel.buckets + c->max_workers + wh_peer_index(c, peer);
 }
+static inline uint32_t wh_hand_list(const wh_clock *c, const wh_peer *peer)
+{
+    return c->wheel.buckets + 2 * c->max_workers + wh_peer_index(c, peer);
+}
 
 static inline enum wh_stage wh_stage_of(const wh_link *link)
 {

@@ -272,13 +272,13 @@ static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, uint32_t group, 
     }
 }
 
-/* Leave an offer to the worker that has it in hand, wherever its head is: it may hold it for longer
- * than what stands before and behind it. */
+/* Leave an offer to the worker that has it in hand, wherever its head is. It may hold it for longer
+ * than what stands behind it, so it leaves the list of loans: the others are returned meanwhile. */
 static inline void wh_leave_to(wh_clock *c, uint32_t slot, wh_peer *taker)
 {
     c->wheel.links[slot].completion =
         wh_completion_word(WH_STAGE_OFFERED, wh_peer_index(c, taker), taker->comp_tail - 1);
-    wh_list_append(&c->wheel, wh_lent_list(c, taker), slot);
+    wh_list_append(&c->wheel, wh_hand_list(c, taker), slot);
 }
 
 /* A member gave the event back (nack): it is armed again, and is linked. The slot is in no list. */

@@ -46,10 +46,10 @@ static inline void wh_forget(wh_clock *c, uint32_t slot)
 }
 
 /* A member has given an event of its group back, and perhaps somebody cancelled it since: S17,
- * S18. */
+ * S18; or it is done with it. */
 static inline void wh_examine_given_back(wh_clock *c, uint32_t slot, uint32_t phase)
 {
-    if (wh_likely(phase != WH_ARMED && phase != WH_CANCELLED) ||
+    if (wh_likely(phase != WH_ARMED && phase != WH_CANCELLED && phase != WH_DONE) ||
         !wh_stage_offers(wh_stage_of(&c->wheel.links[slot])))
         return;
     wh_wheel_remove(&c->wheel, slot);

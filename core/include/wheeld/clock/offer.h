@@ -14,8 +14,8 @@
  * Invariants
  *  1. Every event for a group that is FIRED or waits for a tick, and is offered or waiting, is in
  * that group's queue. The queue may also name events that were taken meanwhile.
- *  2. An offered event is in the list of loans of the worker that link.completion names: the one to
- *     whom it was offered last, or the one that has it in hand.
+ *  2. An offered event is in the list of loans of the worker that link.completion names, to whom it
+ *     was offered last; or in the list of what that worker has in hand. There it delays no loan.
  *  3. The queue is private: recovery rebuilds it.
  */
 #ifndef WHEELD_OFFER_H

@@ -217,9 +217,9 @@ static inline void wh_reap_listed(wh_clock *c, uint32_t slot)
  * added to these lists any more. False: there is more. */
 static inline bool wh_reap_lists(wh_clock *c, wh_peer *peer)
 {
-    uint32_t lists[2] = {wh_lent_list(c, peer), wh_backlog_list(c, peer)}, slot;
-    uint32_t budget = WH_REAP_LISTED;
-    for (int i = 0; i < 2; i++)
+    uint32_t lists[3] = {wh_lent_list(c, peer), wh_hand_list(c, peer), wh_backlog_list(c, peer)};
+    uint32_t budget = WH_REAP_LISTED, slot;
+    for (int i = 0; i < 3; i++)
         for (; (slot = wh_list_first(&c->wheel, lists[i])) != WH_NIL; budget--) {
             if (budget == 0)
                 return false;

@@ -14,6 +14,7 @@
 #include "wheeld/clock/reoffer.h"
 
 #define WH_UNCLAIMED_LOOKS 512 /* ends looked at per pass, of the keeper and of each worker */
+#define WH_HELD_REST_NS 100000000 /* until the next look, where a worker has more than that */
 
 /* Is a member of its group there, which has been too busy to ask for it? */
 static wh_seldom bool wh_has_member(wh_clock *c, uint32_t slot)
@@ -73,30 +74,57 @@ static wh_seldom bool wh_look_at_kept(wh_clock *c)
     return false;
 }
 
-/* Give what the worker has had for too long to another. */
+static inline void wh_least(int64_t *least, int64_t value)
+{
+    *least = value < *least ? value : *least;
+}
+
+/* Has the worker had the event for too long? Then another member gets it, or it is returned if the
+ * worker is done with it. False: it stays where it is, and *soonest says until when, if it may. */
+static wh_seldom bool wh_end_visibility(wh_clock *c, wh_peer *peer, uint32_t slot, int64_t *soonest)
+{
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
+    int64_t until = wh_load_relaxed(&c->slots[slot].deadline);
+    if (wh_state_phase(state) != WH_TAKEN || wh_taker_peer(c, state) != peer ||
+        until == c->wheel.links[slot].due)
+        return false;
+    if (until > c->now[WH_CLOCK_BASE]) {
+        wh_least(soonest, until);
+        return false;
+    }
+    if (!wh_untake(c, slot, state, WH_FIRED)) /* it is done with it, or gives it back */
+        return false;
+    wh_wheel_remove(&c->wheel, slot);
+    wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
+    return true;
+}
+
+/* Give what the worker has had for too long to another. It has taken what is in hand, and the first
+ * of the loans. */
 static wh_seldom void wh_look_at_held(wh_clock *c, wh_peer *peer, int64_t bound)
 {
-    uint32_t list = wh_lent_list(c, peer), end = wh_sentinel(&c->wheel, list), next;
+    uint32_t lent = wh_lent_list(c, peer), end = wh_sentinel(&c->wheel, lent), next, slot;
+    uint32_t hand = wh_hand_list(c, peer), last = c->wheel.links[wh_sentinel(&c->wheel, hand)].prev;
     int64_t now = c->now[WH_CLOCK_BASE], soonest = wh_time_add(now, bound);
     c->looks_at_held = true;
     if (peer->held_look > now)
         return;
-    uint32_t slot = c->wheel.links[end].next;
+    slot = c->wheel.links[end].next;
     for (uint32_t looks = 0; slot != end && looks < WH_UNCLAIMED_LOOKS; looks++, slot = next) {
         next = c->wheel.links[slot].next;
-        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
-        int64_t until = wh_load_relaxed(&c->slots[slot].deadline);
-        if (wh_state_phase(state) != WH_TAKEN || wh_taker_peer(c, state) != peer ||
-            until == c->wheel.links[slot].due)
-            continue;
-        if (until > now) {
-            soonest = until < soonest ? until : soonest;
-            continue;
+        (void)wh_end_visibility(c, peer, slot, &soonest);
+    }
+    for (uint32_t looks = 0; (slot = wh_list_first(&c->wheel, hand)) != WH_NIL; looks++) {
+        if (looks == WH_UNCLAIMED_LOOKS) { /* the rest has come to the front */
+            wh_least(&soonest, wh_time_add(now, WH_HELD_REST_NS));
+            break;
         }
-        if (!wh_untake(c, slot, state, WH_FIRED)) /* it is done with it, or gives it back */
-            continue;
-        wh_wheel_remove(&c->wheel, slot);
-        wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
+        if (!wh_end_visibility(c, peer, slot, &soonest)) {
+            wh_wheel_remove(&c->wheel, slot);
+            wh_list_append(&c->wheel, hand, slot);
+        }
+        if (slot == last)
+            break;
     }
     peer->held_look = soonest;
 }
@@ -108,7 +136,8 @@ static inline int64_t wh_unclaimed_next_ns(const wh_clock *c)
     for (uint32_t i = 0; c->looks_at_held && i < c->peers_used; i++) {
         const wh_peer *peer = &c->peers[i];
         if (peer->life != WH_PEER_PRESENT || wh_load_relaxed(&peer->seg->visibility) == 0 ||
-            wh_list_first(&c->wheel, wh_lent_list(c, peer)) == WH_NIL)
+            (wh_list_first(&c->wheel, wh_lent_list(c, peer)) == WH_NIL &&
+             wh_list_first(&c->wheel, wh_hand_list(c, peer)) == WH_NIL))
             continue;
         next = peer->held_look < next ? peer->held_look : next;
     }

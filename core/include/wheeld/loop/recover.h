@@ -317,7 +317,7 @@ static inline void wh_recover_lists(wh_recovery *r)
     for (uint32_t slab = 0; slab < w->capacity >> WH_SLAB_BITS; slab++)
         for (uint32_t i = 0; wh_slab_there(c, slab) && i < WH_SLAB_SLOTS; i++, wh_recover_step(r))
             w->links[slab << WH_SLAB_BITS | i].list = WH_NIL;
-    for (uint32_t list = 0; list < w->buckets + 2 * c->max_workers; list++)
+    for (uint32_t list = 0; list < w->buckets + 3 * c->max_workers; list++)
         wh_list_reset(w, list);
 }
 

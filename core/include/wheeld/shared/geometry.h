@@ -63,7 +63,7 @@ static inline wh_cold wh_geometry wh_geometry_of(const wh_config *c)
     g.levels = wh_levels_for(c->wheel_bits);
     g.words = wh_words_for(c->wheel_bits);
     g.shards = wh_shards_for(c);
-    g.lists = (g.shards << wh_shard_bits(c->wheel_bits)) + 2 * c->max_workers;
+    g.lists = (g.shards << wh_shard_bits(c->wheel_bits)) + 3 * c->max_workers;
     g.slab_count = c->capacity >> WH_SLAB_BITS;
     g.sub_bits = wh_bits_between(c->capacity / 8, 10, 17);
     g.comp_bits = wh_bits_between(c->capacity / 32, 10, 15);

@@ -25,7 +25,7 @@
 #include "wheeld/shared/layout_trace.h"   /* those of the trace segment */
 #include "wheeld/shared/packing.h"        /* the meaning of the bits in its words */
 
-#define WH_LAYOUT_VERSION 12u
+#define WH_LAYOUT_VERSION 13u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
 #define WH_LINE 128
 
@@ -65,7 +65,7 @@ enum wh_kind {
     F(uint32_t, ret_bits, "log2 of a return ring's entries", "creator", "all", "before magic")     \
     F(uint32_t, shards, "shards of the wheel, a power of two", "creator", "all", "before magic")   \
     F(uint32_t, virtual_clock, "1: time moves by advance only", "creator", "all", "before magic")  \
-    F(uint32_t, lists, "buckets of all shards + 2 * max_workers", "creator", "all",                \
+    F(uint32_t, lists, "buckets of all shards + 3 * max_workers", "creator", "all",                \
       "before magic")                                                                              \
     F(uint32_t, homes, "slabs at the end, one per row or none: for a worker that holds no other",  \
       "creator", "workers", "before magic")                                                        \

@@ -314,7 +314,7 @@ static inline enum wh_call wh_call_nack(wh_client *c, uint64_t id, int64_t delay
 }
 
 /* May this worker arm `n` detached timers more? The clock's count lacks what is on its way there,
- * this worker's and others'. WH_CALL_DETACHED_FULL: not now. */
+ * and has what was acknowledged since its last pass. WH_CALL_DETACHED_FULL: not now. */
 static wh_apart enum wh_call wh_client_detached_room(wh_client *c, uint64_t n, bool wait)
 {
     for (bool waited = false;; waited = true) {
@@ -322,9 +322,11 @@ static wh_apart enum wh_call wh_client_detached_room(wh_client *c, uint64_t n, b
         uint64_t met = wh_load_relaxed(&c->wheel->detached); /* after sub_head, as it was read */
         if (met + under_way + n <= c->detached_most)
             return WH_CALL_OK;
-        if (under_way == 0 || waited)
+        if (waited)
             return met + n <= c->detached_most ? WH_CALL_OK : WH_CALL_DETACHED_FULL;
         enum wh_call room = wh_client_wait_room(c, c->sub_size, wait);
+        if (room == WH_CALL_OK)
+            room = wh_client_await_passes(c, wait);
         if (room != WH_CALL_OK)
             return wait ? room : WH_CALL_DETACHED_FULL;
     }

@@ -103,6 +103,8 @@ struct wh_client {
     uint32_t received_count, received_room;
     uint32_t held_payloads; /* of events that are held */
     uint32_t max_payload, detached_most;
+    uint64_t *stowed; /* ids of held events for groups, whose records the head has passed */
+    uint32_t stowed_count, stowed_room;
     bool stuck; /* the last receive stopped for want of memory */
     int64_t visibility; /* how long an event for a group is held, ns; 0: without a bound */
     const wh_claim *claims; /* the user's of this client */
@@ -194,6 +196,7 @@ static inline void wh_client_free(wh_client *c)
 {
     wh_slabs_free(&c->slabs);
     free(c->received);
+    free(c->stowed);
     c->received = NULL;
 }
 

@@ -15,7 +15,8 @@
  *     are not returned until they are acknowledged. So the successor of a worker that dies in
  *     between finds the same events, in the same order, with their payloads.
  *  6. An offer with a claimed cookie stays in hand when it was received, and its record does not:
- *     the head passes it. It is done when it is acknowledged, by itself.
+ *     the head passes it. It is done when it is acknowledged, by itself. So does an offer that is
+ *     held while half a ring of others is acknowledged.
  *  7. Others that share the wheel can write both rings. A record is copied once, and accepted only
  *     if it is possible: the end of a timer that has fired, in an own slot unless it was lent; as a
  *     return, an own slot without a timer. Otherwise it is skipped, and counted.
@@ -319,6 +320,16 @@ static wh_seldom void wh_client_free_received(wh_client *c)
     c->received_count = 0;
 }
 
+/* It is done with a held offer. The clock hears of it, and need not wait for what stands before it
+ * in a list; where the ring has no room, the clock finds it in turn. */
+static inline void wh_client_say_done(wh_client *c, uint64_t id)
+{
+    if (wh_client_fits(c, 1)) {
+        wh_client_push(c, wh_id_with(wh_id(wh_id_gen(id), wh_id_slot(id)), WH_OP_CANCEL));
+        wh_client_publish_lazily(c);
+    }
+}
+
 /* Finish an event: take back an own slot, mark an offer as done. False: it is no longer an
  * event. */
 static inline bool wh_client_settle(wh_client *c, uint64_t id, enum wh_belief belief)
@@ -455,25 +466,6 @@ static inline uint64_t wh_client_hold(wh_client *c, char *events, uint64_t most)
     return got;
 }
 
-/* Acknowledge what is held: take back its slots, and give its places in the ring to the clock. */
-static inline void wh_client_acknowledge(wh_client *c)
-{
-    for (uint64_t p = c->comp_acked; p != c->comp_head; p++) {
-        uint64_t id = wh_client_id_at(c, p, c->comp_head);
-        enum wh_belief belief = wh_client_judge(c, id);
-        if (belief == WH_ABSURD)
-            continue;
-        if (wh_client_is_apart(c, p) && c->received_count < c->received_room)
-            wh_client_settle_apart(c, id, belief);
-        else
-            wh_client_settle(c, id, belief);
-    }
-    c->held_payloads = 0;
-    wh_client_pass(c);
-}
-
-/* -- events for a group that are held, one by one ---------------------------------------------- */
-
 /* Is it in this worker's hands? Then nobody else changes it, but the clock if it is held for too
  * long. */
 static inline bool wh_client_has_taken(const wh_client *c, uint64_t id)
@@ -482,16 +474,72 @@ static inline bool wh_client_has_taken(const wh_client *c, uint64_t id)
     return state == wh_state_of(wh_id_gen(id), wh_taker(c->me), WH_TAKEN);
 }
 
+static inline bool wh_client_acknowledge_one(wh_client *c, uint64_t id);
+
+/* Acknowledge what is held: take back its slots, and give its places in the ring to the clock. */
+static inline void wh_client_acknowledge(wh_client *c)
+{
+    while (c->stowed_count)
+        (void)wh_client_acknowledge_one(c, c->stowed[--c->stowed_count]);
+    for (uint64_t p = c->comp_acked; p != c->comp_head; p++) {
+        uint64_t id = wh_client_id_at(c, p, c->comp_head);
+        enum wh_belief belief = wh_client_judge(c, id);
+        if (belief == WH_ABSURD)
+            continue;
+        bool apart = wh_client_is_apart(c, p) && c->received_count < c->received_room;
+        bool done = apart ? wh_client_settle_apart(c, id, belief) : wh_client_settle(c, id, belief);
+        if (done && wh_id_kind(id) == WH_EV_OFFER)
+            wh_client_say_done(c, id);
+    }
+    c->held_payloads = 0;
+    wh_client_pass(c);
+}
+
+/* -- events for a group that are held, one by one ---------------------------------------------- */
+
+/* How many events are held: in the ring, at most, and beside it. */
+static inline uint64_t wh_client_held(wh_client *c)
+{
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < c->stowed_count; i++)
+        if (wh_client_has_taken(c, c->stowed[i]))
+            c->stowed[left++] = c->stowed[i];
+    c->stowed_count = left;
+    return c->comp_head - c->comp_acked + left;
+}
+
+/* Remember a held event for a group apart from its record. False: out of memory. */
+static wh_seldom bool wh_client_stow(wh_client *c, uint64_t id)
+{
+    if (c->stowed_count == c->stowed_room) {
+        (void)wh_client_held(c); /* which forgets those that are over */
+        if (2 * c->stowed_count >= c->stowed_room) {
+            uint32_t room = c->stowed_room ? 2 * c->stowed_room : 64;
+            uint64_t *more = realloc(c->stowed, room * sizeof *more);
+            if (more == NULL)
+                return false;
+            c->stowed = more;
+            c->stowed_room = room;
+        }
+    }
+    c->stowed[c->stowed_count++] = wh_id(wh_id_gen(id), wh_id_slot(id));
+    return true;
+}
+
 /* Let the shared head pass what is no longer held: events for a group that were acknowledged, given
- * back or taken away, and ticks, which nobody waits for. */
+ * back or taken away, and ticks, which nobody waits for. The record of one that is held may be
+ * passed, too: if this worker dies, the clock offers it again. That is done when half of the ring
+ * stands behind it, so that an event that is held for long keeps no other away. */
 static inline void wh_client_pass_over(wh_client *c)
 {
     uint64_t p = c->comp_acked;
     for (; p != c->comp_head; p++) {
         uint64_t id = wh_client_id_at(c, p, c->comp_head);
         uint32_t kind = wh_id_kind(id);
-        if (kind != WH_EV_TICK &&
-            !(kind == WH_EV_OFFER && wh_id_slot(id) < c->capacity && !wh_client_has_taken(c, id)))
+        if (kind != WH_EV_TICK && !(kind == WH_EV_OFFER && wh_id_slot(id) < c->capacity))
+            break;
+        if (kind == WH_EV_OFFER && wh_client_has_taken(c, id) &&
+            (c->comp_head - p <= c->comp_size / 2 || !wh_client_stow(c, id)))
             break;
         if (wh_client_is_apart(c, p) && c->held_payloads)
             c->held_payloads--;
@@ -517,6 +565,7 @@ static inline bool wh_client_acknowledge_one(wh_client *c, uint64_t id)
     if (apart) /* the clock does if this worker dies here */
         wh_heap_free(&c->heap, block, id);
     wh_client_pass_over(c);
+    wh_client_say_done(c, id);
     return true;
 }
 

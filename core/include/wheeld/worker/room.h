@@ -119,6 +119,23 @@ static inline bool wh_client_goes_on(const wh_client *c, uint64_t *passes)
     return *passes != before;
 }
 
+/* Wait for two passes: the second one begins after this call. A clock that makes none for as long
+ * as a worker is patient is not waited for. */
+static wh_seldom enum wh_call wh_client_await_passes(wh_client *c, bool wait)
+{
+    int64_t give_up = c->waits->now() + (wait ? c->patience_ns : WH_SPIN_ROOM_NS);
+    uint64_t passes = wh_load_acquire(&c->wheel->passes); /* pairs: pass */
+    /* pairs: pass */
+    while (c->waits->now() < give_up && /* bounded by that */
+           wh_load_acquire(&c->wheel->passes) - passes < 2) {
+        wh_client_ring(c);
+        enum wh_call napped = wait ? wh_client_nap(c) : WH_CALL_OK;
+        if (napped != WH_CALL_OK)
+            return napped;
+    }
+    return WH_CALL_OK;
+}
+
 /* Wait for the clock's answer. *came: something came into the return ring; else there was an
  * answer, or none in time. */
 static inline enum wh_call wh_client_await_answer(wh_client *c, bool *came)

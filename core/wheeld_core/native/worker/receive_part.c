@@ -121,15 +121,26 @@ typedef struct {
     PyObject *ticks; /* a dict for the ids and flags of ticks, or NULL */
 } Wanted;
 
+/* Before events are received that are not held. */
+static bool worker_holds_nothing(wh_client *c)
+{
+    if (wh_likely(c->comp_acked == c->comp_head && c->stowed_count == 0))
+        return true;
+    uint64_t held = wh_client_held(c);
+    if (held)
+        PyErr_Format(PyExc_ValueError, "%llu completions are held: acknowledge() them first",
+                     (unsigned long long)held);
+    return held == 0;
+}
+
 /* Up to `most` events that are here now: a new array, NULL on error, or the empty one. */
 static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
 {
     uint64_t most = wanted->most;
     bool hold = wanted->hold;
     wh_client *c = &w->client;
-    if (wh_unlikely(c->comp_acked != c->comp_head && !hold))
-        return PyErr_Format(PyExc_ValueError, "%llu completions are held: acknowledge() them first",
-                            (unsigned long long)(c->comp_head - c->comp_acked));
+    if (!hold && !worker_holds_nothing(c))
+        return NULL;
     bool rung = wh_client_may_be_rung(c) || w->heard.unread;
     if (rung && !worker_hears(w))
         return NULL;
@@ -456,7 +467,7 @@ static PyObject *worker_acknowledge(WorkerObject *w, PyObject *const *args, Py_s
         return PyErr_Format(PyExc_TypeError, "acknowledge() takes events in one list: got %zd", n);
     if (!worker_usable(w))
         return NULL;
-    if (w->client.comp_acked != w->client.comp_head)
+    if (w->client.comp_acked != w->client.comp_head || w->client.stowed_count)
         wh_client_acknowledge(&w->client);
     return w->sieve == NULL || worker_tell_policies(w, Py_None) ? Py_NewRef(Py_None) : NULL;
 }
