@@ -280,6 +280,24 @@ static void worker_left(worker *w)
     worker_hire(w->row);
 }
 
+/* -- detached timers --------------------------------------------------------------------------- */
+
+/* Who dies in a move leaves it in flight. */
+static inline bool kept_open(const entry *e)
+{
+    return e->detached && e->id && (e->flight == LANDED || e->flight == MOVING) && entry_open(e);
+}
+
+/* Nobody stands in a call, and all was submitted: as many are counted as are pending. */
+static inline void kept_check(void)
+{
+    uint64_t pending = 0, counted = wh_load_relaxed(&S->clock.seg->detached);
+    for (uint32_t i = 0; i < S->book.count; i++)
+        pending += kept_open(&S->book.entries[i]);
+    CHECK(counted == pending, "%llu detached timers are counted, %llu are pending", (ull)counted,
+          (ull)pending);
+}
+
 /* -- the end ----------------------------------------------------------------------------------- */
 
 /* Every slab is nobody's or of one who lives, and every slot of those is in its hands. */

@@ -7,7 +7,7 @@
 #ifndef SWEEP_KEYING_H
 #define SWEEP_KEYING_H
 
-#include "paths.h"
+#include "keeping.h"
 
 #define KEYS 3
 #define MINE 2 /* the key that it is about */
@@ -24,6 +24,7 @@ typedef struct keybook {
     bool never_free[ALL_KEYS]; /* whoever looks finds a timer */
     bool kept; /* MINE's timers would keep it until the acknowledgement; they are far */
     bool freed; /* one of MINE's was cancelled, and none seen armed since */
+    bool held; /* all timers keep their keys until the acknowledgement */
     struct half { /* what a worker has done of a call in which it stands */
         worker *w;
         enum half_kind kind;
@@ -89,19 +90,26 @@ static void entry_ended(entry *e)
     CHECK(++BOOK->ended[key] <= BOOK->enders[key], "a timer of key %u ended by itself", key);
 }
 
-/* Which timers with keys were ended, and which are barred. */
+/* Which timers with keys were ended, and which are barred. A clock that stands still ends none; it
+ * may have looked at a key before, and fires what that named then. One that was given back needs no
+ * key. */
 static void keys_note(void)
 {
     for (uint32_t i = 0; i < S->book.count; i++) {
         entry *e = &S->book.entries[i];
-        bool swept = e->owner < ROWS && S->policy[e->owner]; /* it may end by that */
-        if (!e->key || !e->id || e->flight != LANDED || !e->used || entry_over(e) || swept ||
+        bool stood = e->stood, swept = e->owner < ROWS && S->policy[e->owner];
+        e->stood = false;
+        bool lands = e->flight == LANDED || e->flight == GIVING_BACK;
+        if (!e->key || !e->id || !lands || !e->used || entry_over(e) ||
             wh_state_gen(state_now(e->id)) != wh_id_gen(e->id))
             continue;
         int live;
         uint32_t phase = wh_state_phase(state_now(e->id));
-        if (phase == WH_ARMED && !e->interval)
-            e->barred = key_word(e->key - 1u, &live) != e->id;
+        e->stood = phase == WH_ARMED;
+        if (swept && !(stood && S->clockless)) /* it may end by that */
+            continue;
+        if (phase == WH_ARMED && !e->interval && !e->takes)
+            e->barred = key_word(e->key - 1u, &live) != e->id && (e->barred || !S->clockless);
         if (phase == WH_CANCELLED)
             entry_ended(e);
     }
@@ -128,8 +136,9 @@ static void keys_check(void)
     for (uint32_t slot = 0; slot < S->config.capacity; slot++) {
         uint64_t state = wh_load_relaxed(&B->client.states[slot]);
         uint64_t id = wh_id(wh_state_gen(state), slot);
-        if (wh_state_phase(state) != WH_ARMED ||
-            !(wh_load_relaxed(&B->client.slots[slot].flags) & WH_KEYED))
+        uint32_t flags = wh_load_relaxed(&B->client.slots[slot].flags);
+        if (wh_state_phase(state) != WH_ARMED || !(flags & WH_KEYED) ||
+            (entry_of(id)->takes && !(flags & WH_HELD))) /* it was given back */
             continue;
         int live;
         uint32_t key = entry_of(id)->key - 1u;
@@ -168,7 +177,7 @@ static enum wh_call key_schedule(worker *w, uint32_t number, enum wh_conflict ho
     wh_key key = key_of(number);
     uint64_t id = 0;
     e->key = (uint8_t)(number + 1);
-    if (BOOK->kept && number == MINE)
+    if (BOOK->held || (BOOK->kept && number == MINE))
         r.flags |= WH_HELD;
     if (how == WH_KEY_REPLACE) /* one that keeps its key ends first, and others claim in between */
         BOOK->enders[number] += r.flags & WH_HELD ? MOST_ENTRIES : 1;
@@ -180,10 +189,10 @@ static enum wh_call key_schedule(worker *w, uint32_t number, enum wh_conflict ho
     step_end();
     CHECK(call == WH_CALL_OK || call == WH_CALL_TAKEN || call == WH_CALL_KEYS_FULL ||
               call == WH_CALL_WHEEL_FULL || call == WH_CALL_RING_FULL ||
-              call == WH_CALL_DETACHED_FULL,
+              call == WH_CALL_DETACHED_FULL || (call == WH_CALL_KEY_HELD && BOOK->held),
           "a claim ended with %d", (int)call);
-    CHECK(call != WH_CALL_TAKEN || entry_of(id)->key == number + 1, "a claim of %u found key %d",
-          number, entry_of(id)->key - 1);
+    CHECK((call != WH_CALL_TAKEN && call != WH_CALL_KEY_HELD) || entry_of(id)->key == number + 1,
+          "a claim of %u found key %d", number, entry_of(id)->key - 1);
     CHECK(call != WH_CALL_TAKEN || how != WH_KEY_REPLACE, "a replacing claim was refused");
     CHECK(call == WH_CALL_OK || !entry_over(e), "a refused claim has ended");
     worker_armed(e, p.to, call == WH_CALL_OK ? id : 0);
@@ -336,7 +345,7 @@ static plan key_plan(const worker *w)
     plan p = {.delay = dice(3) ? (int64_t)dice(8 * MS) : FAR_NS, .to = w->row};
     if (dice(5) == 0)
         p.to = someone()->row;
-    if (dice(6) == 0)
+    if (dice(6) == 0 && !BOOK->held)
         p.interval = (int64_t)(3 + dice(20)) * MS;
     return p;
 }
@@ -449,6 +458,7 @@ static void keys_bury(worker *dead)
         int live;
         if (!e->key || !e->id || !e->used || entry_over(e) || e->flight != LANDED ||
             !armed_now(e->id) || key_word(e->key - 1u, &live) == e->id || key_comes_to(dead, e) ||
+            e->takes ||
             (BOOK->half.kind != HALF_NONE && e->owner != dead->row &&
              (BOOK->half.id == e->id || BOOK->half.before == e->id)))
             continue; /* that worker ends or names it */

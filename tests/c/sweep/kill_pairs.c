@@ -74,8 +74,7 @@ static void first_survive(void *unused, uint64_t k, bool whole)
     step_plan second = {.operate = recover, .survive = second_survive, .next = second_next};
     (void)unused, (void)k, (void)whole;
     round_dice();
-    if (rounds.path == foreign_paths ||
-        (rounds.path >= worker_paths && rounds.path < worker_paths + WORKER_PATHS)) {
+    if (rounds.path < clock_paths || rounds.path >= clock_paths + CLOCK_PATHS) {
         worker_dies(A);
         worker_leaves(A, some_policy());
         second.operate = sweep_the_dead;
@@ -102,5 +101,8 @@ int main(int argc, char **argv)
     rounds_add(clock_paths, CLOCK_PATHS);
     rounds_add(worker_paths, WORKER_PATHS);
     rounds_add(foreign_paths, 1);
+    for (size_t i = 0; i < HEAVY_PATHS; i++)
+        if (heavy_paths[i].stride < 100) /* else all pairs are too many even by chance */
+            rounds_add(&heavy_paths[i], 1);
     return rounds_run((step_plan){.survive = first_survive, .next = first_next});
 }

@@ -29,6 +29,7 @@ typedef struct entry {
     bool floats; /* it is due by when a call looked at the time: at `tried`, or later */
     bool loose; /* some ticks went with their reader, or several read them in any order */
     bool barred; /* its key's word names another one: it must not fire */
+    bool stood; /* it was armed when keys were noted last */
     bool fluid; /* any worker may have moved it by its key: its deadline is not known */
     uint8_t key; /* the number of its key + 1; 0: it has none */
     bool detached, lasting; /* lasting: its end waits for ever */

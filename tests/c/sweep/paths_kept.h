@@ -5,20 +5,6 @@
 
 #include "keeping.h"
 
-/* The group has one member; NULL: none. Nothing is left in the rings of others. */
-static void members(worker *only)
-{
-    crew_settle();
-    kept_note();
-    for (uint32_t row = 0; row < KEEPER; row++) {
-        worker *w = &S->workers[row];
-        if (w == only)
-            crew_joins(w);
-        else if (S->peers[row].life)
-            crew_parts(w);
-    }
-}
-
 static void before_kept_any(void)
 {
     kept_history(dice(3) * 12);
@@ -35,16 +21,6 @@ static void before_kept_offers(void)
     kept_advance(4 * MS);
     crew_joins(B);
     S->bells[0]++;
-}
-
-/* It is about one that A has in hand. */
-static void kept_pick(void)
-{
-    uint32_t at = (uint32_t)dice(S->book.count), last = at + S->book.count;
-    while (at < last && S->book.entries[at % S->book.count].holder != A->row + 1)
-        at++;
-    CHECK(at < last, "nothing is in hand");
-    subject = at % S->book.count;
 }
 
 /* They are in its hands. */

@@ -4,6 +4,7 @@
 #define SWEEP_PATHS_KEYS_H
 
 #include "keying.h"
+#include "paths_clock.h"
 
 static plan far_own(const worker *w) { return (plan){.delay = FAR_NS, .to = w->row}; }
 static plan soon(const worker *w) { return (plan){.delay = 2 * MS, .to = w->row}; }
@@ -129,6 +130,24 @@ static void before_key_reopened(void)
     B->still = false;
 }
 
+/* A has ends of such timers in its hands; some of their keys are others' by now. */
+static void before_keys_held(void)
+{
+    keys_begin(4);
+    BOOK->held = dice(2);
+    members(A);
+    for (uint32_t key = 0; key < KEYS; key++)
+        take(key % 2 ? B : C, key, soon(B));
+    clock_advance(crew_now() + 3 * MS);
+    S->bells[0]++;
+    CHECK(kept_hold(A, dice(2) ? BOUND : 0), "nothing came");
+    for (uint32_t key = 0; key < KEYS; key++)
+        if (dice(3) == 0)
+            key_schedule(B, key, WH_KEY_RAISE, dice(2) ? soon(B) : far_own(B));
+    kept_pick();
+}
+
+static void give_back_it(void) { kept_give_back(A, subject, (int64_t)dice(2) * 5 * MS); }
 static void retire_it(void)
 {
     step_begin();
@@ -198,6 +217,7 @@ static const path key_paths[] = {
     {"detached-kept-replace", before_key_keepers, replace_it, 1},
     {"detached-kept-cancel", before_key_keepers, cancel_it, 1},
     {"detached-kept-move", before_key_keepers, move_it, 1},
+    {"detached-give-back", before_keys_held, give_back_it, 1},
 };
 #define KEY_PATHS (sizeof key_paths / sizeof *key_paths)
 
@@ -213,7 +233,7 @@ static void before_keys_due(void)
         plan p = {.delay = MS + (int64_t)dice(MS), .to = (uint32_t)dice(2)};
         if (dice(4) == 0)
             p.interval = MS;
-        take(key % 2 ? A : B, key, p);
+        take(key % 2 || dice(2) ? A : B, key, p);
     }
     clock_work();
     if (dice(2))
@@ -223,17 +243,21 @@ static void before_keys_due(void)
     keys_note();
 }
 
-/* A has died in a claim, or behind it, or has some in flight. */
+/* A has died in a claim, or behind it, or has some in flight; or C, which stands still, was to end
+ * one of its timers. */
 static void before_keys_reap(enum wh_leave policy)
 {
     before_keys_due();
-    half_ends();
+    bool stands = BOOK->half.kind != HALF_NONE && dice(2);
+    if (!stands)
+        half_ends();
     crew_joins(A), crew_joins(B);
-    if (dice(4))
+    if (!stands && dice(4))
         half_claim(A, MINE, dice(2) ? HALF_ARMED : HALF_NAMED);
     A->still = false;
     worker_dies(A);
-    BOOK->half.kind = HALF_NONE;
+    if (!stands)
+        BOOK->half.kind = HALF_NONE;
     keys_bury(A);
     worker_leaves(A, policy);
 }
@@ -241,8 +265,64 @@ static void before_keys_drop(void) { before_keys_reap(WH_LEAVE_DROP); }
 static void before_keys_keep(void) { before_keys_reap(WH_LEAVE_KEEP); }
 static void before_keys_reroute(void) { before_keys_reap(WH_LEAVE_REROUTE); }
 
+/* Some are in upper levels, and come down. */
+static void before_keys_cascade(void)
+{
+    keys_begin(4);
+    for (uint32_t key = 0; key < KEYS; key++)
+        take(key % 2 || dice(2) ? A : B, key,
+             (plan){.delay = 80 * MS + (int64_t)dice(20 * MS), .to = (uint32_t)dice(2)});
+    clock_work();
+    if (dice(2))
+        key_schedule(A, 0, WH_KEY_REPLACE,
+                     (plan){.delay = 80 * MS + (int64_t)dice(4 * MS), .to = 0});
+    if (dice(2))
+        key_move(B, 1, 79 * MS + (int64_t)dice(8 * MS));
+    if (dice(3))
+        half_claim(C, MINE, dice(2) ? HALF_ARMED : HALF_NAMED);
+    clock_advance(crew_now() + 78 * MS + (int64_t)dice(4 * MS));
+    keys_note();
+}
+
+/* Some were given back, and of that some replaced, cancelled or moved by their keys. */
+static void before_keys_given(void)
+{
+    before_keys_held();
+    for (uint32_t i = 0; i < S->book.count; i++)
+        if (S->book.entries[i].holder == A->row + 1 && dice(4))
+            kept_give_back(A, i, (int64_t)dice(3) * MS);
+    keys_history(dice(4));
+}
+
+static void before_keys_recover(void)
+{
+    switch (dice(4)) {
+    case 0:
+        before_keys_due();
+        break;
+    case 1:
+        before_keys_cascade();
+        break;
+    case 2:
+        if (crew_keeps) {
+            before_keys_given();
+            break;
+        } /* else: */
+        before_keys_due();
+        break;
+    default:
+        before_keys_reap(some_policy());
+    }
+    clock_dies();
+}
+
 static const path key_clock_paths[] = {
     {"fire", before_keys_due, clock_goes_on, 4},
+    {"cascade", before_keys_cascade, clock_goes_on, 4},
+    {"recover", before_keys_recover, do_recover, 16},
+    {"detached-cascade", before_keys_cascade, clock_goes_on, 4},
+    {"detached-recover", before_keys_recover, do_recover, 16},
+    {"detached-given", before_keys_given, clock_goes_on, 4},
     {"reap-drop", before_keys_drop, clock_goes_on, 16},
     {"reap-keep", before_keys_keep, clock_goes_on, 16},
     {"reap-reroute", before_keys_reroute, clock_goes_on, 16},
@@ -262,6 +342,8 @@ static inline bool key_clock_stands(const path *p)
 static inline void keys_finish(void)
 {
     bool drops = S->policy[A->row] == WH_LEAVE_DROP;
+    if (A->alive && A->holds)
+        kept_release(A, dice(2));
     if (crew_keeps)
         crew_joins(B);
     for (int turn = 0; S->leaving[0] && turn < 40; turn++)
@@ -280,6 +362,10 @@ static inline void keys_finish(void)
               "neither the timer that was replaced nor the other one is there");
         key_cancel(B, MINE);
         BOOK->kept = false;
+    }
+    if (crew_keeps) {
+        crew_settle();
+        kept_check();
     }
     keys_history(dice(6));
     crew_settle();

@@ -163,11 +163,7 @@ static inline wh_cold void wh_reassign(wh_clock *c, uint32_t slot, const wh_peer
         wh_reassign_open(c, slot, state, moves && theirs, successor);
     } else if (wh_in_hands(c, link, from)) {
         wh_clear_payload(c, slot);
-        if (moves || wh_is_split(c, slot >> WH_SLAB_BITS))
-            wh_return(c, slot, wh_owner_of(c, slot));
-        else
-            /* its next generation: no other worker arms it before this one is returned */
-            wh_return_to(c, successor, slot);
+        wh_return(c, slot, wh_owner_of(c, slot));
     } else if (moves && theirs && (stage == WH_STAGE_WAIT_EXPIRE || stage == WH_STAGE_EXPIRED)) {
         wh_wheel_remove(&c->wheel, slot);
         wh_deliver_again(c, slot, NULL, successor);

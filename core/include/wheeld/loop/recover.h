@@ -227,8 +227,11 @@ static inline void wh_recover_over(wh_recovery *r, uint32_t slot, wh_peer *owner
     case WH_STAGE_OFFERED:
         wh_recover_offered(r, slot, owner, fired);
         break;
-    case WH_STAGE_WAIT_RETURN:
     case WH_STAGE_HANDED:
+        wh_clear_payload(c, slot);
+        wh_to_returns(c, owner, slot);
+        break;
+    case WH_STAGE_WAIT_RETURN:
         wh_to_returns(c, owner, slot);
         break;
     case WH_STAGE_RETURNED:
