@@ -93,10 +93,12 @@ def whole_of(what: str, given: Any, most: int) -> int:
     return whole
 
 
-def made_of(kind: type[Made], call: str, given: dict[str, Any]) -> Made:
+def made_of(
+    kind: type[Made], call: str, given: dict[str, Any], inner: frozenset[str] = frozenset()
+) -> Made:
     """A dataclass of options as a call got them; the TypeError for one that it does not have names
-    the call, and those that it has."""
-    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    the call, and those that it has. `inner`: options that no call takes."""
+    names = [each.name for each in fields(kind) if each.name not in inner]  # type: ignore[arg-type]
     for name in given:
         if name not in names:
             raise TypeError(

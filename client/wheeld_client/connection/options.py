@@ -27,6 +27,9 @@ MOST_SECONDS: Final = float(_native.MOST_SECONDS)
 """9.2e9, a little less than 2**63 ns: later times are saturated, and no socket can wait that
 long."""
 
+INNER: Final = frozenset({"numbered", "joined"})
+"""Options that `connect` does not have."""
+
 
 class MemberKeywords(TypedDict, total=False):
     """Keywords of `connect`, for type checkers, where the group is given by other means."""

@@ -48,8 +48,8 @@ class WheeldCache(BaseCache):
     Values are pickled: anyone who may use the daemon can run code in all processes that read the
     cache, as with Redis or Memcached. `MAX_ENTRIES` has no effect: when the daemon is full, one
     entry in `CULL_FREQUENCY` is removed, starting with those that would expire first. `incr` and
-    `decr` of all processes add up; one that coincides with a `set` of the same key, within a
-    microsecond, may undo it.
+    `decr` of all processes add up; one that coincides with a `set` or `delete` of the same key,
+    within a microsecond, may undo it.
     """
 
     def __init__(self, location: str, params: dict[str, Any]) -> None:

@@ -12,8 +12,9 @@ import time
 from contextlib import AbstractAsyncContextManager, suppress
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack, cast
+from weakref import WeakSet
 
-from wheeld_client.connection.options import ConnectKeywords, ConnectOptions, with_suffix
+from wheeld_client.connection.options import INNER, ConnectKeywords, ConnectOptions, with_suffix
 from wheeld_client.connection.reconnection import Reconnection
 from wheeld_client.timers.dispatcher import Dispatcher
 from wheeld_client.timers.timers import Timers, connect
@@ -44,6 +45,12 @@ class RunsJobs(Protocol):
     def stop(self, *, wait: bool = False) -> None: ...
 
     def running(self, timers: Any = None) -> AbstractAsyncContextManager[Any]: ...
+
+
+class Forgets(Protocol):
+    """An object of one process: a forked child begins anew."""
+
+    def _forget(self) -> None: ...
 
 
 def jobs_of(jobs: RunsJobs | str) -> RunsJobs:
@@ -83,7 +90,9 @@ class ProcessTimers:
     """A worker of a daemon for each process that uses this object, with a thread that dispatches.
 
     It connects when `get` is first called in a process, and again in each forked child. When the
-    daemon is stopped, it continues with the next one. Any thread may call.
+    daemon is stopped, it continues with the next one. It leaves when it is closed, when nobody
+    refers to it any more (a test suite makes an application for each test), or when the process
+    ends. Any thread may call.
 
     Parameters
     ----------
@@ -106,16 +115,16 @@ class ProcessTimers:
         on_events: Callable[[npt.NDArray[np.void]], object] | None = None,
         **options: Unpack[ConnectKeywords],
     ) -> None:
-        # a wrong one is an error now, not of the first request
+        self._forget()  # first: an error below leaves nothing to close
+        # a wrong option is an error now, not of the first request
         candidates(daemon, options.get("runtime_dir"))
         given = {name: value for name, value in options.items() if name != "runtime_dir"}
-        made_of(ConnectOptions, "connect", given)
+        made_of(ConnectOptions, "connect", given, INNER)
         self.daemon = daemon
+        forgets_in_child(self)
+        _living.add(self)
         self._dispatch, self._on_events = dispatch, on_events
         self._options = options
-        self._forget()
-        atexit.register(self.close)
-        os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
         """In a forked child, this worker is the parent's."""
@@ -175,6 +184,32 @@ class ProcessTimers:
                 timers.close()
         if dispatcher is not None:
             dispatcher.stop()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+_living: Final[WeakSet[ProcessTimers]] = WeakSet()
+_forgetful: Final[WeakSet[Forgets]] = WeakSet()
+
+
+def forgets_in_child(each: Forgets) -> None:
+    """Call its `_forget` in each forked child, as long as it is there."""
+    _forgetful.add(each)
+
+
+def _forget_all() -> None:
+    for each in list(_forgetful):
+        each._forget()
+
+
+@atexit.register
+def _leave_all() -> None:
+    for each in list(_living):
+        each.close()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 
 def _came_back(event: Reconnection) -> None:

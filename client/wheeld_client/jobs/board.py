@@ -195,7 +195,7 @@ def _records(observer: Observer, application: str | None) -> Found:
             if key is None or application not in (None, key[1]):
                 continue
             record = found.setdefault((str(key[1]), str(key[2])), {})
-            with suppress(ValueError, TypeError, AttributeError):  # somebody else's timer
+            with suppress(ValueError):  # somebody else's timer
                 wall = part.now[_native.CLOCK_REALTIME]
                 content = _content(key[0], timer, wall)
                 if key[0] == ACCOUNT and ACCOUNT in record:  # one that was just replaced, and it

@@ -34,7 +34,8 @@ def define(jobs: Jobs, wheel: Occurrences) -> None:
             log.exception("job %r has not started", job.name)
     prefix = (DEFINITION, jobs.name)
     for key in pending_timers(str(wheel.timers.directory), prefix=prefix).keys.values():
-        name = str(key[2])  # type: ignore[index]
+        if not (isinstance(key, tuple) and len(key) == 3 and isinstance(name := key[2], str)):
+            continue
         known = wheel.definition(name)
         if name in jobs.jobs or known is None or known.spec is None:
             continue

@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import Any, Final, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.connection.options import MOST_SECONDS, ConnectKeywords, can_be_group
-from wheeld_client.integrations.process import RETRY_SECONDS, ProcessTimers
+from wheeld_client.integrations.process import RETRY_SECONDS, ProcessTimers, forgets_in_child
 from wheeld_client.jobs.arguments import packed
 from wheeld_client.jobs.calendars import Calendar, Cron, Every, Trigger
 from wheeld_client.jobs.job import AnyJob, Job, JobKeywords, JobOptions
@@ -96,7 +95,7 @@ class Jobs:
         self._place = (daemon, options.get("runtime_dir"))
         self._process = ProcessTimers(daemon, dispatch=False, **options)
         self._forget()
-        os.register_at_fork(after_in_child=self._forget)
+        forgets_in_child(self)
 
     def _forget(self) -> None:
         """In a forked child, no jobs run."""
@@ -212,7 +211,7 @@ class Jobs:
                 else:
                     runner.close()
                 return
-            except (WheelError, OSError) as error:
+            except (WheelError, OSError, RuntimeError) as error:
                 if str(error) != said:
                     said = str(error)
                     log.warning("jobs of %r wait for the daemon: %s", self.name, said)

@@ -12,6 +12,7 @@ that no worker of an older version begins it again.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from wheeld_client.jobs.records import (
     Account,
     Definition,
     Occurrence,
+    Record,
     Unclaimed,
     boot_of,
     group_of,
@@ -45,8 +47,11 @@ from wheeld_core.errors import KeyInUse
 from wheeld_core.keys import under
 from wheeld_core.timer_options import Conflict, Key
 
+log = logging.getLogger("wheeld.jobs")
+
 NEVER_NS: Final = 2**63 - 1 - 10**9
 NOTE_SECONDS: Final = 1.0
+NOTE_TRIES: Final = 10_000
 """How long to wait for a worker that was stopped while it noted a run."""
 UNSEEN_SECONDS: Final = 60.0
 """After that time without an offer, no run waits for a worker with its function any more."""
@@ -139,8 +144,7 @@ class Occurrences:
     # -- records --------------------------------------------------------------------------------
 
     def definition(self, job: str) -> Definition | None:
-        found = self.timers.find(self.key(DEFINITION, job))
-        return None if found is None else read(Definition, found.payload)
+        return self._read(DEFINITION, job, Definition)
 
     def define(self, job: str, spec: list[Any] | None) -> None:
         key = self.key(ACCOUNT, job)
@@ -148,8 +152,7 @@ class Occurrences:
         self._note(DEFINITION, job, Definition(spec, self.version))
 
     def account(self, job: str) -> Account:
-        found = self.timers.find(self.key(ACCOUNT, job))
-        return Account() if found is None else read(Account, found.payload)
+        return self._read(ACCOUNT, job, Account) or Account()
 
     def write(self, job: str, account: Account) -> None:
         self._note(ACCOUNT, job, account)
@@ -168,8 +171,8 @@ class Occurrences:
         """For how long runs by hand of a job have been offered to workers without its function
         only, of which this is one. It is noted at each offer: what nobody has noted for a while is
         over."""
-        found, now = self.timers.find(self.key(UNCLAIMED, job)), self.now(_native.CLOCK_REALTIME)
-        note = Unclaimed(now, now) if found is None else read(Unclaimed, found.payload)
+        now = self.now(_native.CLOCK_REALTIME)
+        note = self._read(UNCLAIMED, job, Unclaimed) or Unclaimed(now, now)
         if now - note.seen > span_ns(UNSEEN_SECONDS):
             note.since = now
         note.seen = now
@@ -179,6 +182,15 @@ class Occurrences:
     def claim(self, job: str) -> None:
         """This worker has the function."""
         self.timers.cancel(key=self.key(UNCLAIMED, job))
+
+    def _read(self, kind: str, job: str, record: type[Record]) -> Record | None:
+        """A note about a job; None: there is none, or others have written it."""
+        found = self.timers.find(self.key(kind, job))
+        try:
+            return None if found is None else read(record, found.payload or b"")
+        except ValueError as error:
+            log.warning("a timer of others is under the key %r: %s", found and found.key, error)
+            return None
 
     def _note(self, kind: str, job: str, content: Definition | Account | Unclaimed) -> None:
         # on the wall clock, whose times no restore moves: these are never due
@@ -208,9 +220,14 @@ class Occurrences:
     @contextmanager
     def noting(self, job: str) -> Iterator[None]:
         """Become the only writer of the account of a job whose runs take no lock."""
-        while (lock := self.lock(job, NOTE_SECONDS, NOTING)) is None:
+        for _ in range(NOTE_TRIES):
+            if (lock := self.lock(job, NOTE_SECONDS, NOTING)) is not None:
+                break
             time.sleep(0.0005)
+        else:  # no worker has it for so long: it is a timer of others
+            log.warning("the account of job %r is written without its lock", job)
         try:
             yield
         finally:
-            self.unlock(lock)
+            if lock is not None:
+                self.unlock(lock)

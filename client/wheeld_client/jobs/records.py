@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from types import UnionType
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from wheeld_core import _native
+from wheeld_core.arguments import shown
 
 NEXT, RUNNING = "job", "job-run"
 """The next occurrence, and the lock of the running one."""
@@ -24,6 +26,20 @@ TASK: Final[list[Any]] = ["task"]
 """The schedule of a job that only runs by hand."""
 
 Record = TypeVar("Record")
+
+
+PIECES: Final[dict[Any, tuple[type, ...]]] = {
+    "task": (),
+    "every": (int,),
+    "cron": (str, str),
+    "trigger": (str, str),
+}
+"""The types behind the name of each kind of schedule."""
+
+
+def _check_spec(spec: list[Any] | None) -> None:
+    if spec is not None and PIECES.get(spec[0] if spec else None) != tuple(map(type, spec[1:])):
+        raise ValueError(f"spec={shown(spec)}")
 
 
 @dataclass
@@ -44,6 +60,9 @@ class Occurrence:
     paused_too: bool = False
     """Requested with `wheeld jobs run` or JobBoard: it runs even if the task is paused."""
 
+    def __post_init__(self) -> None:
+        _check_spec(self.spec)
+
 
 @dataclass
 class Definition:
@@ -51,6 +70,9 @@ class Definition:
 
     spec: list[Any] | None
     version: int
+
+    def __post_init__(self) -> None:
+        _check_spec(self.spec)
 
 
 @dataclass
@@ -97,8 +119,14 @@ def written(record: Any) -> bytes:
 
 
 @functools.cache
-def _names(kind: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+def _types(kind: type[Any]) -> dict[str, tuple[type, ...]]:
+    """The types of a record's fields."""
+    return {
+        name: tuple(get_origin(one) or one for one in get_args(hint) or (hint,))
+        if get_origin(hint) is UnionType
+        else (get_origin(hint) or hint,)
+        for name, hint in get_type_hints(kind).items()
+    }
 
 
 def read(kind: type[Record], payload: bytes) -> Record:
@@ -106,12 +134,19 @@ def read(kind: type[Record], payload: bytes) -> Record:
 
     Raises
     ------
-    ValueError, TypeError, AttributeError
-        It is not a record.
+    ValueError
+        It is not a record: any worker may arm a timer under its key.
     """
-    found = json.loads(payload)
-    names = _names(kind)  # type: ignore[arg-type]
-    return kind(**{name: found[name] for name in names if name in found})
+    try:
+        found = json.loads(payload)
+        types = _types(kind)  # type: ignore[arg-type]
+        content = {name: found[name] for name in types if name in found}
+        for name, value in content.items():
+            if type(value) not in types[name]:
+                raise TypeError(f"{name}={shown(value)}")
+        return kind(**content)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{shown(payload)} is no {kind.__name__} of a job: {error}") from error
 
 
 def group_of(application: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
@@ -84,15 +85,22 @@ class Runner:
         except DaemonNotRunning as error:
             log.warning("jobs of %r wait for the daemon: %s", self._jobs.name, error)
             time.sleep(AWAY_SECONDS)
-        except RuntimeError:  # the interpreter ends: this occurrence is another worker's
-            self._stopping = True
+        except RuntimeError:  # no thread: this occurrence is another worker's
+            if threading.main_thread().is_alive():
+                raise
+            self._stopping = True  # the interpreter ends
         finally:
             if not given:
                 self._free.put(None)
 
     def _take(self, event: Any, payload: bytes) -> None:
         try:
-            run = self._wheel.received(event, payload)
+            try:
+                run = self._wheel.received(event, payload)
+            except ValueError as error:  # nobody can run it
+                log.warning("a timer of others came to the jobs of %r: %s", self._jobs.name, error)
+                self.timers.acknowledge(event)
+                return
             Execution(self._jobs, self._wheel, self._loop, event, run).dispose()
         except WheelError as error:  # not acknowledged: it comes again
             log.warning("an occurrence in %r is left to others: %s", self._jobs.name, error)
