@@ -131,6 +131,15 @@ def test_grace_on_another_clock(wheel: LocalWheel, clock: str) -> None:
 # -- ticks in one ---------------------------------------------------------------------------------
 
 
+def test_ticks_that_become_one_are_as_late_as_the_first(wheel: LocalWheel) -> None:
+    timers = wheel.worker(0)
+    timers.schedule(1.0, interval=1.0, coalesce="one", grace=0.5)
+    for _ in range(3):
+        wheel.advance(SECOND)
+    (event,) = timers.poll(0.0)
+    assert (event["deadline"], event["missed"], event["late"]) == (SECOND, 2, True)
+
+
 @pytest.mark.parametrize("receive", RECEIVE)
 @pytest.mark.parametrize("reads", [1, 3])
 def test_one_event_for_a_late_reader(wheel: LocalWheel, receive: str, reads: int) -> None:

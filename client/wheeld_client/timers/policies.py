@@ -250,7 +250,7 @@ class Policies:
                 events["missed"][first] += ticks
                 events["fired"][first] = events["fired"][i]
             if late or policy.grace is not None:
-                events["late"][first] = late
+                events["late"][first] |= late  # of a merged event: whether its first tick was
         return kept
 
     def _now(self, clock: int, fired: int) -> int:
