@@ -54,6 +54,7 @@ class Bell:
     def _listen(self) -> None:
         while True:
             position = self._asked.get()
-            while not _native.trace_wait(self._memory, position):
-                pass
+            with contextlib.suppress(ValueError):  # overwritten: the main thread finds that, too
+                while not _native.trace_wait(self._memory, position):
+                    pass
             os.eventfd_write(self._rung, 1)
