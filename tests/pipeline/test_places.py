@@ -76,7 +76,7 @@ def test_an_empty_trace_is_noticed_before_spark_starts(
     elif kind == "foreign":
         (folder / "events").mkdir(parents=True)
         (folder / "events" / "x.parquet").write_bytes(b"something else, long enough")
-    expected = said.get(kind, "is not a Parquet file")
+    expected = said.get(kind, "not a Parquet file")
     assert expected in last_line("report", str(folder), "--engine", engine)
     assert expected in last_line("fit", str(folder), "model.json")
 
