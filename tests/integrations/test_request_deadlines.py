@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
@@ -198,6 +199,46 @@ def test_blocks_of_threads_run_all_the_same(
                 time.sleep(FOR_EVER)
             with pytest.raises(InvalidDelay), Limit(timers, float("nan")):
                 pass
+        assert not limits._limits
+
+
+def test_a_signal_that_comes_too_early_is_sent_again(
+    daemon: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just before a system call, it does not interrupt that: as if it had not been sent."""
+    sent = []
+
+    def kill(thread: int, number: int) -> None:
+        sent.append(number)
+        if len(sent) > 1:
+            real(thread, number)
+
+    real = signal.pthread_kill
+    monkeypatch.setattr(limits.signal, "pthread_kill", kill)
+    with connect(daemon) as timers, timers.dispatching():
+        with pytest.raises(RequestTimeout), Limit(timers, 0.05):
+            time.sleep(FOR_EVER)
+        assert len(sent) == 2
+        assert timers.pending == 0
+
+
+class Slow:
+    def __del__(self) -> None:
+        time.sleep(0.2)
+
+
+def test_a_finalizer_does_not_swallow_it(daemon: str) -> None:
+    with connect(daemon) as timers, timers.dispatching():
+        ran = []
+
+        def block() -> None:
+            Slow()
+            ran.append("the finalizer")
+            time.sleep(FOR_EVER)
+
+        with pytest.raises(RequestTimeout), Limit(timers, 0.05):
+            block()
+        assert ran
         assert not limits._limits
 
 

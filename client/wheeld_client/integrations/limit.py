@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from wheeld_client.connection import hub
 from wheeld_client.integrations.process import ProcessTimers
@@ -29,6 +29,9 @@ __all__ = ["RequestTimeout"]
 log = logging.getLogger("wheeld")
 
 Part = TypeVar("Part")
+
+AGAIN_SECONDS: Final = 0.05
+"""Until a signal that was not handled is sent once more."""
 
 
 class RequestTimeout(BaseException):
@@ -84,12 +87,23 @@ class Limit:
                 return
             self.due = True
             if self._signal and signal.getsignal(self._signal) is _handle:
-                signal.pthread_kill(self._thread, self._signal)
+                self._send()
             elif self._greenlet is not None:
                 hub.soon(self._throw)
             else:
                 self._thrown = True
                 _raise_in(self._thread, RequestTimeout)
+
+    def _send(self) -> None:
+        """Send the signal until it has interrupted the block. One that arrives just before a system
+        call begins does not interrupt that, and an exception in a finalizer goes nowhere."""
+        if self not in _limits:
+            return
+        signal.pthread_kill(self._thread, self._signal)
+        try:
+            self._handle = self._timers.call_later(AGAIN_SECONDS, self._interrupt)
+        except WheelError as error:
+            log.warning("the end of a request's time is told once only: %s", error)
 
     def _throw(self) -> None:
         if not self._over:
@@ -106,7 +120,7 @@ class Limit:
             if self._thrown and kind is not RequestTimeout:
                 _raise_in(self._thread, None)  # it has not come yet, and shall not
         self._forget()
-        if self._handle is not None and not self.due:
+        if self._handle is not None:
             with suppress(WheelError):  # then it fires, and finds the block over
                 self._handle.cancel()
 
@@ -131,10 +145,18 @@ def _take_signal() -> int:
 
 
 def _handle(number: int, frame: FrameType | None) -> None:
+    if _is_in_finalizer(frame):
+        return
     for limit in list(_limits):
         if limit.due:
             _limits.remove(limit)
             raise RequestTimeout
+
+
+def _is_in_finalizer(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 def in_time(
