@@ -49,7 +49,7 @@ OWN = {
     "WH_OFFER_PATIENCE_NS": "how long the clock leaves an offer with a member that it woke",
     "WH_UNCLAIMED_LOOKS": "how much the clock does in a pass",
     "WH_SETTLE_IN_HAND": "how much the clock does in a pass",
-    "WH_HELD_REST_NS": "when the clock looks again",
+    "WH_HELD_RESTS": "when the clock looks again",
     "WH_REAP_SLABS": "how much the clock does in a pass",
     "WH_REAP_OWN": "how much the clock does in a pass",
     "WH_REAP_LISTED": "how much the clock does in a pass",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import re
 import secrets
@@ -69,7 +70,7 @@ def writable(option: str, given: str | Path) -> Path:
 def locked(path: Path, seconds: float, how: int = fcntl.LOCK_EX) -> Iterator[bool]:
     """Hold a lock that the kernel releases when this process dies; False: not acquired in that
     time."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         yield _lock(file, seconds, how)
     finally:
@@ -77,6 +78,9 @@ def locked(path: Path, seconds: float, how: int = fcntl.LOCK_EX) -> Iterator[boo
 
 
 def _lock(file: int, seconds: float, how: int) -> bool:
+    if seconds == math.inf:
+        fcntl.flock(file, how)
+        return True
     give_up = time.monotonic() + seconds
     while True:
         try:

@@ -406,3 +406,22 @@ def test_what_is_in_hand_keeps_no_loan_behind_it() -> None:
     assert member.acknowledge(held) == 1
     group.wheel.settle()
     assert group.wheel.counter("returned") == 11
+
+
+def test_what_is_held_too_long_is_found_behind_unread_ones() -> None:
+    """By a new clock, too: more is unread before it than one look goes through."""
+    group = Group(2, capacity=1 << 14)
+    member, other = group.members
+    group.look(0, 1)
+    group.send(1)
+    held = [len(each.poll(hold=True, visibility=1.0)) for each in group.members]
+    assert sum(held) == 1
+    if held[1]:
+        member, other = other, member
+    group.sender.schedule_many([0.0] * 900, 7, to=member.worker)
+    group.wheel.settle()
+    group.wheel.advance(MS)
+    group.wheel.restart_clock()
+    for _ in range(4):
+        group.wheel.advance(1000 * MS)
+    assert other.poll()["cookie"].tolist() == [0]

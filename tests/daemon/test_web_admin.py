@@ -194,7 +194,7 @@ def test_in_a_browser(daemon: Daemon, files: dict[str, Path], browser: Any, view
         page.locator("#trouble", has_text="A token is needed").wait_for()
         assert page.locator("#tiles dd").count() == 0
         use(page, "x" * 32)
-        page.locator("#trouble", has_text="none of this daemon").wait_for()
+        page.locator("#trouble", has_text="does not accept this token").wait_for()
         use(page, READER)
         page.wait_for_selector("#tiles dd")
         page.click("#search button")

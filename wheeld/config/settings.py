@@ -199,7 +199,7 @@ class Config:
         example=addresses.DEFAULT, unset="none", bare=addresses.DEFAULT, section="Metrics",
     )  # fmt: skip
     web: str | None = option(
-        "address", None, "Serve a page for browsers here, which only reads.",
+        "address", None, "Serve a web page here; it is read-only unless `web_admin` is set.",
         more="It shows the contents of `wheeld top`, `wheeld jobs list` "
             "and `wheeld inspect`, including keys, to everybody who can "
             "reach the address; `web_token` and `web_admin` change that."
@@ -207,13 +207,13 @@ class Config:
         example=addresses.WEB, unset="none", bare=addresses.WEB,
     )  # fmt: skip
     web_token: str | None = option(
-        "file", None, "Show the page's figures to who knows the token in this file.",
+        "file", None, "Show the page's figures only to those who have the token in this file.",
         more="One line of at least 32 letters, as `(umask 077; openssl rand -hex 32 >FILE)` makes"
         " it. It is read at the start; the file must be closed to other users.",
         example="/etc/wheeld/NAME.token", unset="everybody",
     )  # fmt: skip
     web_admin: str | None = option(
-        "file", None, "Let who knows the token in this file cancel timers on the page.",
+        "file", None, "Let anyone who has the token in this file cancel timers on the page.",
         more="A file as for `web_token`; its token shows the figures, too.",
         example="/etc/wheeld/NAME.admin", unset="nobody",
     )  # fmt: skip
@@ -399,7 +399,7 @@ class Config:
             if value not in cpus:
                 raise ValueError(f"expected one of {sorted(cpus)}")
         if key in ("web_token", "web_admin") and value is not None and self.web is None:
-            raise ValueError("it is about the page of --web: give --web, too")
+            raise ValueError("it has no effect without --web: give --web, too")
         if key == "admin_group" and value is not None and self.group is None:
             raise ValueError(
                 "its members must also be in `group` to reach the daemon: give --group, too"

@@ -34,8 +34,9 @@ MOST_REQUEST: Final = 8192
 MOST_ANSWERS: Final = 8
 """Number of different answers that may be on their way to slow readers; each can be megabytes."""
 BACKLOG: Final = 1024
-THREADS: Final = 3
-"""For readings and encodings: of the metrics, of the page's figures, of its searches."""
+THREADS: Final = 4
+"""For readings and encodings: of the metrics, of the page's figures, of its searches, and for
+cancellations."""
 READING: Final = frozenset(("GET", "HEAD"))
 _END: Final = re.compile(rb"\n\r?\n")
 

@@ -67,7 +67,7 @@ class Tokens:
         return Rights(True, self._admin is not None)
 
     def rights(self, request: Request) -> Rights:
-        """The rights of the request's token. `Refused`: it is none of ours."""
+        """The rights of the request's token. `Refused`: it is not one of ours."""
         shown = [
             token.strip().encode("latin-1", "replace")
             for kind, _, token in (

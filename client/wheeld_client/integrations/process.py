@@ -107,6 +107,9 @@ class ProcessTimers:
         process has gets a suffix.
     """
 
+    _timers: Timers | None = None
+    _dispatcher: Dispatcher | None = None
+
     def __init__(
         self,
         daemon: str = "default",
@@ -129,8 +132,8 @@ class ProcessTimers:
     def _forget(self) -> None:
         """In a forked child, this worker is the parent's."""
         self._lock = threading.RLock()
-        self._timers: Timers | None = None
-        self._dispatcher: Dispatcher | None = None
+        self._timers = None
+        self._dispatcher = None
         self._tried = -RETRY_SECONDS
 
     def get(self) -> Timers:
@@ -153,6 +156,7 @@ class ProcessTimers:
                 except BaseException:  # no room for a thread: the name shall be free again
                     timers.close()
                     raise
+                _connected.add(timers)
                 self._timers = timers
             return self._timers
 
@@ -179,16 +183,28 @@ class ProcessTimers:
         with self._lock:
             timers, dispatcher = self._timers, self._dispatcher
             self._timers = self._dispatcher = None
-        if timers is not None:
-            with suppress(WheelError):
-                timers.close()
-        if dispatcher is not None:
-            dispatcher.stop()
+        _leave(timers, dispatcher)
 
     def __del__(self) -> None:
-        self.close()
+        """The collector may run in any thread, whatever locks that holds: another thread leaves."""
+        timers, dispatcher = self._timers, self._dispatcher
+        if timers is not None:
+            self._timers = self._dispatcher = None
+            with suppress(RuntimeError):  # no room for a thread, or the interpreter ends
+                threading.Thread(target=_leave, args=(timers, dispatcher), daemon=True).start()
 
 
+def _leave(timers: Timers | None, dispatcher: Dispatcher | None) -> None:
+    if timers is not None:
+        _connected.discard(timers)
+        with suppress(WheelError):
+            timers.close()
+    if dispatcher is not None:
+        dispatcher.stop()
+
+
+_connected: Final[set[Timers]] = set()
+"""Held here, so that the collector does not finalize them with who used them, but has them left."""
 _living: Final[WeakSet[ProcessTimers]] = WeakSet()
 _forgetful: Final[WeakSet[Forgets]] = WeakSet()
 
@@ -199,6 +215,7 @@ def forgets_in_child(each: Forgets) -> None:
 
 
 def _forget_all() -> None:
+    _connected.clear()
     for each in list(_forgetful):
         each._forget()
 
@@ -206,7 +223,10 @@ def _forget_all() -> None:
 @atexit.register
 def _leave_all() -> None:
     for each in list(_living):
-        each.close()
+        try:
+            each.close()
+        except Exception:
+            log.exception("a worker has not left in order")
 
 
 os.register_at_fork(after_in_child=_forget_all)

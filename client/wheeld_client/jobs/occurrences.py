@@ -51,8 +51,8 @@ log = logging.getLogger("wheeld.jobs")
 
 NEVER_NS: Final = 2**63 - 1 - 10**9
 NOTE_SECONDS: Final = 1.0
-NOTE_TRIES: Final = 10_000
 """How long to wait for a worker that was stopped while it noted a run."""
+NOTE_TRIES: Final = 10_000
 UNSEEN_SECONDS: Final = 60.0
 """After that time without an offer, no run waits for a worker with its function any more."""
 
@@ -189,7 +189,9 @@ class Occurrences:
         try:
             return None if found is None else read(record, found.payload or b"")
         except ValueError as error:
-            log.warning("a timer of others is under the key %r: %s", found and found.key, error)
+            log.warning(
+                "a timer of another application has the key %r: %s", found and found.key, error
+            )
             return None
 
     def _note(self, kind: str, job: str, content: Definition | Account | Unclaimed) -> None:
@@ -224,7 +226,7 @@ class Occurrences:
             if (lock := self.lock(job, NOTE_SECONDS, NOTING)) is not None:
                 break
             time.sleep(0.0005)
-        else:  # no worker has it for so long: it is a timer of others
+        else:  # no worker of ours has it for so long
             log.warning("the account of job %r is written without its lock", job)
         try:
             yield

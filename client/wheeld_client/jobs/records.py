@@ -146,7 +146,9 @@ def read(kind: type[Record], payload: bytes) -> Record:
                 raise TypeError(f"{name}={shown(value)}")
         return kind(**content)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{shown(payload)} is no {kind.__name__} of a job: {error}") from error
+        raise ValueError(
+            f"{shown(payload)} is not a valid {kind.__name__} of a job: {error}"
+        ) from error
 
 
 def group_of(application: str) -> str:

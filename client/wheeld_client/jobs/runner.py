@@ -98,7 +98,11 @@ class Runner:
             try:
                 run = self._wheel.received(event, payload)
             except ValueError as error:  # nobody can run it
-                log.warning("a timer of others came to the jobs of %r: %s", self._jobs.name, error)
+                log.warning(
+                    "a timer of another application was sent to the jobs of %r: %s",
+                    self._jobs.name,
+                    error,
+                )
                 self.timers.acknowledge(event)
                 return
             Execution(self._jobs, self._wheel, self._loop, event, run).dispose()

@@ -62,24 +62,29 @@ static inline uint32_t wh_settle_loans(wh_clock *c, wh_peer *peer, uint32_t budg
     return count;
 }
 
-/* Look at some of what `peer` has in hand, in turn. As a rule it says itself when it is done with
- * one (drain.h); not if its ring was full, or if it died. */
-static inline void wh_settle_in_hand(wh_clock *c, wh_peer *peer)
+/* Of what `peer` has in hand, return what it is done with. As a rule it says so itself (drain.h),
+ * but not if its ring was full. Of those that it still has, some are passed by, in turn. Returns
+ * how many it returned. */
+static inline uint32_t wh_settle_in_hand(wh_clock *c, wh_peer *peer, uint32_t budget)
 {
-    uint32_t list = wh_hand_list(c, peer), slot;
+    uint32_t list = wh_hand_list(c, peer), count = 0, passed = 0, slot;
     uint32_t last = c->wheel.links[wh_sentinel(&c->wheel, list)].prev;
-    for (uint32_t looks = 0; looks < WH_SETTLE_IN_HAND; looks++) {
+    while (count < budget && passed < WH_SETTLE_IN_HAND) {
         slot = wh_list_first(&c->wheel, list);
         if (wh_likely(slot == WH_NIL))
-            return;
+            break;
         wh_wheel_remove(&c->wheel, slot);
-        if (wh_in_hand(c, slot, peer))
+        if (wh_in_hand(c, slot, peer)) {
             wh_list_append(&c->wheel, list, slot);
-        else
+            passed++;
+        } else {
             wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
+            count++;
+        }
         if (slot == last)
-            return;
+            break;
     }
+    return count;
 }
 
 /* Put the first of `peer`'s backlog, already unlinked, into its ring, which has room. */
@@ -132,7 +137,7 @@ static inline uint32_t wh_settle_backlog(wh_clock *c, wh_peer *peer, uint32_t bu
 static inline bool wh_settle(wh_clock *c, wh_peer *peer, uint32_t budget, uint32_t *done)
 {
     uint32_t loans = wh_settle_loans(c, peer, budget), events = 0, returns = 0;
-    wh_settle_in_hand(c, peer);
+    uint32_t taken = wh_settle_in_hand(c, peer, budget);
     if (peer->life == WH_PEER_DYING) {
         peer->returns_head = peer->returns_tail;
     } else if (wh_load_relaxed(&peer->port->backlog)) {
@@ -141,8 +146,8 @@ static inline bool wh_settle(wh_clock *c, wh_peer *peer, uint32_t budget, uint32
         if (!peer->behind && peer->returns_head == peer->returns_tail)
             wh_store_relaxed(&peer->port->backlog, 0);
     }
-    *done += loans + events + returns;
-    return loans == budget || events == budget || returns == budget;
+    *done += loans + taken + events + returns;
+    return loans == budget || taken == budget || events == budget || returns == budget;
 }
 
 /* Has the worker moved a head since, so that settling would make progress? */

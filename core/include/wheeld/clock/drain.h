@@ -10,6 +10,7 @@
  *     S5                return it; it never touches the wheel
  *     S6                unlink it, return it
  *     S17, S18          link it again; return it
+ *     S11               return it: a member is done with it
  *     other generation  nothing: this submission is of an earlier tenant
  *     any other         nothing: it was already handled
  */

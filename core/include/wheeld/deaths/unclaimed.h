@@ -14,7 +14,7 @@
 #include "wheeld/clock/reoffer.h"
 
 #define WH_UNCLAIMED_LOOKS 512 /* ends looked at per pass, of the keeper and of each worker */
-#define WH_HELD_REST_NS 100000000 /* until the next look, where a worker has more than that */
+#define WH_HELD_RESTS 16 /* looks per bound, where a worker has more in hand than that */
 
 /* Is a member of its group there, which has been too busy to ask for it? */
 static wh_seldom bool wh_has_member(wh_clock *c, uint32_t slot)
@@ -116,7 +116,7 @@ static wh_seldom void wh_look_at_held(wh_clock *c, wh_peer *peer, int64_t bound)
     }
     for (uint32_t looks = 0; (slot = wh_list_first(&c->wheel, hand)) != WH_NIL; looks++) {
         if (looks == WH_UNCLAIMED_LOOKS) { /* the rest has come to the front */
-            wh_least(&soonest, wh_time_add(now, WH_HELD_REST_NS));
+            wh_least(&soonest, wh_time_add(now, bound / WH_HELD_RESTS + 1));
             break;
         }
         if (!wh_end_visibility(c, peer, slot, &soonest)) {

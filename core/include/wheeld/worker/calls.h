@@ -314,7 +314,8 @@ static inline enum wh_call wh_call_nack(wh_client *c, uint64_t id, int64_t delay
 }
 
 /* May this worker arm `n` detached timers more? The clock's count lacks what is on its way there,
- * and has what was acknowledged since its last pass. WH_CALL_DETACHED_FULL: not now. */
+ * and has what was acknowledged since its last pass. WH_CALL_DETACHED_FULL: not now; a caller that
+ * does not wait hears it before a clock that sleeps has looked. */
 static wh_apart enum wh_call wh_client_detached_room(wh_client *c, uint64_t n, bool wait)
 {
     for (bool waited = false;; waited = true) {

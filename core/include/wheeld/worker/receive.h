@@ -16,7 +16,8 @@
  *     between finds the same events, in the same order, with their payloads.
  *  6. An offer with a claimed cookie stays in hand when it was received, and its record does not:
  *     the head passes it. It is done when it is acknowledged, by itself. So does an offer that is
- *     held while half a ring of others is acknowledged.
+ *     held while half a ring of others is acknowledged. A worker that holds a whole ring
+ *     receives nothing until it acknowledges one.
  *  7. Others that share the wheel can write both rings. A record is copied once, and accepted only
  *     if it is possible: the end of a timer that has fired, in an own slot unless it was lent; as a
  *     return, an own slot without a timer. Otherwise it is skipped, and counted.
@@ -528,8 +529,8 @@ static wh_seldom bool wh_client_stow(wh_client *c, uint64_t id)
 
 /* Let the shared head pass what is no longer held: events for a group that were acknowledged, given
  * back or taken away, and ticks, which nobody waits for. The record of one that is held may be
- * passed, too: if this worker dies, the clock offers it again. That is done when half of the ring
- * stands behind it, so that an event that is held for long keeps no other away. */
+ * passed, too: if this worker dies, the clock offers it again. The head passes it when half of
+ * the ring stands behind it, so that an event that is held for long keeps no other away. */
 static inline void wh_client_pass_over(wh_client *c)
 {
     uint64_t p = c->comp_acked;
