@@ -123,6 +123,7 @@ def test_one_that_dies_as_the_holder_wakes_the_next(daemon: Daemon, timers: Time
     assert lease.release()
 
 
+@pytest.mark.timeout(100)  # else the mutation that is caught here waits for ever
 def test_a_stopped_waiter_is_passed_by(daemon: Daemon, timers: Timers) -> None:
     lease = Lease(timers, "stopped", 3600)
     assert lease.try_acquire()
