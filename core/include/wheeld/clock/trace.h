@@ -124,8 +124,9 @@ static inline bool wh_trace_wakes(wh_trace *t)
     if (wh_likely(t->told_of == t->tail) || t->seg == NULL)
         return false;
     t->told_of = t->tail;
-    /* pairs: trace-sleep - else each misses the other: the recorder sleeps beside a record */
-    wh_store_seq(&t->seg->rec_tail, t->tail);
+    /* pairs: trace-sleep - else each misses the other: the recorder sleeps beside a record. An
+     * exchange, as a store is on x86-64 anyway: qemu lets a later load overtake an arm64 store. */
+    (void)wh_exchange_seq(&t->seg->rec_tail, t->tail);
     if (wh_likely(!wh_load_seq(&t->seg->rec_sleeps))) /* pairs: trace-sleep */
         return false;
     /* pairs: trace-sleep - else the recorder sleeps on a count from before it was woken */
@@ -217,7 +218,7 @@ static inline bool wh_trace_release(wh_trace_seg *seg, uint64_t position)
 static inline bool wh_trace_may_sleep(wh_trace_seg *seg, uint64_t position, uint32_t *seen)
 {
     *seen = wh_load_seq(&seg->rings); /* pairs: trace-sleep */
-    wh_store_seq(&seg->rec_sleeps, 1); /* pairs: trace-sleep */
+    (void)wh_exchange_seq(&seg->rec_sleeps, 1); /* pairs: trace-sleep */
     return wh_load_seq(&seg->rec_tail) == position; /* pairs: trace-sleep */
 }
 
