@@ -15,9 +15,8 @@
 #define WH_SETTLE_PUBLISH 256
 #define WH_SETTLE_IN_HAND 8 /* looks per pass at what a worker has in hand */
 
-/* Is `peer`'s loan still unread, or in use? An offer may be in another worker's hands, or in those
- * of `peer` though its head has passed the record. */
-static inline bool wh_loan_stands(wh_clock *c, uint32_t slot, const wh_peer *peer)
+/* Is the loan still unread? One that was taken leaves this list (wh_leave_to). */
+static inline bool wh_loan_stands(wh_clock *c, uint32_t slot)
 {
     const wh_link *link = &c->wheel.links[slot];
     /* loaded before the state: whatever it takes of what stands before its head is taken by then */
@@ -25,34 +24,18 @@ static inline bool wh_loan_stands(wh_clock *c, uint32_t slot, const wh_peer *pee
     if (wh_likely(wh_stage_of(link) != WH_STAGE_OFFERED))
         return unread;
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: offer */
-    return (wh_state_phase(state) == WH_FIRED && unread) ||
-           (wh_state_phase(state) == WH_TAKEN && wh_taker_peer(c, state) == peer);
+    return wh_state_phase(state) == WH_FIRED && unread;
 }
 
-/* Does `peer` have the offer in hand? */
-static inline bool wh_in_hand(const wh_clock *c, uint32_t slot, const wh_peer *peer)
-{
-    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: offer */
-    return wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_OFFERED &&
-           wh_state_phase(state) == WH_TAKEN && wh_taker_peer(c, state) == peer;
-}
-
-/* Return what `peer` has read of other workers' timers; loans are in ring order. Returns how many
- * it settled. */
+/* Return what `peer` has read of other workers' timers, and leave to its taker what was taken;
+ * loans are in ring order. Returns how many it settled. */
 static inline uint32_t wh_settle_loans(wh_clock *c, wh_peer *peer, uint32_t budget)
 {
     uint32_t list = wh_lent_list(c, peer), slot, count;
     for (count = 0; count < budget; count++) {
         slot = wh_list_first(&c->wheel, list);
-        if (slot == WH_NIL)
+        if (slot == WH_NIL || wh_loan_stands(c, slot))
             return count;
-        if (wh_loan_stands(c, slot, peer)) {
-            if (wh_likely(!wh_in_hand(c, slot, peer)))
-                return count;
-            wh_wheel_remove(&c->wheel, slot);
-            wh_leave_to(c, slot, peer);
-            continue;
-        }
         wh_wheel_remove(&c->wheel, slot);
         if (wh_unlikely(wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_OFFERED))
             wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
@@ -73,8 +56,9 @@ static inline uint32_t wh_settle_in_hand(wh_clock *c, wh_peer *peer, uint32_t bu
         slot = wh_list_first(&c->wheel, list);
         if (wh_likely(slot == WH_NIL))
             break;
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: offer */
         wh_wheel_remove(&c->wheel, slot);
-        if (wh_in_hand(c, slot, peer)) {
+        if (wh_has_taken(c, state, peer)) {
             wh_list_append(&c->wheel, list, slot);
             passed++;
         } else {
@@ -156,7 +140,7 @@ static inline bool wh_can_settle(wh_clock *c, wh_peer *peer)
     uint64_t comp_head = wh_load_seq(&peer->seg->comp_head); /* pairs: backlog, comp-head */
     uint64_t ret_head = wh_load_seq(&peer->seg->ret_head); /* pairs: backlog, ret-head */
     uint32_t lent = wh_list_first(&c->wheel, wh_lent_list(c, peer));
-    if (lent != WH_NIL && !wh_loan_stands(c, lent, peer))
+    if (lent != WH_NIL && !wh_loan_stands(c, lent))
         return true;
     if (peer->life == WH_PEER_DYING)
         return false;

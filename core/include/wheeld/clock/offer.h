@@ -45,6 +45,12 @@ static inline wh_peer *wh_taker_peer(const wh_clock *c, uint64_t state)
     return there ? peer : NULL;
 }
 
+/* Has `peer` taken the offer, and is not done with it? */
+static inline bool wh_has_taken(const wh_clock *c, uint64_t state, const wh_peer *peer)
+{
+    return wh_state_phase(state) == WH_TAKEN && wh_taker_peer(c, state) == peer;
+}
+
 /* The receiver of an event that no living member can take: a member kept for its successor, or
  * NULL. The keeper has none that goes with its owner, as the last of the group. */
 static inline wh_peer *wh_group_kept(wh_clock *c, uint32_t slot, uint32_t group,

@@ -85,8 +85,7 @@ static wh_seldom bool wh_end_visibility(wh_clock *c, wh_peer *peer, uint32_t slo
 {
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
     int64_t until = wh_load_relaxed(&c->slots[slot].deadline);
-    if (wh_state_phase(state) != WH_TAKEN || wh_taker_peer(c, state) != peer ||
-        until == c->wheel.links[slot].due)
+    if (!wh_has_taken(c, state, peer) || until == c->wheel.links[slot].due)
         return false;
     if (until > c->now[WH_CLOCK_BASE]) {
         wh_least(soonest, until);

@@ -354,7 +354,8 @@ static inline void wh_recover_waiting(wh_recovery *r)
         wh_peer *peer = &c->peers[wh_stage_worker(link)];
         if (wh_stage_of(link) == WH_STAGE_OFFERED)
             wh_offer_note(c, r->waiting[i], wh_group_of(c, r->waiting[i]), peer);
-        if (wh_in_hand(c, r->waiting[i], peer))
+        uint64_t state = wh_load_acquire(&c->states[r->waiting[i]]); /* pairs: offer */
+        if (wh_stage_of(link) == WH_STAGE_OFFERED && wh_has_taken(c, state, peer))
             wh_list_append(&c->wheel, wh_hand_list(c, peer), r->waiting[i]);
         else if (wh_stage_out(wh_stage_of(link)))
             wh_list_append(&c->wheel, wh_lent_list(c, peer), r->waiting[i]);

@@ -467,6 +467,8 @@ static inline uint64_t wh_client_hold(wh_client *c, char *events, uint64_t most)
     return got;
 }
 
+/* -- events for a group that are held, one by one ---------------------------------------------- */
+
 /* Is it in this worker's hands? Then nobody else changes it, but the clock if it is held for too
  * long. */
 static inline bool wh_client_has_taken(const wh_client *c, uint64_t id)
@@ -474,29 +476,6 @@ static inline bool wh_client_has_taken(const wh_client *c, uint64_t id)
     uint64_t state = wh_load_acquire(&c->states[wh_id_slot(id)]); /* pairs: offer */
     return state == wh_state_of(wh_id_gen(id), wh_taker(c->me), WH_TAKEN);
 }
-
-static inline bool wh_client_acknowledge_one(wh_client *c, uint64_t id);
-
-/* Acknowledge what is held: take back its slots, and give its places in the ring to the clock. */
-static inline void wh_client_acknowledge(wh_client *c)
-{
-    while (c->stowed_count)
-        (void)wh_client_acknowledge_one(c, c->stowed[--c->stowed_count]);
-    for (uint64_t p = c->comp_acked; p != c->comp_head; p++) {
-        uint64_t id = wh_client_id_at(c, p, c->comp_head);
-        enum wh_belief belief = wh_client_judge(c, id);
-        if (belief == WH_ABSURD)
-            continue;
-        bool apart = wh_client_is_apart(c, p) && c->received_count < c->received_room;
-        bool done = apart ? wh_client_settle_apart(c, id, belief) : wh_client_settle(c, id, belief);
-        if (done && wh_id_kind(id) == WH_EV_OFFER)
-            wh_client_say_done(c, id);
-    }
-    c->held_payloads = 0;
-    wh_client_pass(c);
-}
-
-/* -- events for a group that are held, one by one ---------------------------------------------- */
 
 /* How many events are held: in the ring, at most, and beside it. */
 static inline uint64_t wh_client_held(wh_client *c)
@@ -568,6 +547,25 @@ static inline bool wh_client_acknowledge_one(wh_client *c, uint64_t id)
     wh_client_pass_over(c);
     wh_client_say_done(c, id);
     return true;
+}
+
+/* Acknowledge what is held: take back its slots, and give its places in the ring to the clock. */
+static inline void wh_client_acknowledge(wh_client *c)
+{
+    while (c->stowed_count)
+        (void)wh_client_acknowledge_one(c, c->stowed[--c->stowed_count]);
+    for (uint64_t p = c->comp_acked; p != c->comp_head; p++) {
+        uint64_t id = wh_client_id_at(c, p, c->comp_head);
+        enum wh_belief belief = wh_client_judge(c, id);
+        if (belief == WH_ABSURD)
+            continue;
+        bool apart = wh_client_is_apart(c, p) && c->received_count < c->received_room;
+        bool done = apart ? wh_client_settle_apart(c, id, belief) : wh_client_settle(c, id, belief);
+        if (done && wh_id_kind(id) == WH_EV_OFFER)
+            wh_client_say_done(c, id);
+    }
+    c->held_payloads = 0;
+    wh_client_pass(c);
 }
 
 /* Give one event for a group back: it is armed again, for `deadline` on its clock, and the caller

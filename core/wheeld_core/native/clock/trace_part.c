@@ -81,15 +81,20 @@ static wh_cold PyObject *native_trace_take(PyObject *module, PyObject *args)
     return result;
 }
 
+static bool parse_trace_position(PyObject *args, Mapping *map, unsigned long long *position)
+{
+    PyObject *segment;
+    return PyArg_ParseTuple(args, "OK", &segment, position) && mapping_get_trace(map, segment);
+}
+
 /* trace_wait(segment, position) -> is there more than that? Sleeps until the clock has recorded
  * something behind `position`, or for no reason; not when that is there already. */
 static wh_cold PyObject *native_trace_wait(PyObject *module, PyObject *args)
 {
-    PyObject *segment;
     unsigned long long position;
     Mapping map = {0};
     (void)module;
-    if (!PyArg_ParseTuple(args, "OK", &segment, &position) || !mapping_get_trace(&map, segment))
+    if (!parse_trace_position(args, &map, &position))
         return NULL;
     wh_trace_seg *seg = map.view.buf;
     Py_BEGIN_ALLOW_THREADS uint32_t seen;
@@ -104,11 +109,10 @@ static wh_cold PyObject *native_trace_wait(PyObject *module, PyObject *args)
 /* trace_release(segment, position): what is before it is kept */
 static wh_cold PyObject *native_trace_release(PyObject *module, PyObject *args)
 {
-    PyObject *segment;
     unsigned long long position;
     Mapping map = {0};
     (void)module;
-    if (!PyArg_ParseTuple(args, "OK", &segment, &position) || !mapping_get_trace(&map, segment))
+    if (!parse_trace_position(args, &map, &position))
         return NULL;
     bool released = wh_trace_release(map.view.buf, position);
     if (!released)
