@@ -1,5 +1,5 @@
-"""What is refused says so in this library's words: the option or the call, what it got, and what
-it expected; however large the number is."""
+"""An error names, in this library's words, the option or the call, its value, and the expected one,
+however large a number is."""
 
 from __future__ import annotations
 

@@ -95,8 +95,8 @@ class Limit:
                 _raise_in(self._thread, RequestTimeout)
 
     def _send(self) -> None:
-        """Send the signal until it has interrupted the block. One that arrives just before a system
-        call begins does not interrupt that, and an exception in a finalizer goes nowhere."""
+        """Send the signal until it has interrupted the block. A signal that arrives just before a
+        system call begins does not interrupt that call, and an exception in a finalizer is lost."""
         if self not in _limits:
             return
         signal.pthread_kill(self._thread, self._signal)

@@ -91,8 +91,8 @@ static void entry_ended(entry *e)
 }
 
 /* Which timers with keys were ended, and which are barred. A clock that stands still ends none; it
- * may have looked at a key before, and fires what that named then. One that was given back needs no
- * key. */
+ * may have looked at a key before, and fires what that named then. A timer that was given
+ * back needs no key. */
 static void keys_note(void)
 {
     for (uint32_t i = 0; i < S->book.count; i++) {
