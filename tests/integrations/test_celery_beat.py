@@ -37,29 +37,30 @@ def test_two_beats_send_each_task_once(
     monkeypatch.setenv("WHEELD_TEST_DAEMON", daemon)
     app = importlib.import_module("celery_beat_app").app
     words = ["-A", "celery_beat_app", "beat", "-S", "wheeld_client.integrations.beat:JobsScheduler"]
-    with ExitStack() as stack:
-        timers = stack.enter_context(connect(daemon))
-        for number in range(2):
-            out = stack.enter_context((tmp_path / f"beat-{number}").open("wb"))
-            beat = subprocess.Popen(
-                [sys.executable, "-m", "celery", *words, "--pidfile", ""],
-                cwd=SUPPORT, stdout=out, stderr=out, env=os.environ.copy(),
-            )  # fmt: skip
-            stack.callback(beat.wait, LONG)
-            stack.callback(beat.terminate)
-        until(lambda: timers.find(("job", "shop-beat", "minutely")), "that one has begun")
+    with connect(daemon) as timers:
         board = JobBoard(daemon)
-        for count in range(1, 6):
-            wheeld.advance(daemon, 60)
-            until(lambda count=count: board.find("minutely").runs == count, "the minute")
-        wheeld.advance(daemon, 2 * 3600 - 300)  # it is 1970, and Berlin is an hour ahead of UTC
-        until(lambda: board.find("nightly").runs == 1, "the night")
+        with ExitStack() as beats:
+            for number in range(2):
+                out = beats.enter_context((tmp_path / f"beat-{number}").open("wb"))
+                beat = subprocess.Popen(
+                    [sys.executable, "-m", "celery", *words, "--pidfile", ""],
+                    cwd=SUPPORT, stdout=out, stderr=out, env=os.environ.copy(),
+                )  # fmt: skip
+                beats.callback(beat.wait, LONG)
+                beats.callback(beat.terminate)
+            until(lambda: timers.find(("job", "shop-beat", "minutely")), "that one has begun")
+            for count in range(1, 6):
+                wheeld.advance(daemon, 60)
+                until(lambda count=count: board.find("minutely").runs == count, "the minute")
+            wheeld.advance(daemon, 2 * 3600 - 300)  # 1970: Berlin is an hour ahead of UTC
+            until(lambda: board.find("nightly").runs == 1, "the night")
+        # A beat sends before it notes the run, and ends after both.
         minutes = board.find("minutely").runs
-        with app.connection_for_read() as connection:
-            channel = connection.channel()
-            sent = Counter[str]()
-            while (message := channel.basic_get("celery", no_ack=True)) is not None:
-                sent[message.headers["task"]] += 1
+    with app.connection_for_read() as connection:
+        channel = connection.channel()
+        sent = Counter[str]()
+        while (message := channel.basic_get("celery", no_ack=True)) is not None:
+            sent[message.headers["task"]] += 1
     assert sent == {"refresh": minutes, "report": 1}
     assert minutes >= 5
 
