@@ -1,4 +1,4 @@
-"""What all tests share: an environment, a seed that is printed, and nothing left behind."""
+"""Shared by all tests: an environment, a seed that is printed, and nothing left behind."""
 
 import gc
 import os
@@ -70,7 +70,7 @@ OURS = (
     *("wheeld.", "wheeld[", "examples."),
     *(f"org.apache.spark.{part}." for part in ("deploy.master", "deploy.worker", "executor")),
 )
-"""What modules and classes begin with that tests run as processes of their own."""
+"""Names of modules and classes that tests run as processes of their own begin with these."""
 
 
 def _candidates() -> set[str]:

@@ -217,9 +217,7 @@ BEGINNING = re.compile(r"(?:^|(?<=[.:] ))((?:What|Those|That of) [^.?!]*)(?=([.?
 
 
 def beginnings(source: Source) -> Iterator[Violation]:
-    """A sentence begins with its subject. Tests are exempt: their names say what they test."""
-    if source.path.startswith("tests/"):
-        return
+    """A sentence begins with its subject."""
     for line, text in _prose(source):
         for found in BEGINNING.finditer(" ".join(text.split())):
             if found[2] != "?":

@@ -41,7 +41,7 @@ _TYPES = {
 }
 
 
-# What layout.h and packing.h say in words of each field and of each part of a word. The extension
+# Descriptions by layout.h and packing.h of each field and of each part of a word. The extension
 # exports names, types and places only: nothing that runs needs the words.
 
 

@@ -32,7 +32,7 @@ up_to_date() {
     [ -f "$stamp" ] && [ -z "$(find "${made_from[@]}" -type f -newer "$stamp" -print -quit)" ]
 }
 
-# What `$1` lacks to build and run wheeld, as Debian packages; empty if nothing.
+# Debian packages that `$1` lacks to build and run wheeld; empty if none.
 lacks() {
     "$1" - <<'PYTHON_CODE'
 import importlib.util, os, sys, sysconfig

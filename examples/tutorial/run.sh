@@ -36,7 +36,7 @@ sed "s/^PORT = .*/PORT = $web/" "$here/load.py" >"$work/tutorial/load.py"
 
 # -- how it is written ---------------------------------------------------------------------------
 
-# What differs from run to run, made the same.
+# Makes the same all that differs from run to run.
 plain() {
     sed -E -e "s#$work/tutorial#~/tutorial#g" -e "s#$work/run#/run/user/1000#g" -e "s#$wheel#wheeld#g" \
         -e "s/:$web\b/:8000/g" -e "s/:$metrics\b/:9464/g" -e "s/:$page\b/:9465/g" -e "s/:$prom\b/:9090/g" \

@@ -156,7 +156,7 @@ end:
 
 /* -- the clock ------------------------------------------------------------------------------------ */
 
-/* The clock may die here. What it does between two steps that others can see is atomic below; these
+/* The clock may die here. Its acts between two steps that others can see are atomic below; these
  * points cut it into the stores that its successor can find done or not done. */
 #define STEP \
     if \

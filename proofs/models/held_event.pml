@@ -29,7 +29,7 @@
 #endif
 #define OLD 1
 #define NEW 2
-/* What the deadline says: when it was due first; to when it was given back; by when its holder is done; the next
+/* Meanings of the deadline: when it was due first; to when it was given back; by when its holder is done; the next
  * timer's. */
 #define DUE 0
 #define LATER 1

@@ -238,7 +238,7 @@ end_gone:
 
 /* -- the clock ------------------------------------------------------------------------------------ */
 
-/* The clock may die here. What others cannot see in between is one atomic below. */
+/* The clock may die here. Steps that others cannot see between are one atomic below. */
 #define STEP \
     if \
     :: kills < KILLS -> kills++; goto died \

@@ -276,7 +276,7 @@ inline wake()
     sleep_seq++
 }
 
-/* recover.h:wh_clock_recover, as far as sleeping goes. What the worker rang for under the last clock may
+/* recover.h:wh_clock_recover, as far as sleeping goes. The bytes that the worker rang under the last clock may
  * have been read and not looked at; what that clock published may not have been rung for. */
 inline recover()
 {

@@ -35,7 +35,7 @@ mtype = { NEVER, ARMED, CANCELLED, FIRED }; /* phases */
 mtype = { OPEN, OVER };                     /* stages */
 mtype = { ACTIVE, DYING, FREE };            /* states of row 0 */
 
-/* What outlives every process. */
+/* Outlives every process. */
 byte owner[2];
 byte gen[2], link_gen[2], link_worker[2];
 mtype phase[2] = NEVER;

@@ -1,4 +1,4 @@
-"""What the broker keeps, and for how long: topics, logs, offsets."""
+"""The broker keeps its things for a limited time: topics, logs, offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes over the wire and is no request, or none that is served."""
+"""Bytes on the wire that are no request, or a request that is not served."""
 
 from __future__ import annotations
 
@@ -231,8 +231,8 @@ def without_tags(drawn: Any) -> Any:
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=FUZZ)
 @given(st.data())
 def test_requests_are_read_as_kio_reads_them(data: st.DataObject) -> None:
-    """Which makes room for as many elements as an array says that it has. What it has written and
-    cannot read (a time of 300 million years) is refused.
+    """kio makes room for as many elements as an array announces. A value that kio can write and not
+    read, such as a time of 300 million years, is refused.
     """
     api = data.draw(st.sampled_from(sorted(SERVED)))
     version = data.draw(st.integers(*SERVED[api]))

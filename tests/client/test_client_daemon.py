@@ -190,7 +190,7 @@ def test_threads_share_a_client(timers: Timers, rng_seed: int) -> None:
 
 
 class Interrupted(Exception):
-    """What a signal handler raises here."""
+    """Raised by a signal handler here."""
 
 
 def test_signals_are_handled_in_poll(timers: Timers) -> None:

@@ -1,6 +1,6 @@
 """A client is closed by one thread while another one waits inside a call of it.
 
-What it held is others' by the time that call goes on, and stays theirs. The waiting thread comes
+Its slots are others' by the time that call goes on, and stay theirs. The waiting thread comes
 back only when a forked child (the supervisor, the clock and another worker in one) has taken over
 all of it: the closing thread keeps the GIL until then.
 """

@@ -1,6 +1,6 @@
 """Few timers do not wait until their tick is over: a daemon whose tick is an hour.
 
-What the clock does with how many is in tests/c/harness/exact.c.
+tests/c/harness/exact.c has the clock's choice by their number.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What `connect` says about groups and deaths, and where `to=` sends."""
+"""Groups and deaths as `connect` is told them, and the receivers of `to=`."""
 
 from typing import Any
 

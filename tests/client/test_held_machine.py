@@ -32,7 +32,7 @@ class Kept:
     due: float
     """inf: it is paused."""
     left: int = 0
-    """What it had left when it was paused."""
+    """Time that was left when it was paused."""
     takes: int = 0
     holder: int | None = None
     until: float = 0.0

@@ -21,7 +21,7 @@ timers = connected()
 
 
 class Interrupted(Exception):
-    """What a signal handler raises here."""
+    """Raised by a signal handler here."""
 
 
 @contextmanager

@@ -41,7 +41,7 @@ class Held:
     due: int
     period: int
     left: int | None = None
-    """What it had left when it was paused; None: it is not."""
+    """Time that was left when it was paused; None: it is not paused."""
 
 
 def payload(cookie: int, size: int) -> bytes:

@@ -1,6 +1,6 @@
 """A process closes all its descriptors and lives on (to become a daemon, say).
 
-What its workers held is given to nobody while it lives, their calls are refused, and files that
+The slots of its workers are given to nobody while it lives, their calls are refused, and files that
 have those numbers now are neither written to nor closed. And: clients that are let go of; what
 close() gives back.
 """
@@ -87,7 +87,7 @@ def rings(worker: Remote) -> bool:
 
 def test_its_calls_are_refused_and_its_timers_stay_its_own(daemon: Daemon) -> None:
     """While its process lives nobody else gets a slot of a pending timer; when that ends, all.
-    What it has free others get meanwhile."""
+    Others get its free slots meanwhile."""
     with Remote(daemon, worker="lost") as lost:
         lost.ask("ids = timers.schedule_many(np.full(640, 1000.0)); id = int(ids[0])")
         lost.ask("won = timers.cancel_many(ids[ids % 64 != 0])")

@@ -237,7 +237,7 @@ def test_close_after_an_unnoticed_restart(daemon: StandIn) -> None:
 
 
 class Interrupted(Exception):
-    """What a signal handler raises here."""
+    """Raised by a signal handler here."""
 
 
 def test_signals_while_it_is_away(daemon: StandIn) -> None:

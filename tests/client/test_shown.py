@@ -1,4 +1,4 @@
-"""What a notebook shows: moments as dates, counters as a table."""
+"""A notebook's views: moments as dates, counters as a table."""
 
 from __future__ import annotations
 

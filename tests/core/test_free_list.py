@@ -16,7 +16,7 @@ from wheeld_client import WheelFull
 CAPACITY = 1024
 SLAB = 64
 IDLE = 2 * SLAB
-"""What a worker may keep in hand: some slabs that it works on, and the magazine."""
+"""A worker may keep this in hand: some slabs that it works on, and the magazine."""
 
 
 wheel = local_wheel(CAPACITY, 4, payload_bytes=8)

@@ -1,4 +1,4 @@
-"""What a dead worker leaves to its successor ("keep") or to its group ("reroute"), slot by slot."""
+"""The timers that a dead worker leaves to its successor ("keep") or its group ("reroute")."""
 
 import numpy as np
 import pytest
@@ -179,7 +179,7 @@ def test_a_loan_to_the_successor_ends_once() -> None:
 def test_the_end_of_a_sender_waits_for_no_reader(
     to: str, behind: bool, then: str, clock: str
 ) -> None:
-    """A sender that ends is gone at once, and its row is another's. What it had sent is its
+    """A sender that ends is gone at once, and its row is another's. The timers it had sent are its
     reader's, and the slots are anybody's when that has read it or is gone."""
     with LocalWheel(4096, max_workers=3, payload_bytes=8) as wheel:
         ring = 1 << int(wheel.view.header["comp_bits"])

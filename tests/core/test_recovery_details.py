@@ -10,7 +10,7 @@ import time
 from local_wheel import LocalWheel
 
 BELL_BYTES = 512
-"""What the clock takes out of its FIFO at once; it reads again when it got so many."""
+"""The clock takes so much out of its FIFO at once, and reads again when it got so much."""
 
 
 def bytes_in(fd: int) -> int:

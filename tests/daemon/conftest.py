@@ -1,4 +1,4 @@
-"""What the tests of the daemon share: places that others may enter, and another user."""
+"""Shared by the tests of the daemon: places that others may enter, and another user."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -140,7 +140,7 @@ def move_all(timers: Timers, ids: Ids, delay: float) -> tuple[Any, Any, Any]:
 
 
 def check_moved(events: Any, ids: Ids, moves: tuple[Any, Any, Any], delay: float) -> None:
-    """What was moved fires not before its new time. What was not had fired by the old one; a move
+    """A moved timer does not fire before its new time. Others had fired by the old one; a move
     to earlier that lost may be what it fired by, as that is not later than the old one."""
     place = {id: i for i, id in enumerate(ids.tolist())}
     at = np.array([place[id] for id in events["timer_id"].tolist()], np.intp)

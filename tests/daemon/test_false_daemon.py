@@ -1,4 +1,4 @@
-"""What others have put where a client looks for its daemon: never used, never written through."""
+"""Strangers' files where a client looks for its daemon: never used, never written through."""
 
 import os
 import subprocess

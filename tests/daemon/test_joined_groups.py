@@ -55,7 +55,7 @@ def test_one_joins_while_there_is_no_supervisor(serving: Daemon) -> None:
 
 
 def test_timers_without_a_group_go_to_none_of_them(serving: Daemon) -> None:
-    """What is rerouted goes to the group, not to all that have the same deadlines."""
+    """A rerouted timer goes to the group, not to all that have the same deadlines."""
     with (
         Remote(serving) as stranger,
         Remote(serving, group="web", on_death="reroute") as one,

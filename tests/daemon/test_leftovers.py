@@ -1,4 +1,4 @@
-"""What a supervisor does first: it looks at what the last one left, and takes it over, removes
+"""A supervisor begins: it looks at what the last one left, and takes it over, removes
 it, or refuses to start. Here in this process, without the rest of a daemon."""
 
 from __future__ import annotations

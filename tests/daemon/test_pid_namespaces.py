@@ -1,6 +1,6 @@
 """A daemon, its workers and the next daemon in several PID namespaces: none is alive and robbed.
 
-What starts in a namespace of its own sees the processes of that one alone, and others under the
+A process in a namespace of its own sees the processes of that one alone, and others under the
 same numbers.
 """
 

@@ -1,4 +1,4 @@
-"""What a start looks for before it makes anything: a place for snapshots, memory; and when it may
+"""A start looks before it makes anything: at a place for snapshots, memory; and when it may
 drop what an earlier daemon left."""
 
 import errno

@@ -140,7 +140,7 @@ def test_there_and_back(daemon: Daemon, other: Path, tmp_path: Path) -> None:
 
 
 def test_a_kept_end_and_a_start(daemon: Daemon, other: Path, tmp_path: Path) -> None:
-    """What a service manager's restart is: the memory is of no use to the other build, and the last
+    """A service manager restarts the daemon: the other build cannot use the memory, and the last
     snapshot has all of it."""
     daemon.start(state_dir=tmp_path, snapshot_every="1h")
     with connect(str(daemon.directory), worker="w", on_death="keep") as timers:

@@ -1,4 +1,4 @@
-"""What the tests of fsck share."""
+"""Shared by the tests of fsck."""
 
 from collections.abc import Iterator
 

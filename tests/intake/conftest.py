@@ -1,4 +1,4 @@
-"""What runs the tests of the intake, on which event loop."""
+"""The event loops that run the tests of the intake."""
 
 from collections.abc import Awaitable, Callable
 

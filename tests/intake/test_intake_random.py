@@ -2,7 +2,7 @@
 
     WHEELD_INTAKE_SEEDS=2000 python -m pytest tests/intake/test_intake_random.py
 
-A run is a sequence of steps that follows from its seed, but for the kernel's timing. What holds:
+A run is a sequence of steps that follows from its seed, but for the kernel's timing. These hold:
 `check` of intake_peers.py between any two steps; the requests of a peer are handled in the order in
 which they were sent, each once; answers come in that order, each once, and with the right bytes; a
 peer that nobody has harmed gets all of its answers; and at the end nothing is left anywhere.
@@ -29,7 +29,7 @@ ANSWER = 1 << 20
 
 
 class Harm(BaseException):
-    """What no handler should raise."""
+    """No handler should raise this."""
 
 
 HARMLESS = ["echo", "part", "waits", "polls", "polls_on", "silent", "large", "mutes"]
@@ -47,7 +47,7 @@ class Guest:
         self.sent: list[str] = []
         """The kinds of its complete requests; their positions are their names."""
         self.rest = b""
-        """What is missing of the last one."""
+        """The missing part of the last one."""
         self.harmed = False
         self.finished = False
         self.answers: list[bytes] = []

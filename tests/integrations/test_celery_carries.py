@@ -1,4 +1,4 @@
-"""What a worker receives of a delayed task is what it would have received without a delay."""
+"""A worker receives of a delayed task exactly what it would have received without a delay."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A virtual clock's minutes pass one by one. In each, customers send more requests than their limits
 allow, to an application with slowapi and to one with flask-limiter, while something happens to the
-workers or to the daemon. What the shop wrote, and what was answered, is the account.
+workers or to the daemon. The account is all that the shop wrote, and all answers.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Shop:
         time.sleep(4 * NUDGE)
 
     def lines(self) -> list[list[str]]:
-        """What was written since the minute began."""
+        """All that was written since the minute began."""
         return [line.split() for line in self.log.read_text()[self.read :].splitlines()]
 
     def runs(self, *what: str) -> list[int]:

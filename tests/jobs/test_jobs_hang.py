@@ -53,7 +53,7 @@ def lines(log: Path, what: str) -> list[list[str]]:
 
 
 def pass_time(daemon: Any, reached: Callable[[], object]) -> None:
-    """What was offered to a worker that is stopped, or is given back, moves a little later."""
+    """An occurrence that was offered to a stopped worker, or given back, moves a little later."""
     while not reached():
         daemon.advance(0.011)
         time.sleep(0.02)
@@ -61,8 +61,8 @@ def pass_time(daemon: Any, reached: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("overlap", ["skip", "wait"])
 def test_a_stopped_worker(wheel: tuple[Any, Timers], tmp_path: Path, overlap: Any) -> None:
-    """Its occurrence is run again after the visibility time. What fell due meanwhile is left out,
-    or run, by `overlap`; and nothing twice when it goes on."""
+    """Its occurrence runs again after the visibility time. Occurrences that fell due meanwhile are
+    left out, or run, by `overlap`; nothing runs twice when it goes on."""
     daemon, timers = wheel
     context = multiprocessing.get_context("spawn")
     log = tmp_path / "log"

@@ -39,7 +39,7 @@ def timers(daemon: str) -> Iterator[Timers]:
 
 
 class Log:
-    """What the runs wrote."""
+    """Written by the runs."""
 
     def __init__(self, place: Path, timers: Timers) -> None:
         self.place, self.timers, self.minutes = place, timers, 0
@@ -83,7 +83,7 @@ def log(tmp_path: Path, timers: Timers) -> Log:
 
 
 def _nothing() -> None:
-    """What the server runs under this name."""
+    """The server's job of this name."""
 
 
 def die(log: Log) -> int:

@@ -1,4 +1,4 @@
-"""What several tests of the folder share."""
+"""Shared by several tests of the folder."""
 
 import subprocess
 import sys

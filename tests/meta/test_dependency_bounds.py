@@ -1,4 +1,4 @@
-"""What pyproject.toml says of other packages: all that are imported, and from which version on."""
+"""pyproject.toml on other packages: all that are imported, and from which version on."""
 
 import ast
 import re
@@ -32,7 +32,7 @@ OF_THE_PROGRAM = {
     "aiohttp",
 }
 OF_THE_PROGRAM |= {"anyio", "celery", "kombu", "limits"}
-"""What ours use only where the program that they run in has loaded it."""
+"""Ours use these only where the program that they run in has loaded them."""
 NAMES = {
     "opentelemetry": {"opentelemetry_sdk", "opentelemetry_exporter_otlp_proto_http"},
     "redis": {"celery"},  # celery[redis]

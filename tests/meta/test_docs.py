@@ -1,4 +1,4 @@
-"""What the documents show and claim is run and resolved."""
+"""The documents' examples run, and their references resolve."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What a package index shows: links of the README lead somewhere there."""
+"""The README on a package index: links of the README lead somewhere there."""
 
 from __future__ import annotations
 

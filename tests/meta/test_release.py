@@ -1,4 +1,4 @@
-"""What a stranger installs: one form on every page, one version, a workflow that publishes."""
+"""Installation by a stranger: one form on every page, one version, a workflow that publishes."""
 
 from __future__ import annotations
 

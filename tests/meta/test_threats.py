@@ -47,7 +47,7 @@ def test_each_cell_has_its_test() -> None:
 
 
 AS_ANOTHER = r"\b(as_user|member|stranger|run_as_stranger|false: False_)\b"
-"""What of tests/support/strangers.py, or made with it, runs a process as another user."""
+"""Parts of tests/support/strangers.py, or made with it, that run a process as another user."""
 
 
 def source_of(file: str, test: str) -> str:

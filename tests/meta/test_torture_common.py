@@ -35,7 +35,7 @@ FIRST, SECOND, OWN = (
 
 
 class Pens:
-    """What a maker (life 1) and two holders (lives 2, 3) note."""
+    """The notes of a maker (life 1) and two holders (lives 2, 3)."""
 
     def __init__(self, memory: Memory) -> None:
         self.memory = memory

@@ -1,4 +1,4 @@
-"""What a report has to say, worked out row by row, in the dumbest way."""
+"""The figures of a report, worked out row by row, in the dumbest way."""
 
 import math
 from collections import Counter, defaultdict

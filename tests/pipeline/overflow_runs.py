@@ -1,4 +1,4 @@
-"""What the overflow's tests share: commands as files, runs of the query, the account of the
+"""Shared by the overflow's tests: commands as files, runs of the query, the account of the
 sink."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a power failure may leave of a folder, at each call that changes or syncs it.
+"""The remains of a folder after a power failure, at each call that changes or syncs it.
 
 On disk are the contents of files that were synced, and the names of folders that were. Of all else
 any part may be there or not: a file of any length, a name or none. A rename is one step.
@@ -38,7 +38,7 @@ class Change(NamedTuple):
 
 
 class Disk:
-    """What is on disk of a folder, and what is only in memory."""
+    """The parts of a folder that are on disk, and those only in memory."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

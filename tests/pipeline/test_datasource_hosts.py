@@ -268,7 +268,7 @@ def test_rows_of_a_batch_are_shared(cluster: Cluster, query: Query) -> None:
 
 
 def test_a_host_that_is_gone_for_long(cluster: Cluster, query: Query) -> None:
-    """What it has expired waits for longer than its daemon keeps what others leave."""
+    """Its expired timers wait for longer than its daemon keeps the remains of others."""
     cluster.write("east", 0, 5)
     cluster.write("west", 5, 5)
     query.on = lambda number: "east"

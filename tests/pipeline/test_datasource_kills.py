@@ -52,7 +52,7 @@ def descendants(pid: int) -> list[int]:
 
 
 TOO_SLOW = "Python worker failed to connect back"
-"""What Spark says, and gives up, when a Python process needs more than ten seconds to start."""
+"""Spark says this, and gives up, when a Python process needs more than ten seconds to start."""
 
 
 class Driver:

@@ -1,4 +1,4 @@
-"""What a DataFrame's columns may be to become timers; without Spark."""
+"""Columns of a DataFrame that can become timers; without Spark."""
 
 from __future__ import annotations
 

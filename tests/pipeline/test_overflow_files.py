@@ -1,4 +1,4 @@
-"""What decides a batch: files that appear once, manifests, and a sink that is made of them."""
+"""A batch is decided by files that appear once, manifests, and a sink that is made of them."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Host:
         return sorted(row["key"] for row in rows(self.base / "sink", "rejected"))
 
     def keys(self) -> dict[str, tuple[int, int, Any]]:
-        """What each key is, by the checkpoint alone."""
+        """The state of each key, by the checkpoint alone."""
         found = {}
         for result in Ledger(self.checkpoint, SHARDS).last.results:
             store = Store(self.cache / f"again-{result.shard}")

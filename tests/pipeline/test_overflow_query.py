@@ -209,8 +209,8 @@ def test_what_is_there_now(spark: SparkSession, place: Place) -> None:
 def test_a_run_goes_on_without_a_new_command(
     spark: SparkSession, place: Place, horizon_ms: int
 ) -> None:
-    """What the run before left waiting is handed out, what it had handed out is heard of; and that
-    from the first wheel that has it, as `grace` is long."""
+    """The rows that the last run left waiting are handed out by the first wheel that has them, as
+    `grace` is long; the run hears of those that it had handed out."""
     place.plan = place.plan._replace(rules=Rules(horizon_ms=horizon_ms, grace_ms=3_600_000))
     place.send(schedule("k", 1, time.time() + 1))
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""What `wheeld pipeline overflow` says while it runs."""
+"""The messages of `wheeld pipeline overflow` while it runs."""
 
 from __future__ import annotations
 

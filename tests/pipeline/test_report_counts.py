@@ -1,4 +1,4 @@
-"""What a part counts does not depend on how its rows come: at once, or in many pieces."""
+"""A part counts the same whether its rows come at once or in many pieces."""
 
 from __future__ import annotations
 

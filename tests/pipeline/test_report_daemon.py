@@ -1,4 +1,4 @@
-"""What a report says of the daemon's counters, and of delays: without Spark."""
+"""A report on the daemon's counters, and on delays: without Spark."""
 
 from __future__ import annotations
 

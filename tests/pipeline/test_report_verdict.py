@@ -1,4 +1,4 @@
-"""What a report begins with: is it well, what was late and why, what to change."""
+"""A report begins with a verdict: is it well, what was late and why, what to change."""
 
 from __future__ import annotations
 

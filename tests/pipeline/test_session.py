@@ -1,4 +1,4 @@
-"""What the pipeline needs of a machine, and what it loads."""
+"""The pipeline's needs of a machine, and the modules that it loads."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def test_death_of_the_head_lets_the_next_one_go() -> None:
 
 
 class Interrupted(Exception):
-    """What the handler of a signal raises."""
+    """Raised by the handler of a signal."""
 
 
 @pytest.mark.parametrize("call", ["allocate", "wait_available"])

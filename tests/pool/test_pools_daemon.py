@@ -1,4 +1,4 @@
-"""What the daemon does with the memory pools: a worker's bytes go back when it is gone, whoever is
+"""The daemon's part in the memory pools: a worker's bytes go back when it is gone, whoever is
 killed meanwhile, once; a living worker keeps its own."""
 
 import json

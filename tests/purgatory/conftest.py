@@ -1,4 +1,4 @@
-"""What the tests of the purgatory share: operations that wait in it, what is watched, processes."""
+"""Shared by the tests of the purgatory: operations that wait in it, what is watched, processes."""
 
 from __future__ import annotations
 

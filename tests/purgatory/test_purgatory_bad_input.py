@@ -1,4 +1,4 @@
-"""What a purgatory refuses, and that a refusal leaves everything as it was."""
+"""A purgatory's refusals leave everything as it was."""
 
 import logging
 import math

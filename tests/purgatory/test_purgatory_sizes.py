@@ -1,4 +1,4 @@
-"""What `wheeld status` tells of purgatories: sizes by name, of all workers and of each."""
+"""Purgatories in `wheeld status`: sizes by name, of all workers and of each."""
 
 import json
 import mmap

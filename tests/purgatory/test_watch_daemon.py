@@ -1,4 +1,4 @@
-"""What the daemon does with the watch directory, and with damage to the two segments that all
+"""The daemon's part in the watch directory, and damage to the two segments that all
 workers write."""
 
 import contextlib

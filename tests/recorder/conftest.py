@@ -1,4 +1,4 @@
-"""What the tests of the recorder share."""
+"""Shared by the tests of the recorder."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,7 @@
 """Ring, spool, Parquet: nothing is lost or doubled, whatever a recorder was at when it was killed.
 
-Here with one thread and a ring in private memory; test_recorder_daemon.py kills real ones. What
-stands beside the records: names, clocks; and what other recorders left.
+Here with one thread and a ring in private memory; test_recorder_daemon.py kills real ones. Names,
+clocks and the remains of other recorders are tested here, too.
 """
 
 import errno

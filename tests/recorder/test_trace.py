@@ -186,8 +186,8 @@ def test_the_end_of_time(wheel: LocalWheel, timers: LocalTimers) -> None:
 
 
 def test_behind_a_full_ring() -> None:
-    """What waits has not expired: it is recorded when it is put into the ring, with the time that
-    its receiver is told. In virtual time that is the tick when it fell due."""
+    """A waiting timer has not expired: it is recorded when it is put into the ring, with the time
+    that its receiver is told. In virtual time that is the tick when it fell due."""
     with traced(8192) as wheel:
         timers = wheel.worker()
         size = 1 << int(wheel.view.header["comp_bits"])

@@ -38,7 +38,7 @@ def traced(capacity: int = 1024, **settings: int) -> LocalWheel:
 
 
 def test_dropped_with_its_owner() -> None:
-    """Armed, armed and never submitted, or waiting behind a full ring: dropped. What was in its
+    """Armed, armed and never submitted, or waiting behind a full ring: dropped. The events in its
     ring had expired."""
     with traced(4096) as wheel:
         timers, size = wheel.worker(), 1 << int(wheel.view.header["comp_bits"])

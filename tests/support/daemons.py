@@ -97,7 +97,7 @@ class Daemon:
         self.process: subprocess.Popen[bytes] | DaemonProcess | None = None
         self.server = server
         self.program = PROGRAM
-        """What runs it; a test may put a changed one there, which no server forks."""
+        """The program that runs it; a test may put a changed one there, which no server forks."""
 
     @property
     def where(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """A daemon that lies: `false_daemon.py BASE GID`, as whichever user runs it, for a group of others.
 
-What it does at the next hello comes on its standard input, a JSON object a line; it says "ok" to
-each, and "heard" to a hello.
+Its standard input says, a JSON object a line, how it answers the next hello; it says "ok" to each
+line, and "heard" to a hello.
 
     lies         members of the answer that are others than they should be
     how          drip: a byte now and then; flood: an answer without an end; descriptors: four with

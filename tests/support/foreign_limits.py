@@ -31,7 +31,7 @@ TAKEN = ("memory:", "async+memory:", "redis:", "memcached:", "mongodb:")
 REAL_TIME = {"tests.integration.test_concurrency"}
 """Their threads sleep only to meet."""
 SERVER = object()
-"""What a fixture would be that starts a server of theirs: such a test is of another storage."""
+"""Fixtures that start a server of theirs: such a test is of another storage."""
 
 modules: dict[str, Any] = sys.modules  # type: ignore[assignment]
 

@@ -48,7 +48,7 @@ def _environment() -> dict[str, str]:
 
 
 def run_suite(project: str, plugin: str, *arguments: str) -> dict[str, str]:
-    """What became of each of its tests: "passed", or the message of its failure."""
+    """The outcome of each of its tests: "passed", or the message of its failure."""
     with tempfile.NamedTemporaryFile(suffix=".xml") as report:
         command = [sys.executable, "-m", "pytest", "-p", plugin, "-c", os.devnull, "--rootdir=."]
         command += ["-q", "-W", "ignore", "-p", "no:cacheprovider", f"--junitxml={report.name}"]

@@ -1,4 +1,4 @@
-"""What several tests of leases look at."""
+"""Shared by several tests of leases."""
 
 import mmap
 

@@ -1,4 +1,4 @@
-"""What a killed daemon leaves, for tests that damage it, without the rest of a daemon."""
+"""The remains of a killed daemon, for tests that damage them, without the rest of a daemon."""
 
 import json
 import os

@@ -31,7 +31,7 @@ class ModelPool:
 
     name = "model"
     made: ClassVar[list[ModelPool]] = []
-    """Those of this test."""
+    """The ones of this test."""
 
     def __init__(self, size: int, *, largest: int | None = None, strict: bool = False) -> None:
         self.made.append(self)

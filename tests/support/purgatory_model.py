@@ -1,7 +1,7 @@
 """A purgatory in plain Python: the same algorithm, lists searched from end to end, nothing shared.
 
 `tests/purgatory/test_purgatory_machine.py` drives it beside the real one with the same
-calls. What operations do when they complete is in their `Spec`, which both sides run.
+calls. The acts of completed operations are in their `Spec`, which both sides run.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ class Spec:
     ready: bool = False
     fails: bool = False
     action: tuple[str, Any] | None = None
-    """What on_complete does: ("check", key), ("cancel", key), ("force", id), ("watch", Spec) or
+    """The acts of on_complete: ("check", key), ("cancel", key), ("force", id), ("watch", Spec) or
     ("raise", None); in its own worker."""
 
 

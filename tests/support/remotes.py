@@ -46,7 +46,7 @@ for line in sys.stdin:
 
 
 class RemoteError(AssertionError):
-    """What a call in the other process raised: "KindOfError: its message"."""
+    """The error of a call in the other process: "KindOfError: its message"."""
 
 
 class Remote:

@@ -1,4 +1,4 @@
-"""What scrapes a daemon: a plain request, and a real Prometheus with its queries."""
+"""Scrapers of a daemon: a plain request, and a real Prometheus with its queries."""
 
 from __future__ import annotations
 

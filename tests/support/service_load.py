@@ -31,7 +31,7 @@ NEEDED: Final = ("gunicorn", "uvicorn", "uvicorn_worker")
 CALLERS, PAUSE = 2, 0.01
 """Callers of each service, and how long each rests between two requests, seconds."""
 ANSWERS: Final = 5
-"""What each caller gets between two faults, at least."""
+"""Each caller gets this much between two faults, at least."""
 TICK: Final = 0.002
 TICKER: Final = "ticker"
 
@@ -126,7 +126,7 @@ class Account:
     took: float = 0.0
     """A fault, to its end; median, s."""
     odd: list[str] = field(default_factory=list)
-    """What gunicorn says of workers that fail."""
+    """Messages of gunicorn about workers that fail."""
 
     def check(self) -> None:
         assert self.requests >= ANSWERS * CALLERS * len(KINDS) * (self.rounds + 1)

@@ -1,4 +1,4 @@
-"""What the tests of snapshots share: taking one of a LocalWheel, and a LocalWheel made from one."""
+"""Shared by the tests of snapshots: taking one of a LocalWheel, and a LocalWheel made from one."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is done to the unit under the real systemd: run inside the container, as root.
+"""Acts on the unit under the real systemd: run inside the container, as root.
 
 Writes what it saw, one JSON object a line, to `found`; a scene that fails says so in its own line,
 and the others are played all the same.

@@ -20,7 +20,7 @@ from wheeld_core.errors import WheelError
 
 BATCH, DELAYS, PATIENCE = 20, (0.02, 0.05, 0.3, 1.0), 40.0
 MOST_PENDING = 2000
-"""What waits while there is no clock has room in the rings."""
+"""The rings have room for so many timers while there is no clock."""
 READY = 100
 """Expirations after which it says that it is at work."""
 

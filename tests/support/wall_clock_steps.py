@@ -1,4 +1,4 @@
-"""What `test_wall_clock.py` runs under its shim: it prints a line per case.
+"""`test_wall_clock.py` runs this under its shim: it prints a line per case.
 
 Nothing is timed: an event must come, and when it is received its clock has
 reached its deadline.

@@ -1,7 +1,8 @@
 """Applications with a request that is quick and one that takes for ever, for each framework.
 
-gunicorn and uvicorn load them by name; $WHEELD_TEST_DAEMON is the daemon's runtime directory. Those
-of WSGI run on a virtual clock, which only a slow request moves: a busy machine ends no other.
+gunicorn and uvicorn load them by name; $WHEELD_TEST_DAEMON is the daemon's runtime directory.
+Applications of WSGI run on a virtual clock, which only a slow request moves: a busy machine ends no
+other.
 """
 
 from __future__ import annotations

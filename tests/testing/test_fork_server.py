@@ -1,4 +1,4 @@
-"""What the fork server starts by its command line ends as a process of its own would."""
+"""A process that the fork server starts by its command line ends as one of its own would."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ def _fits(s: WheelImage, lists: Array, due: Array, exact: Array, now: Array) -> 
         level += (wanted ^ now) >> np.uint64(k * s.bits) != 0
     mask = np.uint64((1 << s.bits) - 1)
     right = at == (level << bits | (wanted >> (level * bits) & mask)).astype(np.int64)
-    # What the next pass empties anyway: the bucket of this very tick, or an upper one that is
+    # The next pass empties these anyway: the bucket of this very tick, or an upper one that is
     # being emptied, which begins at this tick.
     at_level, digit = (at >> s.bits).astype(np.uint64), at.astype(np.uint64) & mask
     shift = at_level * bits

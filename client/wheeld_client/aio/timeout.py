@@ -10,7 +10,7 @@ from wheeld_client.aio.waiters import Waiters
 from wheeld_core.arguments import When
 from wheeld_core.errors import RingFull, WheelError, WheelFull
 
-# What becomes of a Timeout. No Enum: each look at a member would cost half a native call.
+# The states of a Timeout. No Enum: each look at a member would cost half a native call.
 _CREATED: Final = "created"
 _ENTERING: Final = "entering"
 _ACTIVE: Final = "active"

@@ -54,7 +54,7 @@ static void trial_load(const void *p, enum strength strength);
 
 #include "cases.h"
 
-/* What stands around each trial: the program's. */
+/* The program puts these around each trial. */
 static void begin(void);
 static void end(void);
 

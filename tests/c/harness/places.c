@@ -163,7 +163,7 @@ static void play_by_pieces(void)
     end();
 }
 
-/* What was slept over comes in the order of its ticks. */
+/* Timers that were slept over come in the order of their ticks. */
 static void play_late(void)
 {
     begin(3);

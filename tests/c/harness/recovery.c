@@ -11,7 +11,7 @@ static void begin(void) { begin_with(256); }
 
 /* -- a new clock ------------------------------------------------------------------------------- */
 
-/* A rang, the clock took the byte and died. What A needs next, it rings for again. */
+/* A rang, the clock took the byte and died. A rings again for its next need. */
 static void play_rung_for_the_dead(void)
 {
     begin();
@@ -28,7 +28,7 @@ static void play_rung_for_the_dead(void)
     CHECK(rung(w.bell[0]), "A takes its byte for one that is there still");
 }
 
-/* What the dead clock wrote and did not ring for. */
+/* The dead clock wrote this, and did not ring. */
 static void play_not_rung_by_the_dead(void)
 {
     begin();
@@ -73,7 +73,7 @@ static void play_backlog_in_order(void)
     settle_all();
 }
 
-/* What fell due while there was no clock. */
+/* Timers that fell due while there was no clock. */
 static void play_late_ones_in_order(void)
 {
     begin();
@@ -315,7 +315,7 @@ static void play_scribbled_size(void)
         CHECK(events[at] == 0x55, "byte %zu behind the event was written", at);
 }
 
-/* What fell due while there was no clock is late by what passed since; the longest time is kept,
+/* A timer that fell due while there was no clock is late by the time since; the longest is kept,
  * over further deaths, too. */
 static void play_lateness(void)
 {

@@ -93,7 +93,7 @@ static void work(run *r, hand *h)
     }
 }
 
-/* What would take too long to wait for: periodic timers, far deadlines. */
+/* Waiting for these would take too long: periodic timers, far deadlines. */
 static void cancel_rest(hand *h, uint64_t first)
 {
     for (uint64_t cookie = first; cookie < h->next; cookie++)
@@ -153,7 +153,7 @@ static void check_end(run *r)
     }
 }
 
-/* What the clock recorded, or counted as lost, is what the workers did. */
+/* The clock recorded, or counted as lost, exactly the acts of the workers. */
 static void check_trace(run *r)
 {
     wh_trace_seg *seg = r->world.trace;

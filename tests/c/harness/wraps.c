@@ -58,7 +58,7 @@ static void one_op(hand *h, hand *other)
     }
 }
 
-/* What is open in the end is cancelled; then all is back. */
+/* Open timers are cancelled at the end; then all slots are back. */
 static void finish(void)
 {
     for (int row = 0; row < 2; row++)

@@ -1,8 +1,8 @@
 /* Borrowers: workers and a supervisor over one pool, driven by hand, all in the arena.
  *
- * What each worker had acknowledged stands outside the pool (`have`), so at rest the account is
- * exact: `used` is what the living have. Futexes are counters: a waiter that was refused sleeps
- * until its wake counter moves, so a wake-up that was lost shows as one who sleeps beside
+ * The bytes that each worker was told it has stand outside the pool (`have`), so at rest the
+ * account is exact: `used` is what the living have. Futexes are counters: a waiter that was refused
+ * sleeps until its wake counter moves, so a lost wake-up shows as a waiter that sleeps beside
  * memory. */
 #ifndef SWEEP_BORROWERS_H
 #define SWEEP_BORROWERS_H
@@ -46,7 +46,7 @@ static uint64_t bank_used(void)
     return wh_used_bytes(wh_load_relaxed(&S->supervisor.pool->used));
 }
 
-/* What never fails to hold, whoever stands where. */
+/* This always holds, whoever stands where. */
 static void bank_bounds(void)
 {
     uint64_t most = S->supervisor.pool->strict ? SIZE : SIZE - 1 + LARGEST;
@@ -105,7 +105,7 @@ static void wait_for(borrower *w, int64_t bytes)
     w->waits = w->sleeps = !done;
 }
 
-/* Those who sleep and were not woken have nothing to wait for. */
+/* Waiters that sleep and were not woken have nothing to wait for. */
 static void check_line(void)
 {
     for (uint32_t i = 0; i < BORROWERS; i++) {
@@ -118,7 +118,7 @@ static void check_line(void)
 
 /* -- deaths ------------------------------------------------------------------------------------ */
 
-/* What seat_borrower and resume_pools of sharing_part.c do. */
+/* As seat_borrower and resume_pools of sharing_part.c. */
 static int64_t seat(uint32_t row)
 {
     step_begin();
@@ -184,7 +184,7 @@ static void leave_lines(void)
     }
 }
 
-/* What a new tenant is refused is not its own. */
+/* A new tenant is refused only bytes that are not its own. */
 static void refuse_tenants(void)
 {
     while (change(&S->workers[BORROWERS - 1], LARGEST))

@@ -159,7 +159,7 @@ static void spoil_usefully(uint32_t row, uint32_t slot)
 
 /* -- the clock, bounded ------------------------------------------------------------------------ */
 
-/* What spoiled timers leave in the trace may be wrong; its accounts are not, and its records are
+/* Records of spoiled timers in the trace may be wrong; its accounts are not, and its records are
  * whole. A recorder reads now and then, so the ring is full at times. */
 static void check_trace(void)
 {

@@ -1,6 +1,6 @@
 /* Crew: a clock and workers over one wheel, driven by hand under virtual time, all in the arena.
  *
- * What a process under test does stands between step_begin and step_end; the ledger's part around
+ * The acts of a process under test stand between step_begin and step_end; the ledger's part around
  * it does not. Doorbells are counters: a worker that said it sleeps takes nothing from its ring
  * until it is rung, so a wake-up that was lost shows as an event that never came. */
 #ifndef SWEEP_CREW_H
@@ -148,7 +148,7 @@ static void clock_advance(int64_t target)
     ledger_trouble(&S->book, crew_jammed(), S->since, crew_now());
 }
 
-/* What is there to do now, in one pass or several. */
+/* Do all that is due now, in one pass or several. */
 static void clock_work(void) { clock_advance(crew_now()); }
 
 static void clock_attach(uint32_t row)

@@ -104,7 +104,7 @@ static bool had_offer(const wh_client *c, const wh_completion *r)
            !S->book.entries[r->cookie].events;
 }
 
-/* What the dead worker's head has passed, it had; and the offers that it was done with. */
+/* The dead worker had all that its head has passed; and the offers that it was done with. */
 static void bury_received(worker *w)
 {
     wh_client *c = &w->client;
@@ -150,7 +150,7 @@ static void bury_move(const worker *w, const entry *e, uint64_t state)
               (ull)e->id);
 }
 
-/* What the dead worker had in hand is not in its hands any more. */
+/* The dead worker holds nothing any more. */
 static void bury_taken(const worker *w, entry *e)
 {
     const wh_client *c = &w->client;

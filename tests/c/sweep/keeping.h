@@ -54,7 +54,7 @@ static void crew_parts(worker *w)
     CHECK(wh_clock_join(&S->clock, &S->peers[w->row], 0), "part");
 }
 
-/* What a poll has brought that holds. */
+/* The held events of a poll. */
 static void kept_taken(const worker *w, const wh_completion *event, int64_t bound)
 {
     CHECK(event->cookie < S->book.count, "event with cookie %llu", (ull)event->cookie);

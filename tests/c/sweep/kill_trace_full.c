@@ -9,7 +9,7 @@ typedef struct kinds {
     uint64_t of[WH_TRACE_KINDS];
 } kinds;
 
-/* What the ledger says of the kinds that it knows for sure. */
+/* The ledger's account of the kinds that it knows for sure. */
 static kinds full_expected(void)
 {
     kinds k = {0};
@@ -21,7 +21,7 @@ static kinds full_expected(void)
     return k;
 }
 
-/* What the ring has; nobody took anything out. */
+/* The ring's account; nobody took anything out. */
 static kinds full_recorded(void)
 {
     static wh_trace_record records[1u << FULL_BITS];

@@ -1,9 +1,9 @@
 /* Leasing: workers that take, hold, and wait for the seats of one lease, and a supervisor, driven
  * by hand, all in the arena.
  *
- * What each worker was told that it holds stands outside of the directory. Futexes are counters: a
- * waiter that was refused sleeps until its wake counter moves, so a wake-up that was lost shows as
- * one who sleeps beside a seat that is free, or its turn. */
+ * The leases that each worker was told it holds stand outside of the directory. Futexes are
+ * counters: a waiter that was refused sleeps until its wake counter moves, so a lost wake-up shows
+ * as a waiter that sleeps beside a free seat, or at its turn. */
 #ifndef SWEEP_LEASING_H
 #define SWEEP_LEASING_H
 

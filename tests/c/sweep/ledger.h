@@ -10,7 +10,7 @@
 #define MOST_TROUBLES 64
 #define TO_GROUP 0xfeu
 
-/* What is in flight. */
+/* In flight. */
 enum flight { LANDED, SCHEDULING, CANCELLING, MOVING, FINISHING, GIVING_BACK };
 
 typedef struct entry {

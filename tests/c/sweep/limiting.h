@@ -1,8 +1,9 @@
 /* Limiting: workers that take from limits of all three windows, wait, and give back, in virtual
  * time, all in the arena.
  *
- * What each was told that it took stands outside of the directory, with the time as of which it is
- * taken. What one that was killed in a call was not told it has taken, or has not. */
+ * The amounts that each worker was told it took stand outside of the directory, each with the time
+ * as of which it is taken. A worker that was killed in a call has taken an amount that it was not
+ * told, or none. */
 #ifndef SWEEP_LIMITING_H
 #define SWEEP_LIMITING_H
 
@@ -147,7 +148,7 @@ static void others_act(uint64_t count)
 
 /* -- what never fails to hold ------------------------------------------------------------------ */
 
-/* What was taken of a kind from `i`'s time on: up to `until`, or in its window. */
+/* Taken of a kind from `i`'s time on: up to `until`, or in its window. */
 static uint64_t taken(enum kind kind, const grant *from, int64_t until)
 {
     uint64_t sum = 0;

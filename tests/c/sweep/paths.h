@@ -4,7 +4,7 @@
 
 #include "history.h"
 
-/* What rounds.h begins each path with. */
+/* rounds.h begins each path with these. */
 static inline void round_world(uint64_t seed)
 {
     crew_heap_chunks = strncmp(where.path, "heavy", 5) == 0 ? 5 : 0;

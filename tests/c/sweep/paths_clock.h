@@ -1,4 +1,4 @@
-/* What a clock does in a pass, each with what stands before it. */
+/* The steps of a clock in a pass, each with its beginning. */
 #ifndef SWEEP_PATHS_CLOCK_H
 #define SWEEP_PATHS_CLOCK_H
 

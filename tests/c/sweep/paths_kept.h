@@ -1,4 +1,4 @@
-/* What members do with the ends of detached timers, and a clock with the timers: each with what
+/* Members' steps with the ends of detached timers, and a clock's with the timers: each with what
  * stands before it. */
 #ifndef SWEEP_PATHS_KEPT_H
 #define SWEEP_PATHS_KEPT_H

@@ -1,4 +1,4 @@
-/* What holders, waiters and a supervisor do, and the situations that they meet. */
+/* The steps of holders, waiters and a supervisor, and the situations that they meet. */
 #ifndef SWEEP_PATHS_LEASES_H
 #define SWEEP_PATHS_LEASES_H
 

@@ -1,4 +1,4 @@
-/* What a borrower and a supervisor do, and the situations that they meet. */
+/* The steps of a borrower and a supervisor, and the situations that they meet. */
 #ifndef SWEEP_PATHS_POOL_H
 #define SWEEP_PATHS_POOL_H
 

@@ -1,4 +1,4 @@
-/* What A does as a checker, as a watcher, and the supervisor with a dead one's row. */
+/* The steps of A as a checker, as a watcher, and of the supervisor with a dead one's row. */
 #ifndef SWEEP_PATHS_WATCH_H
 #define SWEEP_PATHS_WATCH_H
 

@@ -244,7 +244,7 @@ static void do_reclaim(void)
     step_end();
 }
 
-/* What comes now waits in the backlog. */
+/* From now on timers wait in the backlog. */
 static void before_backlog(void)
 {
     fill_completions(dice(3));

@@ -17,7 +17,7 @@ static struct round {
     uint64_t stops[MOST_PATHS], deepest[MOST_PATHS], seeds[MOST_PATHS];
 } rounds;
 
-/* What survivors do differs from stop to stop, and is the same each time. */
+/* The acts of survivors differ from stop to stop, and are the same each time. */
 static void round_dice(void)
 {
     S->rng = rounds.seed;

@@ -1,4 +1,4 @@
-/* What follows the death of a clock: workers go on meanwhile or not, a new one recovers, all ends
+/* After the death of a clock: workers go on meanwhile or not, a new one recovers, all ends
  * well. */
 #ifndef SWEEP_SURVIVE_CLOCK_H
 #define SWEEP_SURVIVE_CLOCK_H

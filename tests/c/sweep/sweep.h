@@ -110,7 +110,7 @@ static void arena_open(bool open)
 static void arena_save(arena *copy) { memcpy(copy, memory, sizeof(arena) + memory->used); }
 static void arena_restore(const arena *copy) { memcpy(memory, copy, sizeof(arena) + copy->used); }
 
-/* What the core allocates is private to a process; here it stands in the arena too. */
+/* The core's allocations are private to a process; here they stand in the arena too. */
 #define malloc(bytes) arena_take(bytes)
 #define calloc(count, bytes) arena_take((size_t)(count) * (bytes))
 #define free(pointer) ((void)(pointer))

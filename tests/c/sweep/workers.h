@@ -9,7 +9,7 @@
 
 #define MOST_NAPS 500
 
-/* What goes on while a call of a worker waits. */
+/* This goes on while a call of a worker waits. */
 static enum wh_nap (*nap_play)(worker *w);
 
 /* The clock is driven by hand: what looks for some microseconds looks once. */
@@ -194,7 +194,7 @@ typedef struct plan {
     uint32_t flags; /* WH_DETACHED, WH_LASTING */
 } plan;
 
-/* From when on the clock knows of a call that has returned. What goes to others may meet one whose
+/* From when on the clock knows of a call that has returned. A timer for others may meet one whose
  * sweep is not over, and is dealt with then. */
 static int64_t told_of(const entry *e, uint32_t to)
 {

@@ -426,7 +426,7 @@ static PyMethodDef worker_methods[] = {
      "    2**32 - 1; further events count the rest. With `hold` there is `attempts` u4, too: how\n"
      "    often an event for a group was delivered, with this time.\n\n"
      "Raises\n------\nInvalidDelay\n    `timeout` or `visibility` is NaN, infinite or negative.\nDaemonNotRunning\n"
-     "    It has stopped, or been away for `reconnect_for` seconds. What is armed stays armed; a\n"
+     "    It has stopped, or been away for `reconnect_for` seconds. Armed timers stay armed; a\n"
      "    later call reconnects if the daemon is back.\n"
      "ValueError\n    Events are held and `hold` is not set; or it is set and this worker has\n"
      "    purgatories.\n\n"

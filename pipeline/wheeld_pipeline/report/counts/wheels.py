@@ -95,7 +95,7 @@ def meet(s: Array, d: Array, e: Array, tried: Candidates) -> Counts:
         gap = (((d >> m) + 1) << m) - d
         near = gap < 1 << longest
         if m - min(tried.bits) > max(tried.ticks):
-            # What is neither is neither for all longer stretches.
+            # A span that is neither is neither for all longer stretches.
             kept = later | near
             if not kept.any():
                 break
