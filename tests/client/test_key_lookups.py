@@ -108,7 +108,7 @@ def test_a_batch_with_a_key_in_use_does_nothing(
     assert b._counters()["scheduled"] == 0, "those before it were not armed, and cancelled then"
     wheel.settle()
     assert (b.pending, len(b.poll(0.0))) == (0, 0)
-    with pytest.raises(KeyInUse):
+    with pytest.raises(KeyInUse, match="key 'twice' is there twice"):
         b.schedule_many([1.0, 1.0], keys=["twice", "twice"])
     assert b.pending == 0
     assert b.find("twice") is None

@@ -69,6 +69,44 @@ def test_callbacks_whose_timers_others_end_are_forgotten(
     assert due.id in timers._handles, "nobody has read its event"
 
 
+@pytest.mark.parametrize("reused", [False, True])
+@pytest.mark.parametrize("by", [0, 1])
+def test_a_handle_of_a_replaced_timer(
+    wheel: LocalWheel, timers: LocalTimers, by: int, reused: bool
+) -> None:
+    replacing = [timers, wheel.worker(1)][by]
+    handle = timers.call_later(1.0, print, key="k")
+    due = timers.call_later(0.0, print, key="due")
+    replacing.schedule(9.0, key="k", on_conflict="replace")
+    wheel.settle()
+    while reused and not timers._is_gone(handle.id):
+        timers.schedule(9.0)
+        wheel.settle()
+    assert not handle.cancel()
+    assert handle._cancelled
+    assert due.cancel(), "it has fired, and nobody has read that"
+    assert replacing.remaining("k") == 9.0
+
+
+def test_an_event_that_is_not_sorted_yet_has_its_callback(
+    wheel: LocalWheel, timers: LocalTimers
+) -> None:
+    """Another thread has just received it, and its slot has the next timer."""
+    ran: list[str] = []
+    handle = timers.call_later(0.0, ran.append, "due", key="due")
+    wheel.settle()
+    ticks: dict[int, int] = {}
+    events = timers._await_work(0.0, None, ticks)
+    while not timers._is_gone(handle.id):
+        timers.call_later(9.0, print, key="k", on_conflict="replace")
+        wheel.settle()
+    for _ in range(KEYED_LOOK + 1):
+        timers.call_later(9.0, print, key="k", on_conflict="replace")
+    timers._callbacks.sort(events, ticks)
+    timers.dispatch()
+    assert ran == ["due"]
+
+
 @pytest.mark.parametrize("key", [True, 1.5, "x" * 2000, None])
 def test_what_is_no_key(timers: LocalTimers, key: Any) -> None:
     with pytest.raises((TypeError, ValueError)):

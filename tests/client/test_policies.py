@@ -128,6 +128,28 @@ def test_grace_on_another_clock(wheel: LocalWheel, clock: str) -> None:
     assert timers.poll()["late"].tolist() == [True]
 
 
+@pytest.mark.parametrize("again", ["nack", "visibility"])
+@pytest.mark.parametrize("drops", [False, True])
+def test_what_comes_again_has_its_grace(wheel: LocalWheel, again: str, drops: bool) -> None:
+    timers = wheel.worker(0)
+    wheel.set_member(0, "=w0", joins=True)  # its own address
+    timers.schedule(1.0, key="k", key_until="acknowledged", grace=5.0, grace_drop=drops)
+    wheel.advance(SECOND)
+    for _ in range(2):
+        (event,) = timers.poll(hold=True, visibility=1.0)
+        assert not event["late"]
+        if again == "nack":
+            assert timers.nack(event, 1.0)
+            timers.acknowledge()
+        wheel.advance(SECOND)
+    wheel.advance(10 * SECOND)
+    events = timers.poll(hold=True)
+    assert events["late"].tolist() == ([] if drops else [True])
+    assert timers.acknowledge(events) == len(events)
+    assert timers.find("k") is None
+    assert not timers._policies._table  # type: ignore[union-attr]
+
+
 # -- ticks in one ---------------------------------------------------------------------------------
 
 

@@ -75,6 +75,8 @@ class TimerHandle(_native.Handle):
             return False
         if self._waits() and self._callbacks.timers.cancel(self.id, block=self._block):
             return True
+        if self.id in self._callbacks._keyed:
+            self._callbacks._forget(self.id)  # another timer may have its key
         if not self._take():
             return False
         self._cancelled = True  # it is due: its expiration finds nothing to call
@@ -137,7 +139,7 @@ class Callbacks:
     def __init__(self, timers: CallingWorker, claims: Claims | None = None) -> None:
         self.timers = timers
         timers._handles = _native.Waiting()
-        self._keyed: list[TimerHandle] = []  # other workers may end their timers
+        self._keyed: dict[int, TimerHandle] = {}  # by id; other workers may end their timers
         self._keyed_most = KEYED_LOOK
         # those who arm under a key, against those who look for it: the GIL does it, if there is one
         self._entering = nullcontext() if GIL else threading.RLock()
@@ -161,7 +163,7 @@ class Callbacks:
             )
         if mine:
             self._forget(before)
-            self._keyed.append(handle)
+            self._keyed[handle.id] = handle
             if len(self._keyed) > self._keyed_most:
                 self._sweep()
             return handle
@@ -173,14 +175,17 @@ class Callbacks:
     def _sweep(self) -> None:
         """Forget callbacks under keys that were called, or whose timers other workers have
         ended."""
-        keyed, self._keyed = self._keyed, []
-        for each in keyed:
-            self._forget(each.id)
-        self._keyed += [each for each in keyed if self.timers._handles.get(each.id) is each]
+        keyed, self._keyed = self._keyed, {}
+        for id, each in list(keyed.items()):
+            self._forget(id)
+            if self.timers._handles.get(id) is each:
+                self._keyed[id] = each
         self._keyed_most = max(KEYED_LOOK, 2 * len(self._keyed))
 
     def _forget(self, id: int) -> None:
-        if id in self.timers._handles and self.timers._is_gone(id):
+        """Of a timer under a key: its event may have been received and not yet be sorted."""
+        timers = self.timers
+        if id in timers._handles and timers._is_gone(id) and timers._key_of(id) is None:
             gone = self.timers._handles.pop(id, None)
             if gone is not None and gone._take():
                 gone._cancelled = True

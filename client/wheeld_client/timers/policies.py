@@ -12,20 +12,21 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from wheeld_client.connection.options import MOST_SECONDS
 from wheeld_core import _native
-from wheeld_core.arguments import Seconds, epoch_ns, float_of, shown, time_of, whole_of
+from wheeld_core.arguments import Seconds, epoch_ns, float_of, shown, whole_of
 from wheeld_core.errors import InvalidDelay, RingFull, WheelError
 from wheeld_core.views import widened, wider
 
 if TYPE_CHECKING:
     from wheeld_client.timers.timers import Timers
 
+T = TypeVar("T")
 Events = npt.NDArray[np.void]
 NAMES: Final = frozenset({"jitter", "grace", "grace_drop", "coalesce", "missed", "times", "until"})
 MOST_TIMES: Final = 2**64 - 1
@@ -72,6 +73,8 @@ class Policy:
     ticked: int | None = None
     """The deadline of the tick whose acknowledgement starts the next period."""
     over: bool = False
+    held: bool = False
+    """Its event was in this worker's hands, which may give it back."""
 
     @classmethod
     def of(cls, timers: Timers, options: dict[str, Any], clock: int, first: int) -> Policy | None:
@@ -179,7 +182,11 @@ class Policies:
         with self._lock:
             for id in list(self._again.union(self._table if ids is None else ids)):
                 policy = self._table.get(id)
-                if id in self._again or (policy is not None and policy.ticked is not None):
+                if policy is not None and policy.held:
+                    policy.over = self._asked(self._timers._is_gone, id, True)
+                if id in self._again or (
+                    policy is not None and (policy.over or policy.ticked is not None)
+                ):
                     self._settle(id)
 
     def __call__(
@@ -222,16 +229,18 @@ class Policies:
             ticks = 0
             if not policy.over and policy.ticked is None:
                 if id not in period:
-                    period[id] = self._period(id)
+                    period[id] = self._asked(self._timers._period, id, 0)
                 ticks = policy.take(deadline, int(events["missed"][i]), period[id])
-                policy.over |= not period[id]
+                policy.held = held and self._asked(self._timers._in_hand, id, False)
+                policy.over |= not period[id] and not policy.held
             if ticks <= 0:
                 kept[i] = False
                 continue
             late = False
             if policy.grace is not None:
                 if policy.clock not in now:
-                    now[policy.clock] = self._now(policy.clock, int(events["fired"][i]))
+                    fired = int(events["fired"][i])
+                    now[policy.clock] = self._asked(self._timers._clock_ns, policy.clock, fired)
                 late = now[policy.clock] - deadline > policy.grace
             if late and policy.drops:
                 kept[i] = False
@@ -253,19 +262,12 @@ class Policies:
                 events["late"][first] |= late  # of a merged event: whether its first tick was
         return kept
 
-    def _now(self, clock: int, fired: int) -> int:
-        """The time of a clock; if the wheel has ended, the time at which an event fired."""
+    def _asked(self, question: Callable[[int], T], of: int, otherwise: T) -> T:
+        """Ask the wheel; if it has ended, the answer is `otherwise`."""
         try:
-            return self._timers._clock_ns(clock)
+            return question(of)
         except WheelError:
-            return fired
-
-    def _period(self, id: int) -> int:
-        """The period of a timer, ns; 0: this event was its last one."""
-        try:
-            return self._timers._period(id)
-        except WheelError:
-            return 0
+            return otherwise
 
     def _settle(self, id: int) -> None:
         """End a timer that is over, or move one to a period after its last tick, unless somebody
@@ -275,7 +277,7 @@ class Policies:
             self._again.discard(id)
             return
         try:
-            if policy.over and self._period(id):
+            if policy.over and self._timers._period(id):
                 self._timers.cancel(id, block=False)
             elif policy.ticked is not None and not policy.over:
                 self._timers._follow(id, policy.ticked, False)
@@ -302,7 +304,7 @@ def _until_ns(timers: Timers, until: Any, clock: int) -> int:
         return now + epoch_ns(until) - timers._clock_ns(_native.CLOCK_REALTIME)
     if isinstance(until, timedelta):
         return now + span_ns(span_of("until", until))
-    seconds = time_of(until)
+    seconds = float_of(until, "until")
     if not 0 <= seconds < math.inf:
         raise InvalidDelay(f"until={shown(until)}: expected a time, 0 or more")
     return span_ns(seconds)

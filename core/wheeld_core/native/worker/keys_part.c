@@ -250,19 +250,10 @@ static bool parse_conflict(PyObject *word, enum wh_conflict *conflict)
     return false;
 }
 
-static PyObject *raise_key_in_use(PyObject *key, uint64_t id, bool pending)
+/* `format`: the message, with %llu for the id. */
+static void raise_key_in_use_as(PyObject *key, uint64_t id, const char *format)
 {
-    if (pending)
-        raise_about(errors.key_in_use, key,
-                    "key {} has a pending timer, %llu; on_conflict= says what to do "
-                    "then: 'keep', 'replace', 'later' or 'earlier'",
-                    (unsigned long long)id);
-    else
-        raise_about(
-            errors.key_in_use, key,
-            "key {} belongs to timer %llu, which has fired, until its event is acknowledged "
-            "(key_until='acknowledged'); try again then, or give on_conflict='keep'",
-            (unsigned long long)id);
+    raise_about(errors.key_in_use, key, format, (unsigned long long)id);
     PyObject *type, *value, *trace, *number = PyLong_FromUnsignedLongLong(id);
     PyErr_Fetch(&type, &value, &trace);
     PyErr_NormalizeException(&type, &value, &trace);
@@ -270,7 +261,17 @@ static PyObject *raise_key_in_use(PyObject *key, uint64_t id, bool pending)
         PyErr_Clear();
     Py_XDECREF(number);
     PyErr_Restore(type, value, trace);
-    return NULL;
+}
+
+static void raise_key_in_use(WorkerObject *w, PyObject *key, uint64_t id)
+{
+    bool held = wh_keys_taken(&w->keys, id) && !wh_keys_pending(&w->keys, id);
+    raise_key_in_use_as(
+        key, id,
+        held ? "key {} belongs to timer %llu, which has fired, until its event is acknowledged "
+               "(key_until='acknowledged'); try again then, or give on_conflict='keep'"
+             : "key {} has a pending timer, %llu; on_conflict= says what to do then: 'keep', "
+               "'replace', 'later' or 'earlier'");
 }
 
 /* Arm a timer under `object`, which is encoded and hashed in `e`; `rest`: ns until it is due.
@@ -285,7 +286,7 @@ static enum wh_call worker_claim_key(WorkerObject *w, PyObject *object, EncodedK
     if (wh_likely(call == WH_CALL_OK || (call == WH_CALL_TAKEN && conflict != WH_KEY_RAISE)))
         return call;
     if (call == WH_CALL_TAKEN || call == WH_CALL_KEY_HELD)
-        raise_key_in_use(object, *id, wh_keys_pending(&w->keys, *id));
+        raise_key_in_use(w, object, *id);
     else if (call == WH_CALL_KEYS_FULL)
         keys_refuse(w, object);
     else

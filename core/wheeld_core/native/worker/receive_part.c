@@ -579,8 +579,8 @@ static PyObject *worker_histograms(WorkerObject *w, PyObject *unused)
                                      WH_COUNTS_OF_WORKER * (Py_ssize_t)sizeof(wh_histogram));
 }
 
-/* _is_gone(id): was it cancelled, or has its slot another tenant? Not if it has fired, as nobody
- * may have read that. */
+/* _is_gone(id): was it cancelled or acknowledged, or has its slot another tenant? Not if it has
+ * fired, as nobody may have read that. */
 static PyObject *worker_is_gone(WorkerObject *w, PyObject *object)
 {
     uint64_t id;
@@ -591,7 +591,8 @@ static PyObject *worker_is_gone(WorkerObject *w, PyObject *object)
         Py_RETURN_TRUE;
     uint64_t state = wh_load_acquire(&w->client.states[slot]); /* pairs: arm, cancel */
     return PyBool_FromLong(wh_state_gen(state) != wh_id_gen(id) ||
-                           wh_state_phase(state) == WH_CANCELLED);
+                           wh_state_phase(state) == WH_CANCELLED ||
+                           wh_state_phase(state) == WH_DONE);
 }
 
 /* _clock_ns(clock): the time of one of the clocks, by its number. */

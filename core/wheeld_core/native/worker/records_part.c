@@ -322,12 +322,21 @@ static PyObject *worker_cancel_keys(WorkerObject *w, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Set the error that says which row was refused. */
+/* Set the error that says which row was refused. A row that met the timer of an earlier one has had
+ * that undone. */
 static wh_seldom bool keys_batch_refuse(WorkerObject *w, const KeyRows *keys, const wh_batch *b,
                                         uint64_t id, enum wh_call call)
 {
-    if (call == WH_CALL_TAKEN || call == WH_CALL_KEY_HELD)
-        raise_key_in_use(key_rows_object(keys, b->stopped), id, wh_keys_pending(&w->keys, id));
+    bool twice = false;
+    for (uint64_t i = 0; i < b->stopped && call == WH_CALL_TAKEN && !twice; i++)
+        twice = keys->rows.states[i] == WH_ROW_KEY_CLAIMED && b->ids[i] == id;
+    if (twice)
+        raise_key_in_use_as(key_rows_object(keys, b->stopped), id,
+                            "key {} is there twice, and timer %llu of the first row was "
+                            "cancelled again, so nothing of the batch is scheduled; give each key "
+                            "once, or say by on_conflict= what to do");
+    else if (call == WH_CALL_TAKEN || call == WH_CALL_KEY_HELD)
+        raise_key_in_use(w, key_rows_object(keys, b->stopped), id);
     else if (call == WH_CALL_KEYS_FULL)
         keys_refuse(w, key_rows_object(keys, b->stopped));
     else
