@@ -191,6 +191,21 @@ def test_a_crowd_is_waited_for(daemon: StandIn) -> None:
         daemon.crowded = 0
 
 
+def test_who_comes_during_a_restart_asks_again(daemon: StandIn) -> None:
+    """A command does not: it may have been carried out."""
+    daemon.leaving = 2
+    with connect(daemon.name):
+        assert len(daemon.heard("hello")) == 3
+        daemon.leaving = 2
+        with pytest.raises(DaemonNotRunning, match="connection closed"):
+            control.ask(daemon.directory, Request.STATUS)
+        assert daemon.leaving == 1
+        daemon.leaving = 1 << 30
+        with pytest.raises(DaemonNotRunning, match="connection closed"):
+            connect(daemon.name, timeout=0.05)
+        daemon.leaving = 0
+
+
 def test_silent_supervisor(daemon: StandIn) -> None:
     with connect(daemon.name, reconnect_for=LONG) as timers:
         timers.schedule(0.001, 3)

@@ -62,6 +62,8 @@ class StandIn:
         self.silent = False
         self.crowded = 0
         """Requests that it still refuses because it has too many connections."""
+        self.leaving = 0
+        """Requests after which it still hangs up without an answer, as one that is restarted."""
         self._lock = threading.RLock()
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -167,10 +169,14 @@ class StandIn:
             for line in lines:
                 message = control.decode(line)
                 with self._lock:
-                    answer = self._answer(message)
+                    left = self.leaving > 0
+                    self.leaving -= left
+                    answer = None if left else self._answer(message)
                 with self.said:
                     self.messages.append(message)
                     self.said.notify_all()
+                if left:
+                    return
                 if answer is not None and not self.silent:
                     connection.sendall(control.encode(answer))
 

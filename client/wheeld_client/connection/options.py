@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from numbers import Real
@@ -15,14 +14,11 @@ from wheeld_core import _native, control
 from wheeld_core.arguments import Seconds, float_of, shown
 from wheeld_core.control import messages as control_messages
 from wheeld_core.control.messages import Welcome
-from wheeld_core.errors import DaemonNotRunning
 from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 
 OnDeath = Literal["drop", "keep", "reroute"]
 AfterFork = Literal["raise", "reconnect"]
 Start = Literal["never", "if-needed"]
-AGAIN_SECONDS: Final = 0.02
-"""Pause before a client retries after the daemon hung up without an answer."""
 MOST_SECONDS: Final = float(_native.MOST_SECONDS)
 """9.2e9, a little less than 2**63 ns: later times are saturated, and no socket can wait that
 long."""
@@ -101,31 +97,16 @@ class ConnectOptions:
         return replace(self, worker=with_suffix(self.worker, f"-{os.getpid()}"))
 
     def say_hello(self, directory: Path) -> tuple[control.Connection, Welcome]:
-        """Connect to the daemon in `directory`; returns the connection and its answer.
-
-        A daemon that hangs up without an answer is being restarted: the client asks its successor.
-        """
-        give_up = time.monotonic() + self.timeout
-        while True:
-            try:
-                return self._say_hello(directory)
-            except DaemonNotRunning as error:
-                cause = error.__cause__
-                hung_up = isinstance(cause, ConnectionError)
-                if not hung_up or isinstance(cause, ConnectionRefusedError):
-                    raise
-                if time.monotonic() > give_up:
-                    raise
-            time.sleep(AGAIN_SECONDS)
+        """Connect to the daemon in `directory`; returns the connection and its answer."""
+        connection, answer = control.greet(
+            directory, self.timeout, over_restart=True, **self.hello()
+        )
+        return connection, cast(Welcome, answer)
 
     def hello(self) -> control.Message:
         return control_messages.hello(
             self.worker, self.on_death, self.group, self.numbered, self.joined
         )
-
-    def _say_hello(self, directory: Path) -> tuple[control.Connection, Welcome]:
-        connection, answer = control.greet(directory, self.timeout, **self.hello())
-        return connection, cast(Welcome, answer)
 
 
 def with_suffix(worker: str, suffix: str) -> str:

@@ -125,7 +125,6 @@ class ProcessTimers:
         made_of(ConnectOptions, "connect", given, INNER)
         self.daemon = daemon
         forgets_in_child(self)
-        _living.add(self)
         self._dispatch, self._on_events = dispatch, on_events
         self._options = options
 
@@ -156,7 +155,7 @@ class ProcessTimers:
                 except BaseException:  # no room for a thread: the name shall be free again
                     timers.close()
                     raise
-                _connected.add(timers)
+                _connected[timers] = self._dispatcher
                 self._timers = timers
             return self._timers
 
@@ -188,7 +187,7 @@ class ProcessTimers:
     def __del__(self) -> None:
         """The collector may run in any thread, whatever locks that holds: another thread leaves."""
         timers, dispatcher = self._timers, self._dispatcher
-        if timers is not None:
+        if timers in _connected:  # at its end the process has left already
             self._timers = self._dispatcher = None
             with suppress(RuntimeError):  # no room for a thread, or the interpreter ends
                 threading.Thread(target=_leave, args=(timers, dispatcher), daemon=True).start()
@@ -196,16 +195,16 @@ class ProcessTimers:
 
 def _leave(timers: Timers | None, dispatcher: Dispatcher | None) -> None:
     if timers is not None:
-        _connected.discard(timers)
+        _connected.pop(timers, None)
         with suppress(WheelError):
             timers.close()
     if dispatcher is not None:
         dispatcher.stop()
 
 
-_connected: Final[set[Timers]] = set()
-"""Held here, so that the collector does not finalize them with who used them, but has them left."""
-_living: Final[WeakSet[ProcessTimers]] = WeakSet()
+_connected: Final[dict[Timers, Dispatcher | None]] = {}
+"""Held here, so that the collector does not finalize them with who used them, but has them left;
+the process leaves the others at its end."""
 _forgetful: Final[WeakSet[Forgets]] = WeakSet()
 
 
@@ -222,9 +221,9 @@ def _forget_all() -> None:
 
 @atexit.register
 def _leave_all() -> None:
-    for each in list(_living):
+    for timers, dispatcher in list(_connected.items()):
         try:
-            each.close()
+            _leave(timers, dispatcher)
         except Exception:
             log.exception("a worker has not left in order")
 

@@ -30,7 +30,7 @@ MOST_DESCRIPTORS = 4
 """Descriptors that may arrive with answers before the caller takes them; any more are closed."""
 
 AGAIN_SECONDS: Final = 0.005
-"""Between two attempts to reach a daemon that has too many connections."""
+"""Between two attempts to reach a daemon that has too many connections, or is being restarted."""
 
 _BUILTIN_ERRORS = {"ValueError": ValueError, "PermissionError": PermissionError}
 
@@ -221,21 +221,24 @@ def ask(directory: Path, op: Request, timeout: float = 10.0, **fields: Any) -> M
     return answer
 
 
-def greet(directory: Path, timeout: float, **request: Any) -> tuple[Connection, Message]:
+def greet(
+    directory: Path, timeout: float, *, over_restart: bool = False, **request: Any
+) -> tuple[Connection, Message]:
     """A new connection, and the answer to the first request on it. A daemon that has too many
-    connections is asked again until `timeout` is over. Raises as `Connection` does."""
+    connections is asked again until `timeout` is over. With `over_restart`, for requests that may
+    come twice, so is the successor of one that hung up without an answer. Raises as `Connection`
+    does."""
     give_up = time.monotonic() + timeout
     while True:
         connection = Connection(directory, timeout)
         try:
             return connection, connection.request(**request)
-        except errors.DaemonBusy:
+        except BaseException as error:
             connection.close()
-            if time.monotonic() >= give_up:
+            hung_up = isinstance(error.__cause__, ConnectionError)
+            again = isinstance(error, errors.DaemonBusy) or (over_restart and hung_up)
+            if not again or time.monotonic() >= give_up:
                 raise
-        except BaseException:
-            connection.close()
-            raise
         time.sleep(AGAIN_SECONDS)
 
 
