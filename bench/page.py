@@ -194,6 +194,7 @@ def draw(content: dict[str, Any], path: Path) -> None:
         handles = [Patch(color=COLOURS[who], label=who) for who in used]
         axes.legend(handles=handles, fontsize=8, loc="lower right")
         figure.savefig(path, metadata={"Date": None})
+    path.write_text(" ".join(path.read_text().split()) + "\n")  # without a line for each point
 
 
 def main(arguments: list[str] | None = None) -> int:
