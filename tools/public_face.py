@@ -70,7 +70,7 @@ def _members(owner: type[Any]) -> list[str]:
 def _signature(value: Any) -> str:
     """Its parameters without types, which Python's versions write differently."""
     value = getattr(value, "__func__", value)
-    if not callable(value):
+    if not (inspect.isroutine(value) or inspect.isclass(value)):
         return ""
     try:
         signature = inspect.signature(value)

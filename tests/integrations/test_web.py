@@ -52,24 +52,25 @@ def test_extensions_under_gunicorn(virtual: str, tmp_path: Path, app: str) -> No
         assert server.get("/quick") == (status, worker)
 
 
-def test_hooks_of_gunicorn(daemon: str, tmp_path: Path) -> None:
+def test_hooks_of_gunicorn(virtual: str, tmp_path: Path) -> None:
     conf = tmp_path / "gunicorn.conf.py"
     conf.write_text(f"""
 from wheeld_client.integrations.gunicorn import connect_worker, leave_worker
 workers = 2
 preload_app = True
-post_fork = connect_worker({daemon!r}, worker="web-{{age}}")
+post_fork = connect_worker({virtual!r}, worker="web-{{age}}")
 worker_exit = leave_worker
 """)
     from daemons import until
     from wheeld_client import Observer
 
-    with Observer(daemon) as observer:
+    with Observer(virtual) as observer:
         options = ("--config", str(conf))
         with web_server.gunicorn(
-            "web_apps:wsgi_app()", daemon, *options, log=tmp_path / "log"
+            "web_apps:wsgi_app(shared=True)", virtual, *options, log=tmp_path / "log"
         ) as server:
             wanted = {"web-1", "web-2"}
             until(lambda: wanted <= set(observer.workers()), "two workers")
-            assert server.get("/quick")[0] == 200
+            assert server.get("/sleep")[0] == 504, "the middleware uses that connection"
+            assert set(observer.workers()) == wanted
         until(lambda: not wanted & set(observer.workers()), "that both have left")

@@ -28,7 +28,7 @@ def time_runs_out() -> None:
     threading.Thread(target=wheeld.advance, args=(daemon(), LIMIT)).start()
 
 
-def wsgi_app() -> Any:
+def wsgi_app(shared: bool = False) -> Any:
     from wheeld_client.integrations.wsgi import TimeoutMiddleware
 
     def app(environ: dict[str, Any], start: Any) -> list[bytes]:
@@ -49,7 +49,7 @@ def wsgi_app() -> Any:
         start("200 OK", [("Content-Type", "text/plain")])
         return [f"{os.getpid()} {path}".encode()]
 
-    return TimeoutMiddleware(app, LIMIT, daemon())
+    return TimeoutMiddleware(app, LIMIT, None if shared else daemon())
 
 
 def _parts() -> Any:

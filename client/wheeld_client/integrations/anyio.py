@@ -27,6 +27,8 @@ from wheeld_client.timers.timers import Timers, connect
 from wheeld_core.arguments import Seconds, float_of
 from wheeld_core.errors import WheelError
 
+__all__ = ["open_timers"]
+
 
 class AnyioTimers:
     """A worker's timers in an event loop of anyio; made by `open_timers`.
@@ -135,7 +137,7 @@ class AnyioTimers:
 async def open_timers(
     daemon: str = "default", **options: Unpack[ConnectKeywords]
 ) -> AsyncIterator[AnyioTimers]:
-    """Connect to a daemon for a block.
+    """Connect to a daemon for a block, which gets `AnyioTimers`.
 
     Parameters
     ----------

@@ -30,6 +30,8 @@ from wheeld_client.integrations.process import RunsJobs, jobs_of
 from wheeld_client.integrations.seconds import limit_of
 from wheeld_core.arguments import Seconds
 
+__all__ = ["WheelTimers", "deadline", "lifespan"]
+
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
 
 

@@ -20,6 +20,8 @@ from wheeld_client.connection.options import ConnectKeywords
 from wheeld_client.integrations.process import ProcessTimers, RunsJobs, jobs_of
 from wheeld_client.timers.timers import Timers
 
+__all__ = ["connect_worker", "leave_worker", "run_jobs", "timers"]
+
 _processes: list[ProcessTimers] = []
 
 
@@ -82,22 +84,22 @@ def run_jobs(jobs: RunsJobs | str) -> Callable[[Any], None]:
     return post_worker_init
 
 
-def process_timers() -> ProcessTimers:
-    """The worker that `connect_worker` connected, for `TimeoutMiddleware`.
+def connected() -> ProcessTimers | None:
+    """What `connect_worker` connects, for `TimeoutMiddleware`."""
+    return _processes[0] if _processes else None
+
+
+def timers() -> Timers:
+    """This process's worker; errors as in `connect` if there is no daemon.
 
     Raises
     ------
     RuntimeError
-        It was not.
+        `connect_worker` was not called.
     """
-    if not _processes:
+    if (process := connected()) is None:
         raise RuntimeError(
             "this process is not connected; set in gunicorn.conf.py: "
             "post_fork = wheeld_client.integrations.gunicorn.connect_worker(...)"
         )
-    return _processes[0]
-
-
-def timers() -> Timers:
-    """This process's worker; errors as in `connect` if there is no daemon."""
-    return process_timers().get()
+    return process.get()

@@ -29,6 +29,7 @@ SECOND: Final = 10**9
 FAILURES: Final = (WheelError, OSError)
 YEAR: Final = 366 * 86400 * SECOND
 
+__all__: list[str] = []  # they are named by their URLs
 
 _processes: Final[dict[tuple[str, str], ProcessTimers]] = {}
 """By daemon and options: the limiters of a process are one worker, however many it makes."""

@@ -22,7 +22,7 @@ from wheeld_core.arguments import made_of, shown
 from wheeld_core.errors import NameInUse, WheelError
 from wheeld_core.runtime import candidates
 
-__all__ = ["ProcessTimers"]
+__all__: list[str] = []
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

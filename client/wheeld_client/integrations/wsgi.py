@@ -15,6 +15,7 @@ from itertools import chain, islice
 from typing import Any, TypeAlias, Unpack
 
 from wheeld_client.connection.options import ConnectKeywords
+from wheeld_client.integrations.gunicorn import connected
 from wheeld_client.integrations.limit import Limit, RequestTimeout, cut_off, in_time
 from wheeld_client.integrations.process import ProcessTimers
 from wheeld_client.integrations.seconds import limits_of
@@ -41,21 +42,24 @@ class TimeoutMiddleware:
         Whose requests they are.
     seconds : float, None, or callable
         Time for a request; None: without limit. A function is called with its environ.
-    daemon : str or ProcessTimers
-        Name of the daemon, or the path of its runtime directory; or a connection to share.
+    daemon : str, optional
+        Name of the daemon, or the path of its runtime directory. Default: the connection of
+        gunicorn's hook `connect_worker`, or else one to "default".
     **options
-        As in `ProcessTimers`.
+        As in `connect`, except `after_fork` and `on_reconnect`.
     """
 
     def __init__(
         self,
         app: Application,
         seconds: Seconds | Callable[[Environ], Seconds | None] | None = 30.0,
-        daemon: str | ProcessTimers = "default",
+        daemon: str | ProcessTimers | None = None,
         **options: Unpack[ConnectKeywords],
     ) -> None:
         self.app = app
         self._seconds = limits_of(seconds)
+        if daemon is None:
+            daemon = "default" if options else connected() or "default"
         if not isinstance(daemon, ProcessTimers):
             daemon = ProcessTimers(daemon, **options)
         self.process = daemon
