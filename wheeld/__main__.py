@@ -57,9 +57,11 @@ def _private_daemon() -> Callable[[], None]:
 def _command() -> Callable[[], None]:
     for name in _EXTRA:
         if importlib.util.find_spec(name) is None:
+            from wheeld_core import extras
+
             sys.exit(
                 f"wheeld: {name} is not installed, only the client is; for the daemon and its "
-                "commands: pip install '.[daemon]' in the checkout"
+                f"commands: {extras.command('daemon')}"
             )
     help_only = "_WHEELD_COMPLETE" in os.environ or _HELP.intersection(sys.argv)
     if sys.argv[1:2] == ["start"] and not help_only:

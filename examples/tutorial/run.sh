@@ -84,7 +84,8 @@ cat <<'PAGE'
 
 Ten minutes, from an empty folder to a web service with a request timeout, a debounced mail, a nightly job and a rate limit,
 which hold over all its processes. You watch it in a terminal and in a browser, get an alert when the daemon is killed, and restart the
-daemon under load. All you need is Linux and Python 3.11 or newer; there is nothing to compile.
+daemon under load. All you need is Linux, Python 3.11 or newer, and a wheel file of wheeld, which `pip wheel --no-deps .` makes
+in a checkout; there is nothing to compile here. The alert also needs Prometheus.
 PAGE
 
 say '## Install'
@@ -92,9 +93,12 @@ if has 'command -v cc || command -v gcc || command -v clang'; then
     echo "there is a compiler on the path" >&2
     exit 1
 fi
+say 'No compiler is on the path, so this prints nothing:'
 expected=1 show 'command -v cc gcc clang'
+say 'The wheel file is in the home folder:'
 show 'python3 -m venv venv' 'python3 -m venv venv'
-show "venv/bin/pip install --quiet '.[metrics,jobs]' fastapi gunicorn uvicorn uvicorn-worker" \
+show 'wheel=$(echo ~/wheeld-*.whl)'
+show 'venv/bin/pip install --quiet "$wheel[metrics,jobs]" fastapi gunicorn uvicorn uvicorn-worker' \
     "venv/bin/pip install --quiet --disable-pip-version-check --only-binary :all: $* '$wheel[metrics,jobs]' fastapi gunicorn uvicorn uvicorn-worker >pip.log 2>&1 || { cat pip.log; exit 1; }"
 say 'The commands below are those of the environment: `source venv/bin/activate`.'
 
@@ -189,7 +193,7 @@ if has 'command -v prometheus'; then
 fi
 
 say '## Restart it under load'
-say '`load.py` makes requests for eight seconds and keeps account of each; in the middle, the daemon is restarted:'
+say '[`load.py`](../examples/tutorial/load.py) makes requests for eight seconds and keeps account of each; in the middle, the daemon is restarted:'
 enter 'exec python3 load.py 8' >"$work/load.log" &
 load=$!
 sleep 4

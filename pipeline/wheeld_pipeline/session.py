@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wheeld_core import extras
 from wheeld_pipeline import preflight
 from wheeld_pipeline.errors import PipelineError, UsageError
 
@@ -67,8 +68,7 @@ def check() -> None:
         import pyspark  # noqa: F401
     except ImportError as error:
         raise PipelineError(
-            f"this runs on Spark, and {error.name} is not installed: "
-            "pip install '.[spark]' in the checkout"
+            f"this runs on Spark, and {error.name} is not installed: {extras.command('spark')}"
         ) from error
     found = java_version()
     if found is None or found < LEAST_JAVA:
@@ -236,8 +236,7 @@ def _remote(app: str, options: SparkOptions) -> SparkSession:
         from pyspark.sql import SparkSession as Remote
     except ImportError as error:
         raise PipelineError(
-            f"--remote needs the client of Spark Connect ({error}): "
-            "pip install '.[connect]' in the checkout"
+            f"--remote needs the client of Spark Connect ({error}): {extras.command('connect')}"
         ) from error
     builder = Remote.builder.appName(app).remote(options.remote)
     for key, value in ({"spark.sql.session.timeZone": "UTC"} | options.settings()).items():

@@ -17,7 +17,7 @@ from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_ex
 from wheeld.config import addresses
 from wheeld.metrics.jobs import with_jobs
 from wheeld.supervisor.health import Health, examine
-from wheeld_core import runtime
+from wheeld_core import extras, runtime
 from wheeld_core.errors import UsageError, WheelError
 from wheeld_core.units import duration
 
@@ -107,7 +107,7 @@ def metrics(
             from wheeld.metrics.scrapes import Scrapes
             from wheeld.metrics.server import serve
         except ModuleNotFoundError as error:
-            raise WheelError(f"{error}; try `pip install '.[metrics]'` in the checkout") from None
+            raise WheelError(f"{error}; try {extras.command('metrics')}") from None
         label = Path(name).name
         if once:
             typer.echo(text(registry(_status(name, runtime_dir), label)), nl=False)
@@ -134,9 +134,7 @@ def _export(name: str, runtime_dir: Path | None, endpoint: str, once: bool) -> N
         try:
             from wheeld.metrics.otel import Export
         except ModuleNotFoundError as error:
-            raise WheelError(
-                f"--otlp: {error}; try `pip install '.[otel]'` in the checkout"
-            ) from None
+            raise WheelError(f"--otlp: {error}; try {extras.command('otel')}") from None
         if once:
             status_of(name, runtime_dir)  # is it there?
         export = Export(name, functools.partial(_status, name, runtime_dir), endpoint or None)

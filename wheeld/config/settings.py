@@ -170,7 +170,7 @@ class Config:
     trace: str | None = option(
         "directory", None, "Directory in which every event is recorded as Parquet.",
         more="It is created if missing, and several daemons may share one. Needs"
-        " `pip install '.[parquet]'` in the checkout.",
+        " the extra `parquet`.",
         example="/var/lib/wheeld/NAME/trace", unset="none", section="Trace",
     )  # fmt: skip
     trace_ring: int = option(
@@ -194,8 +194,7 @@ class Config:
     metrics: str | None = option(
         "address", None, "Serve metrics for Prometheus here.",
         more="A process of its own serves them. Without an address on the command line:"
-        f" {addresses.DEFAULT}. Port 0: any free one. Needs"
-        " `pip install '.[metrics]'` in the checkout.",
+        f" {addresses.DEFAULT}. Port 0: any free one. Needs the extra `metrics`.",
         example=addresses.DEFAULT, unset="none", bare=addresses.DEFAULT, section="Metrics",
     )  # fmt: skip
     web: str | None = option(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wheeld.processes.interrupts import Interrupted, flagged_signals
+from wheeld_core import extras
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -192,7 +193,7 @@ def _draw(outcomes: list[CaseRun], workers: int, seed: int, plot: Path) -> None:
         cpus = len(os.sched_getaffinity(0))
         plots.draw(plot, outcomes, f"{workers} workers on {cpus} cores, seed {seed}")
     except ImportError:
-        _say(f"no picture: {plot} needs matplotlib (pip install '.[plots]' in the checkout)")
+        _say(f"no picture: {plot} needs matplotlib ({extras.command('plots')})")
     except OSError as error:
         _say(f"no picture: {plot} cannot be written: {error.strerror or error}")
     else:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from wheeld_core import extras
+
 PACKAGES: Final = ("duckdb", "pyarrow", "pandas", "jinja2")
 RING: Final = 1 << 18
 """Events that may wait for the recorder. 16 MiB: also a small /dev/shm has room for that."""
@@ -26,7 +28,7 @@ def missing() -> str | None:
     """Why no report is possible; None if it seems possible."""
     lacking = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if lacking:
-        return f"it needs {', '.join(lacking)}: pip install '.[report]' in the checkout"
+        return f"it needs {', '.join(lacking)}: {extras.command('report')}"
     return None
 
 

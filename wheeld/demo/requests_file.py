@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld.demo.workload import REQUEST
+from wheeld_core import extras
 
 COLUMNS: Final = {
     "arrival_ns": "whole numbers of ns, 0 or more",
@@ -109,8 +110,7 @@ def _read_parquet(path: Path) -> dict[str, npt.NDArray[Any]]:
         from pyarrow import parquet
     except ImportError as error:
         raise RequestsFileError(
-            f"{path}: Parquet needs pyarrow: pip install '.[parquet]' in the checkout, or "
-            "give a CSV file"
+            f"{path}: Parquet needs pyarrow: {extras.command('parquet')}, or give a CSV file"
         ) from error
     try:
         with parquet.ParquetFile(path) as file:

@@ -12,6 +12,7 @@ from wheeld.processes.children import ChildGuard
 from wheeld.processes.messages import Notice, Order
 from wheeld.processes.spawn import EXPORTER
 from wheeld.resources.owned import Resources
+from wheeld_core import extras
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
 
@@ -27,7 +28,7 @@ def check_installed() -> None:
     if importlib.util.find_spec("prometheus_client") is None:
         raise WheelError(
             "--metrics needs prometheus-client, which is not installed: "
-            "pip install '.[metrics]' in the checkout"
+            f"{extras.command('metrics')}"
         )
 
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from wheeld_core import trust
+from wheeld_core import extras, trust
 from wheeld_core.errors import WheelError
 
 SPOOL_FOLDER: Final = "_spool"
@@ -17,8 +17,7 @@ def check_pyarrow() -> None:
     """Check that pyarrow is installed, without loading it. `WheelError`: it is not installed."""
     if importlib.util.find_spec("pyarrow") is None:
         raise WheelError(
-            "--trace needs pyarrow, which is not installed: "
-            "pip install '.[parquet]' in the checkout"
+            f"--trace needs pyarrow, which is not installed: {extras.command('parquet')}"
         )
 
 

@@ -85,7 +85,7 @@ def run_jobs(jobs: RunsJobs | str) -> Callable[[Any], None]:
 
 
 def connected() -> ProcessTimers | None:
-    """What `connect_worker` connects, for `TimeoutMiddleware`."""
+    """The connection of `connect_worker`, for `TimeoutMiddleware`."""
     return _processes[0] if _processes else None
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from wheeld_core import _native
+from wheeld_core import _native, extras
 from wheeld_core.arguments import EPOCH, Seconds, epoch_ns, float_of, shown
 
 MOST_PERIOD: Final = 1e9
@@ -56,9 +56,7 @@ class Cron:
         try:
             from cronsim import CronSim, CronSimError
         except ImportError as error:
-            raise ImportError(
-                "cron() needs cronsim: pip install '.[jobs]' in the checkout"
-            ) from error
+            raise ImportError(f"cron() needs cronsim: {extras.command('jobs')}") from error
         if not isinstance(expression, str):
             raise CronError(f"cron({shown(expression)}): expected text, such as '0 3 * * *'")
         try:

@@ -39,12 +39,12 @@ from wheeld_client.jobs.records import (
     read,
     written,
 )
+from wheeld_client.timers.keys import under
 from wheeld_client.timers.policies import span_ns
 from wheeld_client.timers.timers import Timers
 from wheeld_core import _native
 from wheeld_core.arguments import Seconds
 from wheeld_core.errors import KeyInUse
-from wheeld_core.keys import under
 from wheeld_core.timer_options import Conflict, Key
 
 log = logging.getLogger("wheeld.jobs")

@@ -12,10 +12,10 @@ import numpy as np
 
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.connection.options import MOST_SECONDS, can_be_group
+from wheeld_client.timers.keys import under
 from wheeld_client.timers.timers import Timers
 from wheeld_core.arguments import Seconds, check_name, float_of, shown
 from wheeld_core.errors import ClientClosed, InvalidDelay, WheelError
-from wheeld_core.keys import under
 from wheeld_core.timer_options import Conflict
 
 

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from wheeld_client.timers.keys import begins, decoded
 from wheeld_core import _native, packing, runtime, segments
 from wheeld_core.errors import DaemonNotRunning
-from wheeld_core.keys import begins, decoded
 from wheeld_core.timer_options import Key
 from wheeld_core.views import RegistryView, SlotsView, WheelView, record, records, with_beside
 

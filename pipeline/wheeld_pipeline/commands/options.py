@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from wheeld_client import WheelError
+from wheeld_core import extras
 from wheeld_pipeline.errors import UsageError
 from wheeld_pipeline.session import SparkOptions
 
@@ -130,7 +131,7 @@ def errors_to_exit() -> Iterator[None]:
             raise
         typer.echo(
             f"wheeld: this command needs {error.name}, which is not installed: "
-            f"pip install '.[{extra}]' in the checkout",
+            f"{extras.command(extra)}",
             err=True,
         )
         raise typer.Exit(1) from None

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from wheeld_core import extras
 from wheeld_pipeline.errors import PipelineError
 
 try:
     import confluent_kafka  # noqa: F401
 except ImportError as error:
     raise PipelineError(
-        "wheeld.kafka needs confluent-kafka, which is not installed: "
-        "pip install '.[kafka]' in the checkout"
+        f"wheeld.kafka needs confluent-kafka, which is not installed: {extras.command('kafka')}"
     ) from error
 from wheeld_pipeline.session import needs_pyspark
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from wheeld_client.replay import FLAT_OUT, Columns
+from wheeld_core import extras
 from wheeld_pipeline.errors import PipelineError, UsageError
 
 COLUMNS: Final = ("arrival_ns", "latency_ns", "timeout_ns", "payload_bytes")
@@ -65,9 +66,7 @@ def look(path: Path) -> Source:
     try:
         import pyarrow  # noqa: F401
     except ImportError as error:
-        raise PipelineError(
-            "a replay needs pyarrow: pip install '.[parquet]' in the checkout"
-        ) from error
+        raise PipelineError(f"a replay needs pyarrow: {extras.command('parquet')}") from error
     parts = [part for file in _files(path) if (part := _part(file)).rows]
     if not parts:
         raise PipelineError(f"{path}: got no rows, expected at least one request")
