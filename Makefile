@@ -4,6 +4,7 @@
 #   WORKERS=...  how many processes run the tests
 
 SHELL   := /bin/bash
+unexport PYTHONDONTWRITEBYTECODE # else each process of the tests rewrites all plugins anew
 ARGS    ?=
 PYTHON  ?=
 WORKERS ?= 3

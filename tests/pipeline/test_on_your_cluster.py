@@ -66,7 +66,8 @@ def test_executors_without_wheeld_are_told_of_in_a_line(
     done = subprocess.run(
         [sys.executable, "-m", "wheeld", "pipeline", "generate", str(tmp_path / "out"), "--rows=9",
          f"--master={cluster[0]}", f"--conf=spark.pyspark.python={bare}",
-         "--conf=spark.executor.memory=512m", "--conf=spark.driver.host=127.0.0.1"],
+         "--conf=spark.executor.memory=512m", "--conf=spark.driver.host=127.0.0.1",
+         "--conf=spark.cores.max=1"],
         env=environment, capture_output=True, text=True, cwd=tmp_path, check=False,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr

@@ -79,7 +79,8 @@ def main() -> int:
     console.print(screen(found, "fired", keys=True))
     drawn = console.export_svg(title="wheeld top --name shop")
     # No font is fetched from another host: the page's own monospaced one does.
-    picture.write_text(re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.S))
+    drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.S)
+    picture.write_text(" ".join(drawn.split()) + "\n")
     print(picture)
     return 0
 
