@@ -42,8 +42,6 @@ class Target:
 
 @dataclass
 class Result:
-    """The result of one measurement."""
-
     title: str
     rows: list[Row]
     targets: list[Target] = field(default_factory=list)

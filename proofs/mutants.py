@@ -97,8 +97,6 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Result:
-    """A mutation and the result of its test."""
-
     mutation: Mutation
     verdict: Verdict
 

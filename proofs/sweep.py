@@ -147,8 +147,6 @@ def run(binary: Path, job: Job, *, stride: int, until: float, stops: int, bounde
 
 @dataclass
 class Sweep:
-    """The jobs of one run, and their results."""
-
     binaries: dict[str, Path]
     seed: int
     stride: int

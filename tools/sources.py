@@ -15,8 +15,6 @@ NOT_OURS = re.compile(r"\.(?!ci$).*|build|dist|__pycache__|.*\.egg-info")
 
 @dataclass(frozen=True, order=True)
 class Violation:
-    """One line of the output."""
-
     path: str
     line: int
     rule: str

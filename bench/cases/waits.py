@@ -176,8 +176,6 @@ def sparse_loop(name: str, rate: int, quick: bool) -> Iterator[Sample]:
 
 
 class Calls:
-    """The callback, which counts."""
-
     def __init__(self, quick: bool) -> None:
         self.seconds = 0.05 if quick else 0.7
         self.delays: list[float] = np.random.default_rng(1).uniform(0.001, 0.02, BURST).tolist()

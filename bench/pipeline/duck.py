@@ -24,8 +24,6 @@ _CODE = "CASE WHEN event = 'lost' THEN lost_event WHEN periodic THEN 'p-' || eve
 
 
 class Duck:
-    """DuckDB over the files of a trace."""
-
     def __init__(self, trace: Path, threads: int, tried: wheels.Candidates, step: int) -> None:
         import duckdb
 

@@ -47,8 +47,6 @@ class Stage(IntEnum):
 
 
 class Part(NamedTuple):
-    """Some bits of a word."""
-
     at: int
     bits: int
 

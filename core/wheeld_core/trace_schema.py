@@ -15,8 +15,6 @@ from typing import Final, NamedTuple
 
 
 class Column(NamedTuple):
-    """One column of a trace."""
-
     name: str
     type: str
     """Spark's name of the type; timestamps have microseconds and are in UTC."""

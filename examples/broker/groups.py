@@ -53,7 +53,6 @@ class Group:
     """"partition/topic's id" -> offset and metadata that were committed."""
 
     def check(self, member: str, generation: int) -> Member:
-        """The member, if it is one of this generation."""
         if member not in self.members:
             raise RequestRefused(ErrorCode.unknown_member_id)
         if generation != self.generation:

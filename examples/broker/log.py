@@ -143,7 +143,6 @@ class Partition:
         self._words.advance(self.high_key, DELETED)
 
     def in_sync(self, now_ns: int) -> list[int]:
-        """The followers that count."""
         value, watermark = self._words.value, self.watermark
         return [
             node

@@ -257,7 +257,6 @@ def _spark_name(arrow: Any) -> str:
 
 
 def vanished(file: object) -> PipelineError:
-    """The error for a file that is gone."""
     return PipelineError(
         f"{file} vanished while it was read: retention removed it, or it was replaced; run it "
         f"again, with --from if the oldest hours are being removed"

@@ -113,8 +113,6 @@ class Offence:
 
 @dataclass
 class Verdict:
-    """Counts, and errors."""
-
     timers: int = 0
     received: int = 0
     cancelled: int = 0

@@ -143,7 +143,6 @@ class Daemon(daemons.Daemon):
         return [name for name in names if name != KEEPER]
 
     def workers_files(self) -> list[str]:
-        """FIFOs and segments of workers."""
         found = [path.name for path in self.directory.glob("worker-*.fifo")]
         found += [name for name in self.segments() if "worker" in name]
         keeper = rf"worker-{self.header('keeper') - 1}\b"

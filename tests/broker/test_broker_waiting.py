@@ -28,8 +28,6 @@ broker = inside(virtual_clock=True, by_hand=True, **OPTIONS)
 
 
 class Client:
-    """A client of one topic with one partition, and its follower."""
-
     def __init__(self, run: Run, topic: str) -> None:
         self._run, self._topic = run, topic
         self.id: Any = None  # of a topic that was deleted

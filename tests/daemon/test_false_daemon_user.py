@@ -23,8 +23,6 @@ SCRIPT = SUPPORT / "false_daemon.py"
 
 
 class False_:
-    """The process, and what it is told."""
-
     def __init__(self, base: Path) -> None:
         base.mkdir()
         os.chown(base, OTHER, OTHER)

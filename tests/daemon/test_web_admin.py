@@ -25,7 +25,6 @@ daemon = daemon_process(started=False, virtual_clock=True, web="127.0.0.1:0")
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, Path]:
-    """A file with a token for each of the options."""
     found = {}
     for option, token in (("web_token", READER), ("web_admin", ADMIN)):
         found[option] = tmp_path / option

@@ -37,7 +37,6 @@ def findings(
 
 
 def last(found: dict[str, dict[str, str]], name: str, *words: str) -> None:
-    """The last finding is that failure; all before it are well."""
     assert list(found)[-1] == name
     *well, failure = found.values()
     assert [finding["status"] for finding in well] == ["ok"] * len(well)

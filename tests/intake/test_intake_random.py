@@ -77,8 +77,6 @@ class Guest:
 
 
 class World:
-    """An intake, its guests, and the dice."""
-
     def __init__(self, seed: int, pool: ModelPool, *, tls: bool) -> None:
         self.dice = dice = random.Random(seed)
         self.pool = pool

@@ -39,8 +39,6 @@ def timers(daemon: str) -> Iterator[Timers]:
 
 
 class Log:
-    """Written by the runs."""
-
     def __init__(self, place: Path, timers: Timers) -> None:
         self.place, self.timers, self.minutes = place, timers, 0
         self.looked = 0.0

@@ -29,8 +29,6 @@ from wheeld_pipeline.overflow.machine import CANCEL, ENDED, HANDED, RESCHEDULE, 
 
 
 class Entry(NamedTuple):
-    """The state of one key."""
-
     phase: int
     generation: int
     """Ended: the sequence number of the last command."""

@@ -42,7 +42,6 @@ def test_a_calendar_gives_each_number_once_when_it_is_due(spread_ns: int, rng_se
 
 
 def deliver(account: Account, numbers: Any) -> None:
-    """As they should be."""
     numbers = np.asarray(numbers)
     zeros, sizes = np.zeros(len(numbers), np.int64), account.sizes_of(numbers)
     ids = numbers.astype(np.uint64) * np.uint64(3) + np.uint64(7)

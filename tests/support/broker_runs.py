@@ -43,7 +43,6 @@ class Run:
         return f"127.0.0.1:{self.port}"
 
     def child(self, role: str, index: int) -> Child:
-        """One of its processes."""
         return next(one for one in self.broker.children if (one.role, one.index) == (role, index))
 
     def kill(self, role: str, index: int) -> None:
@@ -114,7 +113,6 @@ def batch(
     sequence: int = -1,
     epoch: int = 0,
 ) -> bytes:
-    """A batch of records, as a producer sends it."""
     when: Any = stamp
     records: Any = tuple(
         Record(attributes=0, timestamp=when, offset=n, key=None, value=value, headers=())

@@ -20,8 +20,6 @@ TOOLS = all(map(shutil.which, ("make", "pkg-config"))) and sanitize.compiler() i
 
 
 class Options(ctypes.Structure):
-    """`wheeld_options`."""
-
     _fields_ = [
         *((name, c_char_p) for name in ("worker", "group", "on_death", "runtime_dir")),
         ("timeout_ns", c_int64),
@@ -29,8 +27,6 @@ class Options(ctypes.Structure):
 
 
 class Timer(ctypes.Structure):
-    """`wheeld_timer`."""
-
     _fields_ = [
         *(("delay_ns", c_int64), ("interval_ns", c_int64), ("cookie", c_uint64)),
         *(("payload", c_char_p), ("payload_size", c_uint32)),
@@ -38,8 +34,6 @@ class Timer(ctypes.Structure):
 
 
 class Event(ctypes.Structure):
-    """`wheeld_event`."""
-
     _fields_ = [
         *(("id", c_uint64), ("cookie", c_uint64), ("deadline_ns", c_int64), ("fired_ns", c_int64)),
         *(("missed", c_uint32), ("payload_size", c_uint32), ("payload", c_void_p)),
@@ -86,8 +80,6 @@ class Refused(Exception):
 
 
 class CTimers:
-    """A client of the library."""
-
     def __init__(self, library: Path, daemon: str, **options: Any) -> None:
         self.c = load(library)
         self._client = c_void_p()

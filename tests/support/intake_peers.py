@@ -48,8 +48,6 @@ def framed(body: bytes, prefix_bytes: int = 4) -> bytes:
 
 
 class Peer:
-    """One connection to an intake."""
-
     def __init__(self, sock: socket.socket, prefix_bytes: int = 4) -> None:
         self.sock = sock
         self.sock.setblocking(False)

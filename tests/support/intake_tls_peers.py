@@ -93,8 +93,6 @@ class TlsPeer(Peer):
 
 
 class TlsPlace(Place):
-    """An intake that speaks TLS."""
-
     context: ssl.SSLContext | None = None
 
     async def __aenter__(self) -> TlsPlace:

@@ -20,8 +20,6 @@ KEYS: list[Any] = ["a", b"b", 3, 2**80, ("c", 4, b"d")]
 
 
 class Places:
-    """A purgatory in each worker of the bench."""
-
     def __init__(self, b: Bench) -> None:
         self.here, self.there = Purgatory(b.timers, "p"), Purgatory(b.other, "p")
         for place in (self.here, self.there):

@@ -73,8 +73,6 @@ class ModelOperation:
 
 @dataclass
 class ModelPurgatory:
-    """The purgatory of one worker."""
-
     links: dict[Any, list[ModelOperation]] = field(default_factory=dict)
     waiting: list[ModelOperation] = field(default_factory=list)
     marked: set[Any] = field(default_factory=set)
@@ -98,8 +96,6 @@ class ModelPurgatory:
 
 
 class Model:
-    """All workers of one daemon, and their purgatory."""
-
     def __init__(self, workers: int, buckets: dict[Any, int]) -> None:
         self.now = 0
         self.buckets = buckets

@@ -17,8 +17,6 @@ def seconds_to_ns(delay: float) -> int:
 
 @dataclass
 class Armed:
-    """One armed timer."""
-
     id: int
     owner: int
     target: int

@@ -115,7 +115,6 @@ def run(
     tick: Callable[[], None],
     trace: Path | None = None,
 ) -> CaseRun:
-    """Run one case on a daemon of its own."""
     width = int(requests["payload_bytes"].max(initial=0))
     capacity = min(max(LEAST_CAPACITY, SPARE * workload.peak_pending(requests)), MOST_CAPACITY)
     config: dict[str, Any] = {

@@ -31,7 +31,6 @@ COARSER: Final = 8
 
 
 def draw(path: Path, cases: list[CaseRun], subtitle: str) -> None:
-    """Draw all cases into a PNG."""
     import matplotlib
 
     matplotlib.use("Agg")

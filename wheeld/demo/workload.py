@@ -46,7 +46,6 @@ CASES: Final = {case.name: case for case in (Case("low", 20, 60), Case("high", 2
 
 
 def generate(case: Case, count: int, rate: float, seed: int) -> npt.NDArray[Any]:
-    """Make requests."""
     random = np.random.default_rng([seed, *case.name.encode()])
     requests = np.empty(count, REQUEST)
     requests["arrival_ns"] = np.cumsum(random.exponential(1e9 / rate, count))

@@ -39,8 +39,6 @@ class SpoolGone(WheelError):
 
 @dataclass(frozen=True, order=True)
 class SpoolName:
-    """The name of a spool."""
-
     run: str
     position: int
     suffix: str

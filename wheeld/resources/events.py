@@ -16,8 +16,6 @@ LONGEST: Final = 500
 
 
 class Kind(StrEnum):
-    """Kinds of events."""
-
     DEATH = "death"
     """A worker's process has ended without a good-bye."""
     DEPARTURE = "departure"

@@ -135,8 +135,6 @@ class _Records:
 
 
 class _Collection:
-    """One run of `collect`."""
-
     def __init__(
         self,
         wheel: WheelView,

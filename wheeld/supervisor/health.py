@@ -10,8 +10,6 @@ from wheeld_core.units import duration
 
 @dataclass(frozen=True)
 class Health:
-    """The verdict."""
-
     ok: bool
     why: tuple[str, ...]
     """The faults; empty if it is healthy."""

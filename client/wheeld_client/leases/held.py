@@ -74,8 +74,6 @@ class Held(_native.Lease):
 
 
 class Waiting(Held):
-    """For threads."""
-
     def acquire(self, timeout: Seconds | None = None) -> bool:
         """Wait until it is free, and take it.
 

@@ -77,8 +77,6 @@ _wakes: WeakKeyDictionary[Timers, Wakes] = WeakKeyDictionary()
 
 
 class AsyncWaiting(Held):
-    """For tasks."""
-
     async def acquire(
         self,
         timeout: Seconds | None = None,  # noqa: ASYNC109 - the wheel's, and as for threads

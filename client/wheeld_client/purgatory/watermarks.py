@@ -49,7 +49,6 @@ class Waiting:
 
     @property
     def over(self) -> bool:
-        """Has it ended?"""
         return not self._tell
 
     def end(self, outcome: Outcome) -> bool:

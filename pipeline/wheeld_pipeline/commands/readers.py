@@ -28,8 +28,6 @@ optimizing code that runs once."""
 
 
 class EngineChoice(StrEnum):
-    """The engine that reads it."""
-
     AUTO = "auto"
     LOCAL = "local"
     SPARK = "spark"

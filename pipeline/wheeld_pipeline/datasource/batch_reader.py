@@ -28,8 +28,6 @@ CLOCKS: Final = ("monotonic", "realtime", "boottime", "monotonic")
 
 @dataclass
 class SlotsPartition(InputPartition):
-    """Slots `begin` to `end` of a wheel."""
-
     host: str
     wheel: int
     begin: int
@@ -44,7 +42,6 @@ class PendingReader(DataSourceReader):
         self._options, self._schema = options, schema
 
     def partitions(self) -> list[InputPartition]:
-        """Pieces of the wheel."""
         with self._observer() as observer:
             return [
                 SlotsPartition(host_name(), observer.wheel_token, at, at + SLOTS)

@@ -81,7 +81,6 @@ def timestamps(micros: npt.NDArray[Any]) -> Any:
 
 
 def nothing(count: int) -> Any:
-    """A column of nulls."""
     import pyarrow as pa
 
     return pa.nulls(count, pa.null())

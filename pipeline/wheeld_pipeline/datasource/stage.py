@@ -51,8 +51,6 @@ class Progress:
 
 
 class Stage:
-    """One partition of one batch."""
-
     def __init__(self, journal: Journal, query: str, batch: int, partition: int) -> None:
         self.directory, self.partition = journal.batch_directory(query, batch), partition
         self.sealed = self.directory / f"p{partition:05}.arrow"
@@ -64,7 +62,6 @@ class Stage:
     # -- sealing ----------------------------------------------------------------------------------
 
     def draft(self, rows: Iterator[pa.RecordBatch], host: str, clock: Clock) -> Path:
-        """Write the rows."""
         import pyarrow as pa
 
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)

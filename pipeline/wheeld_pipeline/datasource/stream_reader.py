@@ -236,6 +236,5 @@ def _offset(journal: Journal, positions: Positions, visit: Visit) -> dict[str, A
 
 
 def _ends(journal: Journal) -> Positions:
-    """The ends of the spools of all hosts."""
     ends = {name: Host(journal, name).spool.bounds()[1] for name in journal.hosts()}
     return {name: end for name, end in ends.items() if end}

@@ -44,7 +44,6 @@ class Visit:
 
     @classmethod
     def of(cls, offset: dict[str, Any]) -> Visit:
-        """The visit stored in an offset."""
         return cls(**offset.get("visit", {}))
 
     def as_json(self) -> dict[str, Any]:

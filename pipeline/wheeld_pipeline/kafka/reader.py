@@ -102,7 +102,6 @@ class _Reader:
 
 class BatchReader(_Reader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
-        """From the starting to the ending offsets."""
         options = self._options
         first, after, ids = self._bounds()
         wanted = EARLIEST if options.starting is None else options.starting

@@ -62,8 +62,6 @@ FIGURES: Final[tuple[tuple[str, Callable[[dict[str, Any]], float | None], Show],
 
 @dataclass
 class Comparison:
-    """Two reports and their differences."""
-
     first: Report
     second: Report
     names: tuple[str, str]

@@ -93,7 +93,6 @@ def arrivals(came_us: Any, rate_at: Callable[[Any], Any], clumped: float) -> lis
 
 
 def texts(lines: list[Line]) -> list[str]:
-    """For people."""
     made = []
     for line in lines:
         if line["what"] == "latency":

@@ -53,8 +53,6 @@ class Plan(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """The work of a batch."""
-
     number: int
     totals: dict[str, int]
     """Counts of handed, refused, fired, strange, withdrawn, expired, rejected."""

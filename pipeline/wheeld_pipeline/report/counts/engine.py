@@ -10,8 +10,6 @@ from wheeld_pipeline.report.counts.counters import Counters, RowWindow
 
 
 class Engine(ABC):
-    """A context."""
-
     window: RowWindow
     counters: Counters | None = None
     """None: the trace has none."""

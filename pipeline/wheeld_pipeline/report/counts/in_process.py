@@ -62,7 +62,6 @@ class LocalEngine(Engine):
                                         *self._parts(step_seconds, tried)])  # fmt: skip
 
     def _parts(self, step_seconds: int, tried: wheels.Candidates) -> list[Any]:
-        """The lines of each part."""
         function = partial(count_part, self._files, step_seconds, tried)
         parts = range(len(self._files.parts))
         with show_progress("report", len(parts), "parts") as tell:
@@ -89,7 +88,6 @@ class LocalEngine(Engine):
 
 
 def count_part(files: TraceFiles, step_seconds: int, tried: wheels.Candidates, part: int) -> Any:
-    """The lines of a part."""
     spare = max(1, cores() // len(files.parts))
     with files.opened(part, spare) as base:
         return cube.count(base, step_seconds, tried)
