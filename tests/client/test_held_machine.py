@@ -17,11 +17,12 @@ from hypothesis.stateful import (
 from local_wheel import DROP, KEEP, MS, LocalTimers, LocalWheel
 
 MEMBERS, MAKER = 2, 2
-BOUND = 20
+BOUNDS = [None, 5, 20, 500]
 members = st.integers(0, MEMBERS - 1)
 anyone = st.integers(0, MAKER)
 delays = st.integers(0, 40)
 which = st.integers(0, 50)
+bounds = st.sampled_from(BOUNDS)
 
 
 @dataclass
@@ -78,12 +79,11 @@ class HeldMachine(RuleBasedStateMachine):
             if timer.holder is not None and timer.until <= self.now:
                 timer.holder = None
 
-    @rule(row=members, bounded=st.booleans(), by=delays)
-    def hold(self, row: int, bounded: bool, by: int = 0) -> None:
+    @rule(row=members, bound=bounds, by=delays)
+    def hold(self, row: int, bound: int | None, by: int = 0) -> None:
         self.advance(by)
-        events: Any = self.workers[row].poll(
-            0.0, hold=True, visibility=BOUND / 1000 if bounded else None
-        )
+        visibility = None if bound is None else bound / 1000
+        events: Any = self.workers[row].poll(0.0, hold=True, visibility=visibility)
         for event in events:
             timer = self.timers[int(event["cookie"])]
             timer.takes += 1
@@ -92,7 +92,7 @@ class HeldMachine(RuleBasedStateMachine):
             assert (event["timer_id"], event["attempts"]) == (timer.id, timer.takes)
             assert event["deadline"] == timer.due * MS
             timer.holder = row
-            timer.until = self.now + BOUND if bounded else float("inf")
+            timer.until = float("inf") if bound is None else self.now + bound
 
     @rule(row=members, n=which)
     def finish(self, row: int, n: int) -> None:
@@ -175,7 +175,7 @@ class HeldMachine(RuleBasedStateMachine):
         for _ in range(20):
             self.advance(11)
             for row in range(MEMBERS):
-                self.hold(row, False)
+                self.hold(row, None)
                 for n in range(len(self.timers), 0, -1):
                     self.finish(row, n - 1)
         assert not self.timers
@@ -207,3 +207,25 @@ def test_the_count_of_deliveries_ends() -> None:
             (event,) = timers.poll(0.0, hold=True)
             assert event["attempts"] == min(attempt, 1024)
             assert timers.nack(event)
+
+
+def test_each_event_is_held_for_its_own_bound() -> None:
+    """Others, that its worker receives before and behind it, may be held for longer."""
+    with LocalWheel(256, 4) as wheel:
+        one, other = wheel.worker(0, group="g"), wheel.worker(1)
+        wheel.set_member(0, "g", joins=True)  # makes the keeper
+        for n in range(3):
+            one.schedule(0.001 * n, n, to="group:g", detached=True, keep=True)
+        wheel.advance(2 * MS)
+        for n, bound in enumerate((500, 5, 500)):
+            events = one.poll(hold=True, visibility=bound / 1000, max_events=1)
+            assert events["cookie"].tolist() == [n]
+            if n == 0:
+                wheel.settle()
+        wheel.set_member(1, "g", joins=True)
+        assert len(other.poll(hold=True)) == 0
+        wheel.advance(5 * MS)
+        assert other.poll(hold=True)["cookie"].tolist() == [1]
+        wheel.advance(495 * MS)
+        again = [n for each in (one, other) for n in each.poll(hold=True)["cookie"].tolist()]
+        assert sorted(again) == [0, 2]

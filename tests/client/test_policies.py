@@ -216,6 +216,15 @@ def test_until_ends_what_is_missed(wheel: LocalWheel) -> None:
     assert timers.pending == 0
 
 
+def test_a_period_that_leads_beyond_the_end(wheel: LocalWheel) -> None:
+    timers = wheel.worker(0)
+    timers.schedule(1.0, key="k", interval=5.0, missed="delay", until=8.0)
+    wheel.advance(4 * SECOND)
+    assert len(timers.poll()) == 1
+    assert timers.find("k") is None, "the next tick would be at 9 s"
+    assert timers.pending == 0
+
+
 @pytest.mark.parametrize("receive", RECEIVE)
 def test_a_period_after_it_was_received(wheel: LocalWheel, receive: str) -> None:
     timers = wheel.worker(0)

@@ -269,6 +269,11 @@ class Policies:
         except WheelError:
             return otherwise
 
+    def _leads_beyond(self, id: int, policy: Policy) -> bool:
+        """Whether a tick that comes a period from now would be too late for `until`."""
+        now = self._timers._clock_ns(policy.clock)
+        return policy.until is not None and now + self._timers._period(id) > policy.until
+
     def _settle(self, id: int) -> None:
         """End a timer that is over, or move one to a period after its last tick, unless somebody
         has moved or paused it since."""
@@ -277,10 +282,11 @@ class Policies:
             self._again.discard(id)
             return
         try:
+            if policy.ticked is not None and not policy.over:
+                followed = self._timers._follow(id, policy.ticked, False)
+                policy.over = followed and self._leads_beyond(id, policy)
             if policy.over and self._timers._period(id):
                 self._timers.cancel(id, block=False)
-            elif policy.ticked is not None and not policy.over:
-                self._timers._follow(id, policy.ticked, False)
         except RingFull:
             self._again.add(id)
             return

@@ -106,8 +106,8 @@ static wh_seldom void wh_look_at_held(wh_clock *c, wh_peer *peer, int64_t bound)
     uint32_t hand = wh_hand_list(c, peer), last = c->wheel.links[wh_sentinel(&c->wheel, hand)].prev;
     int64_t now = c->now[WH_CLOCK_BASE], soonest = wh_time_add(now, bound);
     c->looks_at_held = true;
-    if (peer->held_look > now)
-        return;
+    if (peer->held_look > now && wh_time_sub(peer->held_look, now) <= bound)
+        return; /* else it has begun to hold events for less long */
     slot = c->wheel.links[end].next;
     for (uint32_t looks = 0; slot != end && looks < WH_UNCLAIMED_LOOKS; looks++, slot = next) {
         next = c->wheel.links[slot].next;

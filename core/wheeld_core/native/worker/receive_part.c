@@ -133,6 +133,14 @@ static bool worker_holds_nothing(wh_client *c)
     return held == 0;
 }
 
+/* The clock looks as often as the shortest bound of events that are held asks for; 0: none. */
+static void worker_say_bound(wh_client *c, int64_t bound)
+{
+    uint64_t said = wh_load_relaxed(&c->seg->visibility);
+    if (bound && (said == 0 || (uint64_t)bound < said))
+        wh_store_relaxed(&c->seg->visibility, (uint64_t)bound);
+}
+
 /* Up to `most` events that are here now: a new array, NULL on error, or the empty one. */
 static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
 {
@@ -163,8 +171,7 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
         }
         if (hold) {
             c->visibility = wanted->visibility;
-            if (wh_load_relaxed(&c->seg->visibility) != (uint64_t)c->visibility && c->visibility)
-                wh_store_relaxed(&c->seg->visibility, (uint64_t)c->visibility);
+            worker_say_bound(c, wanted->visibility);
             got = wh_client_hold(c, view.buf, n);
             c->visibility = 0;
         } else if (wh_unlikely(wanted->ticks != NULL))
@@ -348,12 +355,8 @@ static void worker_use_claims(WorkerObject *w)
     wh_client *c = &w->client;
     c->claims = w->claims;
     c->claim_count = w->claim_count;
-    for (uint32_t i = 0; i < w->claim_count; i++) {
-        uint64_t bound = (uint64_t)w->claims[i].visibility;
-        uint64_t found = wh_load_relaxed(&c->seg->visibility);
-        if (bound && (found == 0 || bound < found))
-            wh_store_relaxed(&c->seg->visibility, bound);
-    }
+    for (uint32_t i = 0; i < w->claim_count; i++)
+        worker_say_bound(c, w->claims[i].visibility);
 }
 
 /* _claim(cookie, visibility): events for a group with this cookie stay in hand once received, until
