@@ -330,12 +330,18 @@ def test_signals_and_events_belong_to_the_call(daemon: Any, soon: None) -> None:
         stack.callback(shop.app.wheeld[0].close)
         shop.tasks["plain"].apply_async(countdown=FAR)
         assert (len(published), len(sent)) == (1, 1)
+        assert published[0]["eta"]
+        shop.tasks["plain"].apply_async((hex(7**9000),), countdown=FAR)  # too large for the wheel
+        assert (len(published), len(sent)) == (2, 2)
         sender.start(SimpleNamespace(app=shop.app))
         stack.callback(sender.stop, None)
         with shop.app.connection_for_read() as connection:
             queue = connection.SimpleQueue(shop.app.amqp.queues["traced"])
-            assert queue.get(timeout=LONG).headers["trace"] == "of the caller"
-        assert (len(published), len(sent)) == (1, 1)
+            for delayed_by_celery in (True, False):
+                headers = queue.get(timeout=LONG).headers
+                assert headers["trace"] == "of the caller"
+                assert bool(headers["eta"]) == delayed_by_celery
+        assert (len(published), len(sent)) == (2, 2)
 
 
 @pytest.mark.parametrize("used", [False, True])

@@ -9,6 +9,7 @@ import pytest
 
 import web_server
 from common_fixtures import embedded
+from wheeld_client.integrations.gunicorn import connect_worker
 
 daemon = embedded(capacity=4096, max_workers=32)
 virtual = embedded(capacity=4096, max_workers=32, virtual_clock=True)
@@ -74,3 +75,9 @@ worker_exit = leave_worker
             assert server.get("/sleep")[0] == 504, "the middleware uses that connection"
             assert set(observer.workers()) == wanted
         until(lambda: not wanted & set(observer.workers()), "that both have left")
+
+
+@pytest.mark.parametrize("name", ["web-{x}", "web-{", "web-{}", "web-{age!z}", "web-{age.x}"])
+def test_a_name_that_no_worker_can_have_is_refused_by_the_settings(name: str) -> None:
+    with pytest.raises(ValueError, match=r"worker='web-.*expected a name, with \{age\}"):
+        connect_worker("default", worker=name)

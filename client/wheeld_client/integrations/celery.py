@@ -34,7 +34,7 @@ from kombu.utils.imports import symbol_by_name
 from wheeld_client.connection.options import MemberKeywords
 from wheeld_client.integrations.process import ProcessTimers, RunsJobs, connect_as, jobs_of
 from wheeld_client.timers.timers import Timers, payload_of
-from wheeld_core.errors import DaemonNotRunning, KeyInUse, RingFull, WheelError, WheelFull
+from wheeld_core.errors import DaemonNotRunning, RingFull, WheelError, WheelFull
 
 __all__ = ["install", "run_jobs"]
 
@@ -175,35 +175,32 @@ class _NotTaken(Exception):
 
 def _send(app: Any, send: Any, producer: Any, name: str, message: Any, **options: Any) -> Any:
     """Send a task's message as Celery does, or put it on the wheel if it is delayed."""
-    by_celery = partial(send, producer, name, message, **options)
     keeper = None
     try:
-        delay = _delay(app, message)
-        if delay <= 0:
-            return by_celery()
-        timers = app.wheeld[0].find()
-        if timers is None:  # which it has logged
-            return by_celery()
-        _check(app, producer, options.get("exchange"))
-        keeper = _Keeper(app, timers, producer, delay)
-        headers = {**message.headers, "eta": None}
-        kept = message._replace(headers=headers, properties=dict(message.properties))
-        return send(keeper, name, kept, **options)
+        if _is_delayed(message):
+            timers = app.wheeld[0].find()
+            if timers is not None:  # else it has logged why
+                _check(app, producer, options.get("exchange"))
+                keeper = _Keeper(app, timers, producer, name)
+    except Exception as error:
+        _say(name, error)
+    try:
+        return send(keeper or producer, name, message, **options)
     except Exception as error:
         if keeper is None or not keeper.kept:
-            _say(name, error)
-            return by_celery()
+            raise
         log.warning("%s is on the wheel, but its event was not sent: %s", name, error)
         return None
 
 
-def _delay(app: Any, message: Any) -> float:
-    """Seconds until it is due, as a worker would compute them; 0: it is not delayed."""
+def _is_delayed(message: Any) -> bool:
     if isinstance(message.body, dict) and message.body.get("eta"):
         raise _NotTaken("task_protocol is 1; expected 2")
-    eta = message.headers.get("eta")
-    if not eta:
-        return 0.0
+    return bool(message.headers.get("eta"))
+
+
+def _delay(app: Any, eta: str) -> float:
+    """Seconds until it is due, as a worker would compute them."""
     moment = datetime.fromisoformat(eta)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=app.timezone)
@@ -229,43 +226,46 @@ _said: set[object] = set()
 
 def _say(name: str, error: Exception) -> None:
     """Log why Celery delays a task: once, and again when it comes back after a while."""
-    reason = error.__cause__ or error
-    kind = type(reason)
+    kind = type(error)
     key: object = kind if kind in TRANSIENT else (name, str(error) if kind is _NotTaken else kind)
     if key in _said:
         return
     if len(_said) >= MOST_SAID:
         _said.clear()
     _said.add(key)
-    log.warning("%s is delayed by Celery, not by the wheel: %s", name, reason)
+    log.warning("%s is delayed by Celery, not by the wheel: %s", name, error)
 
 
 class _Keeper:
-    """Replaces a producer: it puts each message on the wheel instead of publishing it."""
+    """Stands before a producer: it puts the message of a task on the wheel if that carries it."""
 
-    def __init__(self, app: Any, timers: Timers, producer: Any, delay: float) -> None:
-        self._app, self._timers, self._producer, self._delay = app, timers, producer, delay
+    def __init__(self, app: Any, timers: Timers, producer: Any, name: str) -> None:
+        self._app, self._timers, self._producer, self._name = app, timers, producer, name
         self.kept = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._producer, name)
 
     def publish(self, body: Any, **options: Any) -> Any:
-        if self.kept:  # an event
-            return self._producer.publish(body, **options)
-        try:
-            payload = _packed(self._app, self._delay, body, **options)
-            key, to = _key(options["headers"]["id"]), f"group:{self._app.wheeld[1]}"
-            self._timers.schedule(
-                self._delay, payload=payload, to=to, key=key, detached=True, keep=True
-            )
-        except _NotTaken:
-            raise
-        except Exception as error:  # not as it is: Celery tries again after errors of connections
-            raise _NotTaken(str(error)) from error
-        self.kept = True
-        _said.difference_update(TRANSIENT)
-        return None
+        if not self.kept:  # else it is an event
+            try:
+                self.kept = self._keep(body, **options)
+            except Exception as error:
+                _say(self._name, error)
+            if self.kept:
+                _said.difference_update(TRANSIENT)
+                return None
+        return self._producer.publish(body, **options)
+
+    def _keep(self, body: Any, *, headers: dict[str, Any], **options: Any) -> bool:
+        """Whether it was delayed, and is on the wheel; signals may have changed the headers."""
+        delay = _delay(self._app, headers["eta"]) if headers["eta"] else 0.0
+        if delay <= 0:
+            return False
+        payload = _packed(self._app, delay, body, headers={**headers, "eta": None}, **options)
+        key, to = _key(headers["id"]), f"group:{self._app.wheeld[1]}"
+        self._timers.schedule(delay, payload=payload, to=to, key=key, detached=True, keep=True)
+        return True
 
 
 def _packed(
@@ -341,6 +341,7 @@ class Sender(bootsteps.StartStopStep):
         self._app = parent.app
         self._stopping = False
         self._stopped: SimpleQueue[None] = SimpleQueue()
+        self._sending = threading.Lock()
         self._timers: Timers | None = None
         self._thread = threading.Thread(target=self._run, name="wheeld-celery", daemon=True)
         self._thread.start()
@@ -349,8 +350,9 @@ class Sender(bootsteps.StartStopStep):
         """Stop: tasks that fall due from now on go to another worker, or wait for the next one."""
         self._stopping = True
         self._stopped.put(None)
-        if self._timers is not None:
-            self._timers.close()
+        with self._sending:  # a task that is being sent now is acknowledged first
+            if self._timers is not None:
+                self._timers.close()
         self._thread.join()
 
     def _run(self) -> None:
@@ -375,15 +377,19 @@ class Sender(bootsteps.StartStopStep):
             daemon, group=group, on_death="reroute", on_reconnect=str, **options
         ) as self._timers:
             while not self._stopping:
-                for event in self._timers.poll(None):
-                    self._send(payload_of(event))
+                for event in self._timers.poll(None, hold=True):
+                    with self._sending:
+                        if not self._stopping:
+                            self._send(self._timers, event)
 
-    def _send(self, payload: bytes) -> None:
+    def _send(self, timers: Timers, event: Any) -> None:
+        payload = payload_of(event)
         try:
             head, body = _unpacked(payload)
             kind, encoding, exchange, routing_key, queues, headers, properties = head
         except Exception:  # somebody else's timer, or of another version
             log.exception("no delayed task: %r", payload)
+            timers.acknowledge(event)
             return
         app = self._app
         try:
@@ -401,18 +407,8 @@ class Sender(bootsteps.StartStopStep):
                     **properties,
                 )
         except Exception as error:  # such as a broker that does not answer, after its retries
-            self._send_later(headers, payload, error)
-
-    def _send_later(self, headers: dict[str, Any], payload: bytes, error: Exception) -> None:
-        """Schedule it again, for any worker of the group that is connected by then."""
-        assert self._timers is not None
-        _, group, *_ = self._app.wheeld
-        log.warning("%s will be sent again in %g s: %s", headers.get("task"), AGAIN_SECONDS, error)
-        again = partial(self._timers.schedule, AGAIN_SECONDS, payload=payload, to=f"group:{group}")
-        try:
-            try:
-                again(key=_key(headers.get("id")))
-            except KeyInUse:  # by a later call with the same id
-                again()
-        except WheelError:
-            log.exception("a delayed task is lost: %r", payload)
+            name = headers.get("task")
+            log.warning("%s will be sent again in %g s: %s", name, AGAIN_SECONDS, error)
+            timers.nack(event, AGAIN_SECONDS)
+        else:
+            timers.acknowledge(event)

@@ -40,12 +40,24 @@ def connect_worker(
     **options
         As in `connect`. `worker` gets the worker's number in `{age}`, such as "web-{age}"; a
         number is used once.
+
+    Raises
+    ------
+    ValueError
+        `worker` has other words than `{age}` in braces.
     """
     process = ProcessTimers(daemon, **options)
+    name = options.get("worker")
+    if name is not None:
+        try:
+            name.format(age=1)
+        except (LookupError, ValueError, AttributeError) as error:
+            message = f"worker={name!r}: expected a name, with {{age}} for a number: 'web-{{age}}'"
+            raise ValueError(message) from error
     _processes[:] = [process]
 
     def post_fork(server: Any, worker: Any) -> None:
-        if (name := options.get("worker")) is not None:
+        if name is not None:
             process.rename(name.format(age=worker.age))
         process.find()
 
