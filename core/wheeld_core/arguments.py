@@ -84,12 +84,12 @@ def expect(what: str, value: object, *kinds: type) -> None:
         raise TypeError(f"{what}: got {type(value).__name__}, expected {names}")
 
 
-def whole_of(what: str, given: Any, most: int) -> int:
-    """An integer from 1 to `most`; TypeError, ValueError: it is something else."""
+def whole_of(what: str, given: Any, most: int, least: int = 1) -> int:
+    """An integer from `least` to `most`; TypeError, ValueError: it is something else."""
     if isinstance(given, bool) or not hasattr(given, "__index__"):
         raise TypeError(f"{what}={shown(given)}: expected an int")
-    if not 1 <= (whole := int(given.__index__())) <= most:
-        raise ValueError(f"{what}={shown(given)}: expected 1 to {most:,}")
+    if not least <= (whole := int(given.__index__())) <= most:
+        raise ValueError(f"{what}={shown(given)}: expected {least} to {most:,}")
     return whole
 
 
@@ -136,6 +136,8 @@ def float_of(given: Any, what: str = "") -> float:
         return math.ldexp(given, 0)  # reads it once, as the native calls do
     except OverflowError:
         return math.inf if given > 0 else -math.inf
+    except ValueError:  # Decimal("sNaN")
+        return math.nan
     except TypeError as error:
         name = f"{what}: " if what else ""
         text = f"{name}got {shown(given)}, expected seconds: a number, or a timedelta"

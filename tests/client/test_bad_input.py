@@ -383,3 +383,20 @@ def test_one_rule_for_a_delay_and_many(timers: LocalTimers, call: str, seconds: 
 def test_payload_of_what_is_no_event(event: Any) -> None:
     with pytest.raises(TypeError, match="takes one expiration"):
         payload_of(event)
+
+
+def test_numbers_and_payloads_that_are_none(timers: LocalTimers) -> None:
+    signaling = Decimal("sNaN")
+    for call in (
+        lambda: timers.schedule(signaling),
+        lambda: timers.schedule(1.0, interval=signaling),
+        lambda: timers.reschedule(timers.schedule(5.0), signaling),
+        lambda: timers.schedule_many([signaling]),
+        lambda: timers.schedule_many([np.longdouble("1e4000")]),
+        lambda: timers.poll(signaling),
+    ):
+        with pytest.raises(InvalidDelay):
+            call()
+    for payload in ("text", 10**5000, 1.5):
+        refused(timers, lambda t, p=payload: t.schedule(1.0, payload=p), TypeError, "payload: got")
+    assert len(timers.find_many(np.array(3))) == 1

@@ -114,3 +114,15 @@ def test_a_piece_of_the_wheel() -> None:
             parts = [observer.pending(at, at + 100).timers for at in (0, 100, 200)]
         found = sorted(int(id) for part in parts for id in part["timer_id"])
         assert found == sorted(ids.tolist())
+
+
+@pytest.mark.parametrize("wrong", ["x", 1.0, None, 10**5000, -1, np.float64(2)], ids=range(6))
+def test_what_is_no_place_is_refused_in_its_own_words(wrong: Any) -> None:
+    with wheeld.embedded(capacity=64) as name, Observer(name) as observer:
+        for option in ("begin",) if wrong is None else ("begin", "end"):
+            with pytest.raises((TypeError, ValueError), match=f"{option}=.*: expected"):
+                observer.pending(**{option: wrong})
+        for call in (observer.awaits, observer.fired):
+            if not isinstance(wrong, str):
+                with pytest.raises(TypeError, match=r"to: got .*, expected str"):
+                    call(wrong)

@@ -30,7 +30,7 @@ def keys_tuple(keys: Iterable[Key]) -> tuple[Key, ...]:
     """`keys` as a tuple, whose members are checked later, or TypeError."""
     if isinstance(keys, str | bytes) or not isinstance(keys, Iterable):
         raise TypeError(f"keys: got {shown(keys)}, expected a sequence of keys")
-    return tuple(keys.tolist() if isinstance(keys, np.ndarray) else keys)
+    return tuple(keys.reshape(-1).tolist() if isinstance(keys, np.ndarray) else keys)
 
 
 def keys_for(keys: Iterable[Key] | None, on_conflict: str, count: int) -> tuple[Key, ...] | None:
@@ -188,7 +188,8 @@ def _one_dimension(
         )
     if array.dtype.kind == "i" and dtype is np.uint64 and array.size and array.min() < 0:
         raise ValueError(f"{name}: got {array.min()}, expected no negative numbers")
-    return np.ascontiguousarray(array, dtype)
+    with np.errstate(over="ignore"):  # a longdouble becomes infinity, which is refused
+        return np.ascontiguousarray(array, dtype)
 
 
 def _same_length(name: str, array: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +15,7 @@ import numpy.typing as npt
 
 from wheeld_client.timers.keys import begins, decoded
 from wheeld_core import _native, packing, runtime, segments
+from wheeld_core.arguments import expect, whole_of
 from wheeld_core.errors import DaemonNotRunning
 from wheeld_core.timer_options import Key
 from wheeld_core.views import RegistryView, SlotsView, WheelView, record, records, with_beside
@@ -170,6 +172,7 @@ class Observer:
 
     def _for(self, to: str, phases: tuple[packing.Phase, ...]) -> Iterator[npt.NDArray[np.uint64]]:
         """The ids of a receiver's timers in these phases, of some slots at a time."""
+        expect("to", to, str)
         group = to.removeprefix("group:") if to.startswith("group:") else f"={to}"
         words = [word for word, name in self._registry.group_targets().items() if name == group]
         for first in range(0, self.capacity, _SEARCHED_AT_ONCE):
@@ -191,7 +194,12 @@ class Observer:
         Others keep writing: a timer that is armed, moved or fired at this moment may appear as it
         was just before.
         """
-        end = self.capacity if end is None else min(end, self.capacity)
+        begin = whole_of("begin", begin, sys.maxsize, 0)
+        end = (
+            self.capacity
+            if end is None
+            else min(whole_of("end", end, sys.maxsize, 0), self.capacity)
+        )
         now = self._clocks()
         parts = [
             self._look(first, min(first + _READ_AT_ONCE, end), now, payloads)

@@ -65,9 +65,13 @@ static bool order_begin(Order *o, WorkerObject *w, uint64_t n, bool wait)
 
 static bool order_parse_timer(Order *o, PyObject *const *values)
 {
-    return (!values[PAYLOAD] ||
-            PyObject_GetBuffer(values[PAYLOAD], &o->payload, PyBUF_SIMPLE) == 0) &&
-           (!values[COOKIE] || parse_u64(values[COOKIE], &o->request.cookie, "cookie")) &&
+    if (values[PAYLOAD] && PyObject_GetBuffer(values[PAYLOAD], &o->payload, PyBUF_SIMPLE) < 0) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError))
+            raise_about(PyExc_TypeError, values[PAYLOAD],
+                        "payload: got {}, expected bytes: encode a text");
+        return false;
+    }
+    return (!values[COOKIE] || parse_u64(values[COOKIE], &o->request.cookie, "cookie")) &&
            order_parse(o, values + TIMER_OPTIONS) &&
            order_parse_until(o, values[TIMER_OPTIONS + KEY_UNTIL],
                              values[KEY] && values[KEY] != Py_None);
