@@ -341,7 +341,7 @@ class Sender(bootsteps.StartStopStep):
         self._app = parent.app
         self._stopping = False
         self._stopped: SimpleQueue[None] = SimpleQueue()
-        self._sending = threading.Lock()
+        self._sending = threading.RLock()
         self._timers: Timers | None = None
         self._thread = threading.Thread(target=self._run, name="wheeld-celery", daemon=True)
         self._thread.start()
