@@ -101,6 +101,7 @@ def metrics(
         _export(name, runtime_dir, otlp, once)
         return
     with errors_to_exit():
+        runtime.candidates(name, runtime_dir)  # it may come later, but not under a wrong name
         _check_address(listen)
         try:
             from wheeld.metrics.prometheus import registry, text
@@ -129,6 +130,7 @@ def _check_address(listen: str) -> None:
 def _export(name: str, runtime_dir: Path | None, endpoint: str, once: bool) -> None:
     """Export to OpenTelemetry; an empty endpoint means the one of the environment."""
     with errors_to_exit():
+        runtime.candidates(name, runtime_dir)
         if endpoint and not re.fullmatch(r"https?://[^/?#\s]+\S*", endpoint):
             raise UsageError(f"--otlp {endpoint}: expected a URL, such as http://127.0.0.1:4318")
         try:
