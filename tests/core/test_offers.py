@@ -101,6 +101,20 @@ def test_one_that_waits_and_does_not_look(group: Group) -> None:
     assert group.look(0) == 0
 
 
+def test_a_group_that_never_looks_holds_up_no_other() -> None:
+    wheel = LocalWheel(max_workers=4)
+    sender = wheel.worker(0)
+    members = [wheel.worker(row, group=group) for row, group in ((1, "a"), (2, "b"), (3, "b"))]
+    for member in members:
+        member.fileno()
+    for group in ("a", "b", "b"):
+        sender.schedule(0.0, 0, to=f"group:{group}")
+    wheel.advance(MS)
+    got = len(members[2].poll())
+    wheel.advance(2 * PATIENCE)
+    assert got + len(members[2].poll()) == 2, "the other member of b does not look, either"
+
+
 def test_virtual_time_of_what_moves() -> None:
     group = Group(2)
     for member in group.members:

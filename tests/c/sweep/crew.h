@@ -11,7 +11,8 @@
 #define ROWS 4
 #define EVENTS 512
 #define NO_ROW 0xfdu
-#define GROUP 5u /* the one group that there is */
+#define FIRST_GROUP 5u /* each member is a member of both groups */
+#define SECOND_GROUP 9u
 #define KEEPER (ROWS - 1) /* the row that keeps detached timers, in a crew that has some */
 #define KEEP_NS (40 * MS)
 #define MOST_DETACHED 24u
@@ -151,6 +152,11 @@ static void clock_advance(int64_t target)
 /* Do all that is due now, in one pass or several. */
 static void clock_work(void) { clock_advance(crew_now()); }
 
+static void crew_groups(uint32_t row, uint64_t groups)
+{
+    CHECK(wh_clock_join(&S->clock, &S->peers[row], groups), "join: out of memory");
+}
+
 static void clock_attach(uint32_t row)
 {
     worker *w = &S->workers[row];
@@ -158,8 +164,7 @@ static void clock_attach(uint32_t row)
     bool made = wh_clock_attach(&S->clock, row, w->incarnation, S->segments[row], (int)row);
     step_end();
     CHECK(made, "attach: out of memory");
-    CHECK(wh_clock_join(&S->clock, &S->peers[row], w->member ? 1ull << GROUP : 0),
-          "join: out of memory");
+    crew_groups(row, w->member ? 1ull << FIRST_GROUP | 1ull << SECOND_GROUP : 0);
 }
 
 /* The row without a process is the keeper. */
@@ -178,7 +183,8 @@ static inline void crew_joins(worker *w)
     if (!S->peers[w->row].life)
         return;
     w->member = true;
-    CHECK(wh_clock_join(&S->clock, &S->peers[w->row], 1ull << GROUP), "join: out of memory");
+    crew_groups(w->row, 1ull << FIRST_GROUP); /* then one more */
+    crew_groups(w->row, 1ull << FIRST_GROUP | 1ull << SECOND_GROUP);
 }
 
 /* The clock is dead, and its private memory with it. */

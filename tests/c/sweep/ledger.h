@@ -53,7 +53,7 @@ typedef struct ledger {
     uint32_t count;
     uint64_t ticks;
     bool racing;
-    bool memberless; /* nobody takes what is for the group */
+    bool memberless; /* the groups have no member */
     bool tolerant; /* a hostile worker may send events of its own to others */
 } ledger;
 

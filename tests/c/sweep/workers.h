@@ -168,7 +168,7 @@ static worker *worker_hire(uint32_t row)
 static inline uint32_t worker_target(uint32_t row)
 {
     if (row == TO_GROUP)
-        return GROUP << 12 | WH_TARGET_GROUP;
+        return (dice(2) ? FIRST_GROUP : SECOND_GROUP) << 12 | WH_TARGET_GROUP;
     return (uint32_t)(S->workers[row].incarnation & 0xfffff) << 12 | (row + 1);
 }
 
