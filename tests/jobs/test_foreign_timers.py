@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from test_jobs import until
+from test_jobs import running as shop_running, until
 
 import wheeld
 from wheeld_client import JobBoard, Jobs, Timers, connect
-from wheeld_client.jobs import occurrences
+from wheeld_client.jobs import occurrences, records
 from wheeld_client.jobs.occurrences import Occurrences
 
 WRONG = {
@@ -27,6 +27,10 @@ WRONG = {
     "no schedule": b'{"spec":[],"version":1,"planned":[]}',
     "half a schedule": b'{"spec":["every"],"version":1,"runs":true}',
     "unknown schedule": b'{"spec":[["every"]],"version":1,"runs":1.5}',
+    "no such clock": b'{"job":"tick","planned":0,"version":1,"spec":["every",60],"clock":99}',
+    "long numbers": b'{"job":"tick","planned":%b,"version":%b,"began":%b,"since":%b,"seen":1}'
+    % ((b"9" * 400,) * 4),
+    "a period of no time": b'{"job":"tick","planned":1,"version":1,"spec":["every",-1],"runs":1e9}',
 }
 KEYS = [
     ("job-definition", "shop"),
@@ -87,20 +91,71 @@ def test_a_lock_of_others_does_not_hold_a_run(
     assert ran == ["hand"]
 
 
-def test_a_process_without_room_for_a_thread_runs_them_later(
+def test_a_lock_that_cannot_be_ours_is_not_waited_for(
     shop: tuple[Any, Timers, Jobs, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, _, jobs, ran = shop
-    submit, refused = ThreadPoolExecutor.submit, threading.Event()
+    daemon, timers, _, _ = shop
+    tries, lock = [], Occurrences.lock
+    monkeypatch.setattr(Occurrences, "lock", lambda *given: tries.append(1) or lock(*given))
+    timers.schedule(1e6, key=("job-noting", "shop", "hand"))
+    with (
+        connect(daemon, group="jobs-shop") as member,
+        Occurrences(member, "shop", 0).noting("hand"),
+    ):
+        assert len(tries) == 1
 
-    def refuse(self: ThreadPoolExecutor, *given: Any, **named: Any) -> Any:
-        if getattr(given[0], "__name__", "") == "_take" and not refused.is_set():
-            refused.set()
-            raise RuntimeError("can't start new thread")
-        return submit(self, *given, **named)
 
-    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
+def test_a_calendar_that_nobody_here_can_read(shop: tuple[Any, Timers, Jobs, list[str]]) -> None:
+    daemon, timers, jobs, ran = shop
+    foreign = records.Definition(["cron", "?", "UTC"], records.MOST_INT)
     with running(jobs):
-        jobs.jobs["hand"].schedule(0.0)
+        until(lambda: timers.find(("job", "shop", "tick")))
+        Occurrences(timers, "shop", 0)._note(records.DEFINITION, "tick", foreign)
+        daemon.advance(60)
+        until(lambda: timers.find(("job-unclaimed", "shop", "tick")))
+        timers.cancel(key=("job-definition", "shop", "tick"))
+        daemon.advance(1)
         until(lambda: ran)
-    assert refused.is_set()
+    assert ran == ["tick"]
+
+
+@pytest.mark.parametrize("by", ["another process", "a thread", "itself later"])
+def test_without_room_for_a_thread_a_long_run_holds_up_no_other(
+    shop: tuple[Any, Timers, Jobs, list[str]], monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """The pool queues what it has no thread for, where a thread that is there takes it."""
+    daemon, timers, jobs, ran = shop
+    submit, long, begun = ThreadPoolExecutor.submit, threading.Event(), threading.Event()
+    queued: list[Any] = []
+
+    @jobs.task(name="long")
+    def run() -> None:
+        begun.set()
+        long.wait()
+
+    def refuse(self: ThreadPoolExecutor, *given: Any) -> Any:
+        if not begun.is_set() or threading.current_thread().name != "jobs-shop":
+            return submit(self, *given)
+        queued.append(given)
+        if by == "itself later" and len(queued) > 1:
+            return submit(self, *given)
+        if by == "a thread":
+            submit(self, *given)
+            until(lambda: not given[1])
+        raise RuntimeError("can't start new thread")
+
+    other = Jobs("shop", daemon=str(daemon), version=jobs.version)
+    other.task(lambda: ran.append("other"), name="hand")
+    with running(jobs):
+        run.schedule(0.0)
+        until(begun.is_set)
+        monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
+        jobs.jobs["hand"].schedule(0.0)
+        until(lambda: queued)
+        if by == "another process":
+            with shop_running(other, timers):
+                until(lambda: ran)
+        until(lambda: ran)
+        queued[0][0](*queued[0][1:])
+        long.set()
+    assert ran == ["other" if by == "another process" else "hand"]

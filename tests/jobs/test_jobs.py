@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,104 @@ def test_a_new_definition_wins_and_a_removed_job_ends(wheel: tuple[Any, Timers])
     assert ran == []
 
 
+def defined(timers: Timers, version: int) -> bool:
+    known = Occurrences(timers, "shop", 0).definition("refresh")
+    return known is not None and known.version == version
+
+
+@pytest.mark.parametrize(
+    ("versions", "next_due"),
+    [
+        ([(1, 60), (3, 60), (2, 30)], 60),  # what has not changed is newer, too
+        ([(1, 60), (3, 60), (2, None)], 60),
+        ([(1, 60), (3, None), (2, 30)], 0),
+        ([(2, 30), (3, None), (4, 60)], 60),
+        ([(3, 60), (3, 60), (1, 30)], 60),
+    ],
+)
+def test_the_newest_of_several_versions_counts(
+    wheel: tuple[Any, Timers], versions: list[tuple[int, int | None]], next_due: int
+) -> None:
+    _, timers = wheel
+    with ExitStack() as crew:
+        for version, period in versions:
+            jobs = Jobs("shop", version=version)
+            if period is not None:
+                jobs.every(period, name="refresh")(print)
+            jobs.every(60, name=f"last of {version}")(print)  # is defined behind the other one
+            crew.enter_context(running(jobs, timers))
+            until(lambda v=version: timers.find(("job", "shop", f"last of {v}")))
+            time.sleep(0.05)
+        assert defined(timers, max(version for version, _ in versions))
+        assert due(timers) == next_due * 10**9
+
+
+def test_of_versions_that_start_at_once_the_newest_counts(wheel: tuple[Any, Timers]) -> None:
+    _, timers = wheel
+    for first in range(1, 60, 6):
+        crew = [Jobs("shop", version=version) for version in range(first, first + 6)]
+        for jobs in crew:
+            jobs.every(jobs.version, name="refresh")(print)
+        threads = [threading.Thread(target=jobs.run, args=(timers,)) for jobs in crew]
+        for thread in threads:
+            thread.start()
+        for jobs, thread in zip(crew, threads, strict=True):
+            until(lambda jobs=jobs: jobs._runner is not None)
+            jobs.stop()  # when it has defined them
+            thread.join()
+        assert defined(timers, first + 5)
+        assert due(timers) == (first + 5) * 10**9
+
+
+@pytest.mark.parametrize(
+    ("follows", "once"), [(36060, False), (36060, True), (0, False), (0, True), (36000.5, False)]
+)
+def test_a_definition_that_changes_during_a_run(
+    wheel: tuple[Any, Timers], follows: float, once: bool
+) -> None:
+    daemon, timers = wheel
+    ran, go = [], threading.Event()
+    old, new = Jobs("shop", version=1), Jobs("shop", version=2)
+
+    @old.every(36000, name="refresh", at_most_once=once)
+    def run() -> None:
+        ran.append("old")
+        go.wait()
+
+    if follows == 36060:
+        new.every(60, name="refresh")(print)
+    elif follows:  # only the new worker has it
+        new.on(HalfSeconds(), name="refresh")(lambda: ran.append("new"))
+    with running(old, timers):
+        until(lambda: timers.find(KEY))
+        daemon.advance(36000)
+        until(lambda: ran)
+        with running(new, timers):
+            until(lambda: defined(timers, 2))
+            go.set()
+            until(lambda: account(timers).runs == 1)
+            if follows == 36000.5:
+                while ran == ["old"]:  # it is offered again after a second
+                    daemon.advance(1)
+                    time.sleep(0.01)
+            elif follows:
+                until(lambda: due(timers) == follows * 1e9)
+            else:
+                until(lambda: timers.find(("job-run", *KEY[1:])) is None)
+                assert due(timers) == 0
+    assert ran[0] == "old"
+
+
+class HalfSeconds:
+    """A trigger."""
+
+    def __str__(self) -> str:
+        return "half seconds"
+
+    def get_next_fire_time(self, previous: Any, now: Any) -> Any:
+        return now.replace(microsecond=500_000) + timedelta(seconds=now.microsecond > 500_000)
+
+
 def test_retries_then_the_next_occurrence(wheel: tuple[Any, Timers]) -> None:
     daemon, timers = wheel
     jobs, tried = Jobs("shop"), []
@@ -200,13 +299,23 @@ def test_a_run_that_is_longer_than_the_period(
     assert ran == runs
 
 
-def test_async_jobs_run_on_the_loop(wheel: tuple[Any, Timers]) -> None:
+@pytest.mark.parametrize(
+    "as_function",
+    [
+        lambda function: function,
+        functools.partial,
+        lambda function: type("Called", (), {"__call__": lambda _: function()})(),
+    ],
+    ids=["itself", "partial", "object"],
+)
+def test_async_jobs_run_on_the_loop(wheel: tuple[Any, Timers], as_function: Any) -> None:
     daemon, timers = wheel
     jobs, loops = Jobs("shop"), []
 
-    @jobs.every(MINUTE, name="refresh")
     async def refresh() -> None:
         loops.append(asyncio.get_running_loop())
+
+    jobs.every(MINUTE, name="refresh")(as_function(refresh))
 
     async def main() -> None:
         async with jobs.running(timers):
@@ -374,6 +483,8 @@ def test_names() -> None:
             Jobs(name)
     with pytest.raises(TypeError, match="version="):
         Jobs("shop", version="1.2")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="64 bits"):
+        Jobs("shop", version=2**63)
     with pytest.raises(ValueError, match="visibility"):
         Jobs("shop", visibility=math.inf)
     with pytest.raises(TypeError, match="name="):

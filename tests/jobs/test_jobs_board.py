@@ -188,7 +188,7 @@ def test_a_look_while_a_record_is_replaced(wheel: tuple[Any, Timers]) -> None:
     """It has the account of before or of after, never none: counters would begin anew."""
     daemon, timers = wheel
     records, account, ends = Occurrences(timers, "shop", 1), Account(runs=1), threading.Event()
-    records.define("refresh", ["every", 60])
+    records.define("refresh", ["every", 60 * 10**9])
     records.write("refresh", account)
 
     def write() -> None:

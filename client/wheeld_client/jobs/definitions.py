@@ -24,10 +24,7 @@ def define(jobs: Jobs, wheel: Occurrences) -> None:
     version does not have."""
     for job in jobs.jobs.values():
         try:
-            if job.calendar is None:
-                _define_task(job, wheel)
-            else:
-                _define_schedule(job, job.calendar, wheel)
+            _define(job.name, job, wheel)
         except WheelError:
             raise
         except Exception:  # its trigger's: the other jobs run
@@ -36,32 +33,27 @@ def define(jobs: Jobs, wheel: Occurrences) -> None:
     for key in pending_timers(str(wheel.timers.directory), prefix=prefix).keys.values():
         if not (isinstance(key, tuple) and len(key) == 3 and isinstance(name := key[2], str)):
             continue
+        if name not in jobs.jobs and wheel.definition(name) is not None:
+            _define(name, None, wheel)
+
+
+def _define(name: str, job: AnyJob | None, wheel: Occurrences) -> None:
+    with wheel.noting(name):  # of versions that start at once, the newest counts
         known = wheel.definition(name)
-        if name in jobs.jobs or known is None or known.spec is None:
-            continue
-        if known.version < wheel.version:
-            wheel.define(name, None)
+        if known is not None and known.version >= wheel.version:
+            return
+        calendar = None if job is None else job.calendar
+        if job is not None and calendar is not None:
+            if known is None:
+                _begin(job, calendar, wheel)  # before it is defined: it has begun then
+            elif known.spec is None or known.spec == TASK:
+                _begin(job, calendar, wheel, "replace")
+            elif known.spec != calendar.spec and wheel.is_pending(name):
+                _begin(job, calendar, wheel, "replace")  # else the run is followed by it
+            wheel.define(name, calendar.spec)
+        else:
+            wheel.define(name, None if job is None else TASK)
             wheel.timers.cancel(key=wheel.key(NEXT, name))
-
-
-def _define_schedule(job: AnyJob, calendar: Calendar, wheel: Occurrences) -> None:
-    known = wheel.definition(job.name)
-    if known is not None and known.version >= wheel.version:
-        return
-    if known is None or known.spec is None or known.spec == TASK:
-        _begin(job, calendar, wheel)  # before it is defined: it has begun then
-        wheel.define(job.name, calendar.spec)
-    elif known.spec != calendar.spec:
-        wheel.define(job.name, calendar.spec)
-        if wheel.is_pending(job.name):  # else it is followed by the new schedule
-            _begin(job, calendar, wheel, "replace")
-
-
-def _define_task(job: AnyJob, wheel: Occurrences) -> None:
-    known = wheel.definition(job.name)
-    if known is None or (known.spec != TASK and known.version < wheel.version):
-        wheel.define(job.name, TASK)
-        wheel.timers.cancel(key=wheel.key(NEXT, job.name))
 
 
 def _begin(

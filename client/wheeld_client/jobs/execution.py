@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from wheeld_client.jobs.calendars import Calendar, of_spec
+from wheeld_client.jobs.calendars import Calendar, CronError, of_spec
 from wheeld_client.jobs.job import AnyJob
 from wheeld_client.jobs.occurrences import Occurrences
 from wheeld_client.jobs.records import TASK, Account, Occurrence, boot_of
@@ -49,10 +51,11 @@ class Execution:
         event: Any,
         run: Occurrence,
     ) -> None:
-        self._jobs, self._wheel, self._loop = jobs, wheel, loop
-        self._event, self._run = event, run
+        self._jobs, self._wheel, self._loop, self._run = jobs, wheel, loop, run
+        self._id, self._again = int(event["timer_id"]), int(event["attempts"]) > 1
         self._began = wheel.now(run.clock)
         self._lock: int | None = None
+        self._account = Account()
 
     def dispose(self) -> None:
         """Run it, skip it, or give it back for later."""
@@ -69,24 +72,35 @@ class Execution:
             else:
                 self._execute(job, None)
             return
-        known = wheel.definition(run.job)
-        spec = run.spec if known is None else known.spec
-        if spec is None or spec == TASK:
-            log.info("job %r has no schedule any more: its last occurrence is left out", run.job)
-            self._acknowledge()
-            return
-        own = None if job is None else job.calendar
-        calendar = own if own is not None and own.spec == spec else of_spec(spec)
-        if job is None or calendar is None:  # a worker of its version runs it
-            wheel.unclaimed_ns(run.job)
-            self._give_back(OTHERS_SECONDS)
-        else:
+        calendar = self._calendar(job)
+        if job is not None and calendar is not None:
             self._claim()
             self._run_locked(job, calendar)
 
+    def _calendar(self, job: AnyJob | None) -> Calendar | None:
+        """The schedule that counts now; None: there is none, and the occurrence ends here, or only
+        workers of another version have it, and get the occurrence."""
+        run, wheel = self._run, self._wheel
+        known = wheel.definition(run.job)
+        spec = run.spec if known is None else known.spec
+        if spec is None or spec == TASK:
+            log.info("job %r has no schedule any more", run.job)
+            self._acknowledge()
+            return None
+        own = None if job is None else job.calendar
+        calendar = own if own is not None and own.spec == spec else None
+        if calendar is None:
+            with suppress(CronError, ImportError):  # this worker has another cronsim, or none
+                calendar = of_spec(spec)
+        if job is None or calendar is None:
+            wheel.unclaimed_ns(run.job)
+            self._give_back(OTHERS_SECONDS)
+            return None
+        return calendar
+
     def _claim(self) -> None:
         """This worker has the function. Before the first attempt nobody has missed it."""
-        if int(self._event["attempts"]) > 1:
+        if self._again:
             self._wheel.claim(self._run.job)
 
     def _leave_unclaimed(self) -> None:
@@ -108,10 +122,10 @@ class Execution:
                 wheel.write(run.job, account)
 
     def _give_back(self, seconds: float) -> None:
-        self._wheel.timers.nack(self._event, seconds)
+        self._wheel.timers.nack(self._id, seconds)
 
     def _acknowledge(self) -> bool:
-        return bool(self._wheel.timers.acknowledge([int(self._event["timer_id"])]))
+        return bool(self._wheel.timers.acknowledge([self._id]))
 
     def _run_locked(self, job: AnyJob, calendar: Calendar | None) -> None:
         self._lock = self._wheel.lock(job.name, self._jobs.visibility)
@@ -119,6 +133,9 @@ class Execution:
             self._give_back(AGAIN_SECONDS)
             return
         try:
+            self._account = self._wheel.account(job.name)  # nobody else writes it now
+            if calendar is not None:
+                self._account.moves_to(self._run.clock, boot_of(self._run.clock))
             self._execute(job, calendar)
         finally:
             self._unlock()
@@ -131,10 +148,8 @@ class Execution:
     def _execute(self, job: AnyJob, calendar: Calendar | None) -> None:
         """Run it, unless it was run before or is skipped; then arm the next one, and acknowledge
         this one."""
-        run, wheel, options = self._run, self._wheel, job.options
-        account = wheel.account(job.name)
-        if calendar is not None:
-            account.moves_to(run.clock, boot_of(run.clock))
+        run, options = self._run, job.options
+        account = self._account
         since = self._began
         if calendar is not None and account.planned is not None and run.planned <= account.planned:
             pass
@@ -144,11 +159,11 @@ class Execution:
             if calendar is not None:
                 since = self._first_began(account)
             if options.at_most_once:
-                if calendar is not None:
-                    self._follow(job, calendar, since)
+                if calendar is not None and not self._follow(job, since):
+                    return
                 if not self._acknowledge():
                     return
-            self._note_begin(job, calendar, account)
+            self._note_begin(job, calendar)
             failed = not self._call(job)
             again = failed and run.tries < options.retries and not options.at_most_once
             if not self._note_end(job, calendar, failed, again):
@@ -165,9 +180,8 @@ class Execution:
                 self._acknowledge()
                 return
         self._unlock()  # the next one may be due at once, and needs it
-        if calendar is not None:
-            self._follow(job, calendar, since)
-        self._acknowledge()
+        if calendar is None or self._follow(job, since):
+            self._acknowledge()
 
     def _is_left_out(self, job: AnyJob, calendar: Calendar | None) -> bool:
         late = self._began - self._run.planned
@@ -178,7 +192,7 @@ class Execution:
 
     def _first_began(self, account: Account) -> int:
         """When this occurrence began: under a worker that hangs in it, or else now."""
-        if int(self._event["attempts"]) == 1 or account.running != self._run.planned:
+        if not self._again or account.running != self._run.planned:
             return self._began
         with Observer(str(self._wheel.timers.directory)) as observer:
             if account.worker not in observer.workers():  # it died: nothing ran meanwhile
@@ -194,11 +208,12 @@ class Execution:
             if calendar is not None:
                 account.planned = self._run.planned
 
-        self._note(job, calendar, note)
+        self._note(job, note)
 
-    def _note_begin(self, job: AnyJob, calendar: Calendar | None, account: Account) -> None:
+    def _note_begin(self, job: AnyJob, calendar: Calendar | None) -> None:
         if calendar is None:
             return
+        account = self._account
         account.running = self._run.planned
         if job.options.at_most_once:  # who dies now has run it: another event of it is left out
             account.planned = self._run.planned
@@ -222,31 +237,30 @@ class Execution:
                 account.running = None
                 account.planned = account.planned if again else run.planned
 
-        return self._note(job, calendar, note)
+        return self._note(job, note)
 
-    def _note(self, job: AnyJob, calendar: Calendar | None, note: Any) -> bool:
+    def _note(self, job: AnyJob, note: Callable[[Account], None]) -> bool:
         wheel = self._wheel
         if self._lock is None:
             with wheel.noting(job.name):
-                self._change(job, calendar, note)
+                account = wheel.account(job.name)
+                note(account)
+                wheel.write(job.name, account)
             return True
         if not wheel.renew(self._lock, self._jobs.visibility):
             return False
-        self._change(job, calendar, note)
+        note(self._account)
+        wheel.write(job.name, self._account)
         return True
-
-    def _change(self, job: AnyJob, calendar: Calendar | None, note: Any) -> None:
-        account = self._wheel.account(job.name)
-        if calendar is not None:
-            account.moves_to(self._run.clock, boot_of(self._run.clock))
-        note(account)
-        self._wheel.write(job.name, account)
 
     # -- what comes then ------------------------------------------------------------------------
 
-    def _follow(self, job: AnyJob, calendar: Calendar, began: int) -> None:
-        """Arm the next occurrence, counted from this one's planned time, not from now."""
+    def _follow(self, job: AnyJob, began: int) -> bool:
+        """Arm the next occurrence, counted from this one's planned time, not from now; by the
+        schedule that counts now, which may be newer than this run. False: as `_calendar`."""
         run, wheel, grace = self._run, self._wheel, job.grace
+        if (calendar := self._calendar(job)) is None:
+            return False
         now = wheel.now(calendar.clock)
         # a new definition: the old one's times are of another clock
         planned = run.planned if calendar.clock == run.clock else now
@@ -257,6 +271,7 @@ class Execution:
             due = calendar.after(now - span_ns(grace), now)  # those before are too late
         if due is not None:
             wheel.plan(job.name, calendar, due, job.jitter)
+        return True
 
     def _retry(self, job: AnyJob) -> None:
         run = self._run
@@ -267,13 +282,13 @@ class Execution:
     def _call(self, job: AnyJob) -> bool:
         args, keywords = self._run.call.get("args", []), self._run.call.get("kw", {})
         try:
-            if not inspect.iscoroutinefunction(job.function):
-                job.function(*args, **keywords)
+            result = job.function(*args, **keywords)
+            if not inspect.iscoroutine(result):
+                pass
             elif self._loop is None:
-                asyncio.run(job.function(*args, **keywords))
+                asyncio.run(result)
             else:
-                coroutine = job.function(*args, **keywords)
-                asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+                asyncio.run_coroutine_threadsafe(result, self._loop).result()
         except BaseException:  # sys.exit() ends the run, as in any thread
             log.exception("job %r raised", job.name)
             return False

@@ -20,7 +20,7 @@ from wheeld_client.jobs.arguments import packed
 from wheeld_client.jobs.calendars import Calendar, Cron, Every, Trigger
 from wheeld_client.jobs.job import AnyJob, Job, JobKeywords, JobOptions
 from wheeld_client.jobs.occurrences import Occurrences
-from wheeld_client.jobs.records import group_of
+from wheeld_client.jobs.records import MOST_INT, group_of
 from wheeld_client.jobs.runner import Runner
 from wheeld_client.timers.policies import span_of
 from wheeld_client.timers.timers import Timers
@@ -84,6 +84,8 @@ class Jobs:
             )
         if version is not None and type(version) is not int:
             raise TypeError(f"version={shown(version)}: expected an int")
+        if version is not None and abs(version) > MOST_INT:
+            raise ValueError(f"version={shown(version)}: expected an int of at most 64 bits")
         if type(threads) is not int or threads < 1:
             raise ValueError(f"threads={shown(threads)}: expected an int, 1 or more")
         self.visibility = min(span_of("visibility", visibility), MOST_SECONDS)

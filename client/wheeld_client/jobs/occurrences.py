@@ -15,8 +15,9 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from wheeld_client.jobs.arguments import packed
@@ -35,6 +36,7 @@ from wheeld_client.jobs.records import (
     Record,
     Unclaimed,
     boot_of,
+    definition,
     group_of,
     read,
     written,
@@ -144,7 +146,7 @@ class Occurrences:
     # -- records --------------------------------------------------------------------------------
 
     def definition(self, job: str) -> Definition | None:
-        return self._read(DEFINITION, job, Definition)
+        return self._read(DEFINITION, job, definition)
 
     def define(self, job: str, spec: list[Any] | None) -> None:
         key = self.key(ACCOUNT, job)
@@ -152,7 +154,7 @@ class Occurrences:
         self._note(DEFINITION, job, Definition(spec, self.version))
 
     def account(self, job: str) -> Account:
-        return self._read(ACCOUNT, job, Account) or Account()
+        return self._read(ACCOUNT, job, partial(read, Account)) or Account()
 
     def write(self, job: str, account: Account) -> None:
         self._note(ACCOUNT, job, account)
@@ -172,7 +174,7 @@ class Occurrences:
         only, of which this is one. It is noted at each offer: what nobody has noted for a while is
         over."""
         now = self.now(_native.CLOCK_REALTIME)
-        note = self._read(UNCLAIMED, job, Unclaimed) or Unclaimed(now, now)
+        note = self._read(UNCLAIMED, job, partial(read, Unclaimed)) or Unclaimed(now, now)
         if now - note.seen > span_ns(UNSEEN_SECONDS):
             note.since = now
         note.seen = now
@@ -183,11 +185,11 @@ class Occurrences:
         """This worker has the function."""
         self.timers.cancel(key=self.key(UNCLAIMED, job))
 
-    def _read(self, kind: str, job: str, record: type[Record]) -> Record | None:
+    def _read(self, kind: str, job: str, read: Callable[[bytes], Record]) -> Record | None:
         """A note about a job; None: there is none, or others have written it."""
         found = self.timers.find(self.key(kind, job))
         try:
-            return None if found is None else read(record, found.payload or b"")
+            return None if found is None else read(found.payload or b"")
         except ValueError as error:
             log.warning(
                 "a timer of another application has the key %r: %s", found and found.key, error
@@ -221,13 +223,17 @@ class Occurrences:
 
     @contextmanager
     def noting(self, job: str) -> Iterator[None]:
-        """Become the only writer of the account of a job whose runs take no lock."""
+        """Become the only writer of a job's definition, and of its account if its runs take no
+        lock."""
+        key = self.key(NOTING, job)
         for _ in range(NOTE_TRIES):
             if (lock := self.lock(job, NOTE_SECONDS, NOTING)) is not None:
                 break
+            if (self.timers.remaining(key) or 0.0) > NOTE_SECONDS:
+                break  # somebody else's
             time.sleep(0.0005)
-        else:  # no worker of ours has it for so long
-            log.warning("the account of job %r is written without its lock", job)
+        if lock is None:  # no worker of ours has it for so long
+            log.warning("the records of job %r are written without their lock", job)
         try:
             yield
         finally:

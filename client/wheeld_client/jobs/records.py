@@ -25,6 +25,9 @@ UNCLAIMED: Final = "job-unclaimed"
 TASK: Final[list[Any]] = ["task"]
 """The schedule of a job that only runs by hand."""
 
+MOST_INT: Final = 2**63 - 1
+CLOCKS: Final = (_native.CLOCK_BASE, _native.CLOCK_REALTIME)
+
 Record = TypeVar("Record")
 
 
@@ -38,7 +41,10 @@ PIECES: Final[dict[Any, tuple[type, ...]]] = {
 
 
 def _check_spec(spec: list[Any] | None) -> None:
-    if spec is not None and PIECES.get(spec[0] if spec else None) != tuple(map(type, spec[1:])):
+    if spec is None:
+        return
+    right = PIECES.get(spec[0] if spec else None) == tuple(map(type, spec[1:]))
+    if not right or (spec[0] == "every" and not 10**6 <= spec[1] <= 10**18):
         raise ValueError(f"spec={shown(spec)}")
 
 
@@ -62,9 +68,11 @@ class Occurrence:
 
     def __post_init__(self) -> None:
         _check_spec(self.spec)
+        if self.clock not in CLOCKS:
+            raise ValueError(f"clock={self.clock}")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Definition:
     """The schedule that counts for a job; None: it was removed."""
 
@@ -113,9 +121,12 @@ class Unclaimed:
     """When one was last offered."""
 
 
+_encode: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+
 def written(record: Any) -> bytes:
     """A record as `read` takes it."""
-    return json.dumps(vars(record), separators=(",", ":"), ensure_ascii=False).encode()
+    return _encode(vars(record)).encode()
 
 
 @functools.cache
@@ -138,17 +149,23 @@ def read(kind: type[Record], payload: bytes) -> Record:
         It is not a record: any worker may arm a timer under its key.
     """
     try:
-        found = json.loads(payload)
-        types = _types(kind)  # type: ignore[arg-type]
-        content = {name: found[name] for name in types if name in found}
-        for name, value in content.items():
-            if type(value) not in types[name]:
-                raise TypeError(f"{name}={shown(value)}")
+        found, content = json.loads(payload.decode()), {}
+        for name, types in _types(kind).items():  # type: ignore[arg-type]
+            if name in found:
+                content[name] = value = found[name]
+                if type(value) not in types or (type(value) is int and abs(value) > MOST_INT):
+                    raise TypeError(f"{name}={shown(value)}")
         return kind(**content)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{shown(payload)} is not a valid {kind.__name__} of a job: {error}"
         ) from error
+
+
+@functools.lru_cache(4096)
+def definition(payload: bytes) -> Definition:
+    """Each run asks for its job's, and it seldom changes."""
+    return read(Definition, payload)
 
 
 def group_of(application: str) -> str:

@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,23 +78,39 @@ class Runner:
             for event in self.timers.poll(
                 AWAY_SECONDS, 1, hold=True, visibility=self._jobs.visibility
             ):
-                if not event["payload_size"]:  # the end of a lock
+                if event["payload_size"]:
+                    given = self._submit(pool, event)
+                else:  # the end of a lock
                     self.timers.acknowledge(event)
-                    continue
-                pool.submit(self._take, event, payload_of(event))
-                given = True
         except DaemonNotRunning as error:
             log.warning("jobs of %r wait for the daemon: %s", self._jobs.name, error)
             time.sleep(AWAY_SECONDS)
-        except RuntimeError:  # no thread: this occurrence is another worker's
-            if threading.main_thread().is_alive():
-                raise
-            self._stopping = True  # the interpreter ends
         finally:
             if not given:
                 self._free.put(None)
 
-    def _take(self, event: Any, payload: bytes) -> None:
+    def _submit(self, pool: ThreadPoolExecutor, event: Any) -> bool:
+        """False: there is no room for another thread, or the interpreter ends: the occurrence is
+        another worker's, and this one pauses."""
+        box = [(event, payload_of(event))]
+        try:
+            pool.submit(self._take, box)
+        except RuntimeError as error:  # the pool has queued it all the same
+            with suppress(IndexError):  # a thread that is there has taken it
+                box.pop()
+                log.warning("jobs of %r leave an occurrence to others: %s", self._jobs.name, error)
+                self.timers.nack(event)
+                self._stopping |= not threading.main_thread().is_alive()
+                if not self._stopping:
+                    time.sleep(AWAY_SECONDS)
+                return False
+        return True
+
+    def _take(self, box: list[tuple[Any, bytes]]) -> None:
+        try:
+            event, payload = box.pop()
+        except IndexError:  # given back
+            return
         try:
             try:
                 run = self._wheel.received(event, payload)
