@@ -12,6 +12,8 @@ from wheeld_core.errors import InvalidDelay
 
 LONGEST: Final = 120
 """Characters of a value in a message."""
+MOST_NAME: Final = 1024
+"""Bytes."""
 END_OF_TIME: Final = 9.3e9
 """Seconds; 2**63 ns are a little less."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -67,6 +69,8 @@ def check_name(name: Any) -> None:
     expect("name", name, str)
     if utf8_size(name) < 0:
         raise ValueError(f"name={shown(name)}: expected text that UTF-8 can hold")
+    if utf8_size(name) > MOST_NAME or "\0" in name:
+        raise ValueError(f"name={shown(name)}: expected at most {MOST_NAME:,} bytes, and no NUL")
 
 
 def utf8_size(text: str) -> int:

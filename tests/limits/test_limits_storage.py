@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from limits.strategies import (
 import wheeld
 from limits import RateLimitItem, RateLimitItemPerMinute, RateLimitItemPerSecond
 from wheeld_client import WheelError, connect
+from wheeld_client.integrations import limits
 from wheeld_client.integrations.limits import AsyncWheeldStorage, WheeldStorage
 
 STRATEGIES = (FixedWindowRateLimiter, MovingWindowRateLimiter, SlidingWindowCounterRateLimiter)
@@ -115,6 +118,30 @@ def test_without_a_daemon(tmp_path: Any) -> None:
     assert not storage.check()
     with pytest.raises(StorageError):
         storage.get("x")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_keys_of_any_length(storage: Any, strategy: Any) -> None:
+    limiter = strategy(storage)
+    for key in ("x" * 5000, "x" * 5001, "é" * 200, "é" * 201):
+        assert take(limiter, PER_MINUTE, key) == 10
+        limiter.clear(PER_MINUTE, key)
+        assert take(limiter, PER_MINUTE, key) == 10
+
+
+def test_one_worker_for_limiters_that_threads_make_at_once(
+    daemon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together, made = threading.Barrier(8), limits.ProcessTimers
+
+    def make(*given: Any, **options: Any) -> Any:
+        together.wait()
+        return made(*given, **options)
+
+    monkeypatch.setattr(limits, "ProcessTimers", make)
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(lambda _: limits._process(str(daemon), {}), range(8)))
+    assert len(found) == 1
 
 
 def test_too_large_a_window_is_refused(storage: Any) -> None:

@@ -162,6 +162,28 @@ def test_what_an_interrupted_caller_took_is_given_back(
     assert (limit.remaining(), limit.test(2), limit.reset_after()) == (2, True, 0.0)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("window", ["gcra", "fixed"])  # a moving one: only from the last on
+def test_nobody_waits_for_those_who_no_longer_wait(
+    wheel: LocalWheel, timers: LocalTimers, other: LocalTimers, window: Any, order: int
+) -> None:
+    limits = [RateLimit(one, "mails", 2, per=1, window=window) for one in (timers, other)]
+    assert limits[0].try_acquire(2)
+    tickets = [limits[i % 2]._take(1, None, 10 * SECOND)[2] for i in range(6)]
+    for ticket in tickets[::order]:
+        limits[0]._give(1, None, ticket)
+    assert (limits[1].remaining(), limits[1].reset_after()) == (0, 1.0)
+    wheel.advance(SECOND)
+    assert (limits[1].remaining(), limits[1].reset_after()) == (2, 0.0)
+    waits = [limits[i % 2]._take(1, None, 10 * SECOND)[1] / SECOND for i in range(3)]
+    assert waits[:2] == [0, 0]
+    # the last window is where those were who gave it back
+    assert waits[2] == (0.5 if window == "gcra" else 2.0)
+    assert limits[0].remaining() == 0
+    wheel.advance(SECOND)
+    assert limits[0].try_acquire(2 if window == "fixed" else 1)
+
+
 def test_what_was_to_be_there_by_now_is_not_given_back(
     wheel: LocalWheel, timers: LocalTimers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,7 +232,8 @@ def test_places_of_limits_that_are_over_are_used_again(
 @pytest.mark.parametrize("window", WINDOWS)
 def test_keys_of_any_type_are_apart(timers: LocalTimers, window: Any) -> None:
     limit = RateLimit(timers, "mails", 1, per=60, window=window)
-    keys = [None, "", "1", 1, b"1", ("1",), ("1", 1), 2**70, -1, np.int64(7)]
+    keys = [None, "", "1", 1, b"1", ("1",), ("1", 1), 2**70, -1, np.int64(7), "x" * 1023,
+            "\0", ("é" * 510,), b"x" * 1023, ("x",) * 255]  # fmt: skip
     assert all(limit.try_acquire(key=key) for key in keys)
     assert not any(limit.try_acquire(key=key) for key in keys)
     assert not limit.try_acquire(key=7)
@@ -238,6 +261,8 @@ def test_keys_of_any_type_are_apart(timers: LocalTimers, window: Any) -> None:
         ({"burst": 5, "window": "moving"}, ValueError, "a moving window has none"),
         ({"window": "sliding"}, ValueError, "window='sliding': expected 'gcra', 'fixed' or 'mov"),
         ({"name": 5}, TypeError, "name: got int, expected str"),
+        ({"name": "x\0fixed"}, ValueError, "name=.* no NUL"),
+        ({"name": "é" * 513}, ValueError, "name=.* at most 1,024 bytes"),
         ({"timers": 5}, TypeError, "timers: got int, expected Timers"),
     ],
 )
@@ -246,6 +271,9 @@ def test_what_a_limit_refuses(
 ) -> None:
     with pytest.raises(error, match=match):
         RateLimit(**{"timers": timers, "name": "x", "limit": 5, "per": 60, **change})
+
+
+LONG_KEYS = ["x" * 1024, "é" * 512, b"x" * 1024, ("é" * 511,), ("x",) * 256, 2**5000, ("", 2**5000)]
 
 
 @pytest.mark.parametrize("window", WINDOWS)
@@ -260,10 +288,13 @@ def test_what_calls_refuse(timers: LocalTimers, window: Any) -> None:
                 call(n)
     for key in (1.5, True, (), [1], ("a", ("b",)), ("a", True), object()):
         for asks in (limit.remaining, limit.reset_after, lambda key: limit.try_acquire(key=key)):
-            with pytest.raises(TypeError, match="key"):
+            with pytest.raises(TypeError, match=r"key"):
                 asks(key)
     with pytest.raises(ValueError, match=r"key .*surrogates"):
         limit.test(key="\ud800")
+    for key in LONG_KEYS:
+        with pytest.raises(ValueError, match=r"key .* is too long: expected at most 1,?024 bytes"):
+            limit.try_acquire(key=key)
     with pytest.raises(ValueError, match="window="):
         RateLimit(timers, "x", 5, per=60, window=[window])  # type: ignore[arg-type]
     for timeout in (-1, math.nan):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from hashlib import blake2b
 from typing import Any, Final
 from urllib.parse import urlparse
 
@@ -28,6 +29,8 @@ from wheeld_core.errors import WheelError
 SECOND: Final = 10**9
 FAILURES: Final = (WheelError, OSError)
 YEAR: Final = 366 * 86400 * SECOND
+MOST_KEY: Final = 200
+"""Characters; of a longer key only the hash fits into a key of the wheel."""
 
 __all__: list[str] = []  # they are named by their URLs
 
@@ -36,11 +39,9 @@ _processes: Final[dict[tuple[str, str], ProcessTimers]] = {}
 
 
 def _process(daemon: str, options: dict[str, Any]) -> ProcessTimers:
-    key = daemon, repr(sorted(options.items()))
-    if key not in _processes:
-        options.setdefault("worker", f"limits-{os.getpid()}")
-        _processes[key] = ProcessTimers(daemon, dispatch=False, **options)
-    return _processes[key]
+    named = {"worker": f"limits-{os.getpid()}"} | options
+    made = ProcessTimers(daemon, dispatch=False, **named)  # it has not connected
+    return _processes.setdefault((daemon, repr(sorted(options.items()))), made)
 
 
 class _Limits:
@@ -71,9 +72,10 @@ class _Limits:
     def _now(self) -> float:
         return self.process.get()._clock_ns(_native.CLOCK_REALTIME) / SECOND
 
-    def _key(self, key: Any) -> tuple[int, Any]:
+    def _key(self, key: str) -> tuple[int, str | bytes]:
         """The current form of a key, which changes with each reset."""
-        return self._fixed()._count("resets", 0, 0, 0)[1], key
+        short = key if len(key) <= MOST_KEY else blake2b(key.encode(), digest_size=32).digest()
+        return self._fixed()._count("resets", 0, 0, 0)[1], short
 
     def incr(self, key: str, expiry: int, amount: int) -> int:
         if amount < 1:
@@ -87,7 +89,8 @@ class _Limits:
         return self._fixed(YEAR // SECOND)._state(self._key(key))[0]
 
     def get_expiry(self, key: str) -> float:
-        return self._now() + self._fixed()._state(self._key(key))[2] / SECOND
+        state = self._fixed(YEAR // SECOND)._state(self._key(key))
+        return self._now() + state[2] / SECOND
 
     def check(self) -> bool:
         try:

@@ -26,7 +26,7 @@ class Lease(Waiting):
     seconds : float or timedelta
         More than 0; how long it is held without `renew`, on the wheel's clock, and up to 2 ms more.
     key : str, bytes, int or a flat tuple of those, optional
-        One lease for each.
+        One lease for each; at most 1,024 bytes, encoded.
 
     Raises
     ------

@@ -82,7 +82,7 @@ class RateLimit(_Limit):
     timers : Timers
         The worker.
     name : str
-        The same name is the same limit in other workers.
+        The same name is the same limit in other workers. At most 1,024 bytes, without NUL.
     limit : int
         How many in `per`: at most 65,535 in a moving window, 4,194,303 in a fixed one, and one per
         microsecond with "gcra".

@@ -153,18 +153,39 @@ static inline void wh_tally_clear(wh_keys *k, const wh_word_key *tally)
     while (counted && wh_limit_swap(k, tally, counted, 0) == WH_LIMIT_REFUSED);
 }
 
-/* The window that runs, and its count. */
-static inline wh_window wh_window_read(const wh_keys *k, const wh_word_key *key, int64_t now)
+static inline uint64_t wh_window_tally(const wh_keys *k, const wh_word_key *key, int64_t ends)
 {
-    int64_t ends = wh_limit_ends(wh_words_peek(k, key));
-    if (ends <= now)
-        return (wh_window){0};
     wh_word_key tally = wh_words_part(key, (uint64_t)ends);
-    return (wh_window){ends, WH_GET(TALLY_COUNT, wh_words_peek(k, &tally))};
+    return wh_words_peek(k, &tally);
 }
 
-/* Take `n` in the window that runs, in one of `per` ns that begins now, or in the next, which
- * begins in *wait ns. Refused: that is more than `patience`. */
+/* When the window ends that runs now, of those that follow one another until `last`. One in which
+ * nobody has counted has not been: `last` began after `now` was read. */
+static inline int64_t wh_window_running(const wh_keys *k, const wh_word_key *key, int64_t last,
+                                        int64_t now, int64_t per)
+{
+    int64_t ends = last - (last - 1 - now) / per * per;
+    return ends == last || wh_window_tally(k, key, ends) ? ends : last;
+}
+
+/* The window that runs, and its count. *all: when nothing counts any more. */
+static inline wh_window wh_window_read(const wh_keys *k, const wh_word_key *key, int64_t now,
+                                       int64_t per, int64_t *all)
+{
+    int64_t last = wh_limit_ends(wh_words_peek(k, key));
+    *all = now;
+    if (last <= now)
+        return (wh_window){0};
+    wh_window window = {.ends = wh_window_running(k, key, last, now, per)};
+    window.count = WH_GET(TALLY_COUNT, wh_window_tally(k, key, window.ends));
+    while (last > window.ends && WH_GET(TALLY_COUNT, wh_window_tally(k, key, last)) == 0)
+        last -= per; /* all of it was given back */
+    *all = last > window.ends || window.count ? last : now;
+    return window;
+}
+
+/* Take `n` in the window that runs, in one of `per` ns that begins now, or in the last or the next,
+ * which begins in *wait ns. Refused: that is more than `patience`. */
 static inline enum wh_limited wh_window_take(wh_keys *k, const wh_word_key *key, int64_t now,
                                              int64_t per, uint64_t n, uint64_t most,
                                              int64_t patience, wh_window *window, int64_t *wait)
@@ -181,7 +202,9 @@ static inline enum wh_limited wh_window_take(wh_keys *k, const wh_word_key *key,
                 continue;
         }
         wh_step();
-        window->ends = wh_limit_ends(word);
+        int64_t last = wh_limit_ends(word);
+        /* others may have given back what they waited for: first the one that runs */
+        window->ends = begins == now ? wh_window_running(k, key, last, now, per) : last;
         *wait = wh_time_sub(wh_time_sub(window->ends, per), now);
         if (*wait > patience)
             return WH_LIMIT_REFUSED;
@@ -189,8 +212,8 @@ static inline enum wh_limited wh_window_take(wh_keys *k, const wh_word_key *key,
         enum wh_limited added = wh_tally_add(k, &tally, now, window->ends, n, most, &window->count);
         if (added != WH_LIMIT_REFUSED)
             return added;
-        begins = window->ends;
-        if ((*wait = wh_time_sub(begins, now)) > patience)
+        begins = window->ends == last ? last : last - 1;
+        if (begins == last && (*wait = wh_time_sub(last, now)) > patience)
             return WH_LIMIT_REFUSED;
     }
 }

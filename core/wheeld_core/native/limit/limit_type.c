@@ -43,6 +43,25 @@ static wh_seldom bool limit_seed(LimitObject *l, uint64_t token)
     return l->seeded = true;
 }
 
+/* May it be too long for a key of a timer? Else it is short. */
+static bool key_may_be_long(PyObject *plain, Py_ssize_t most)
+{
+    if (PyUnicode_CheckExact(plain))
+        return PyUnicode_GET_LENGTH(plain) > most;
+    if (PyBytes_CheckExact(plain))
+        return PyBytes_GET_SIZE(plain) > most;
+    if (PyLong_CheckExact(plain)) {
+        int beyond;
+        (void)PyLong_AsLongLongAndOverflow(plain, &beyond);
+        return beyond != 0;
+    }
+    Py_ssize_t n = PyTuple_GET_SIZE(plain);
+    bool may = n > 8; /* each up to 25 characters of up to 4 bytes, and 3 */
+    for (Py_ssize_t i = 0; !may && i < n; i++)
+        may = key_may_be_long(PyTuple_GET_ITEM(plain, i), 25);
+    return may;
+}
+
 /* Add a key to both hashes. False: an error is set. */
 static bool key_hash_object(PyObject *object, uint64_t *hash, uint64_t *other)
 {
@@ -56,7 +75,10 @@ static bool key_hash_object(PyObject *object, uint64_t *hash, uint64_t *other)
     PyObject *plain = wh_likely(simple)       ? Py_NewRef(object)
                       : PyTuple_Check(object) ? key_plain_tuple(object)
                                               : key_plain(object);
-    bool hashed = plain && key_hash(plain, hash) && key_hash(plain, other);
+    EncodedKey encoded; /* tells whether it is too long, for all keys in the same way */
+    bool fits = plain && (wh_likely(!key_may_be_long(plain, WH_LONG_KEY / 4 - 1)) ||
+                          key_encode(plain, &encoded));
+    bool hashed = fits && key_hash(plain, hash) && key_hash(plain, other);
     Py_XDECREF(plain);
     return hashed;
 }
@@ -265,11 +287,9 @@ static LimitState limit_read(LimitObject *l, const LimitCall *call)
         int64_t used = wh_rate_used(k, &call->word, call->now);
         return (LimitState){(uint64_t)((used + l->unit - 1) / l->unit), used % l->unit, used};
     }
-    wh_window window = wh_window_read(k, &call->word, call->now);
-    int64_t rest = window.ends ? window.ends - call->now : 0, ahead = rest - l->per;
-    if (window.count == 0) /* all was given back: nothing runs but what is full until this begins */
-        rest = ahead > 0 ? ahead : 0;
-    return (LimitState){ahead > 0 ? l->most : window.count, rest, rest};
+    int64_t all;
+    wh_window window = wh_window_read(k, &call->word, call->now, l->per, &all);
+    return (LimitState){window.count, window.count ? window.ends - call->now : 0, all - call->now};
 }
 
 /* test(n=1, *, key=None) */
@@ -415,7 +435,7 @@ static PyMethodDef limit_methods[] = {
      "Parameters\n----------\n"
      "n : int\n    1 to the limit, or to `burst`. All or nothing.\n"
      "key : str, bytes, int, or a flat tuple of those, optional\n"
-     "    Whose: each has the whole limit.\n\n"
+     "    Whose: each has the whole limit. At most 1,024 bytes, encoded.\n\n"
      "Returns\n-------\nbool\n    False: nothing was taken.\n\n"
      "Raises\n------\nValueError, TypeError\n    `n` is out of range, or no int; it is not a key.\n"
      "KeysFull\n    There is no room for another key.\n"
