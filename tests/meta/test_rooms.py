@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,24 +48,28 @@ def within(package: Path) -> list[Path]:
     ]
 
 
+@cache
+def imported(path: Path, text: str) -> set[str]:
+    return {name for _, name in imports(Source(path.parent, path.name, text))}
+
+
 def python_rooms(package: str, home: Path) -> dict[str, set[str]]:
     found: dict[str, set[str]] = defaultdict(set)
     depth = len(package.split("."))
     for path in home.rglob("*.py"):
         room = path.relative_to(home).parts[0].removesuffix(".py")
-        source = Source(home, path.name, path.read_text())
-        for parts in (name.split(".") for _, name in imports(source)):
+        for parts in (name.split(".") for name in imported(path, path.read_text())):
             inside = parts[depth:]
             if parts[:depth] == package.split(".") and inside and inside[0] != room:
                 found[room].add(inside[0])
     return found
 
 
-def modules(package: Path) -> dict[str, Source]:
+def modules(package: Path) -> dict[str, tuple[Path, str]]:
     found = {}
     for path in package.rglob("*.py"):
         name = ".".join(path.relative_to(package.parent).with_suffix("").parts)
-        found[name.removesuffix(".__init__")] = Source(package, path.name, path.read_text())
+        found[name.removesuffix(".__init__")] = path, path.read_text()
     return found
 
 
@@ -78,16 +83,15 @@ def module_imports(package: Path) -> dict[str, set[str]]:
     taken from the module that has it.
     """
     sources = modules(package)
-    lazy = {name for name, source in sources.items() if "def __getattr__(" in source.text}
+    lazy = {name for name, (_, text) in sources.items() if "def __getattr__(" in text}
     homes = {
-        f"{door}.{name.split('.')[-1]}": name for door in lazy for _, name in imports(sources[door])
+        f"{door}.{name.split('.')[-1]}": name for door in lazy for name in imported(*sources[door])
     }
     found: dict[str, set[str]] = {name: set() for name in sources}
     for module in sources.keys() - lazy:
-        source = sources[module]
-        untyped = Source(package, source.path, TYPES.sub("", source.text))
-        loaded = {name for _, name in imports(untyped)}
-        for _, name in imports(source):
+        path, text = sources[module]
+        loaded = imported(path, TYPES.sub("", text))
+        for name in imported(path, text):
             taken = homes.get(name, name)
             while taken and taken not in sources:  # what a module defines
                 taken = taken.rpartition(".")[0]
