@@ -85,6 +85,9 @@ def test_a_browser_shows_it(
         assert str(2**64 - 1) in (page.text_content("#timers") or "")
         assert page.locator("img, iframe, script").count() == 1  # its own script
         assert not too_wide(page)
+        cards = "[...document.querySelectorAll('#lists .card')]"
+        cut = f"{cards}.filter(card => card.scrollWidth > card.clientWidth).length"
+        assert page.evaluate(cut) == 0, "a list hides a column"
         assert (max(background(page)) < 60) == ("dark" in view)
         page.screenshot(path=tmp_path / "page.png", full_page=True)
         assert complaints == []
