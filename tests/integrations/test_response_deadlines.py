@@ -411,6 +411,14 @@ async def _file(request: web.Request) -> web.StreamResponse:
     return web.FileResponse(__file__)
 
 
+async def _behind_file(request: web.Request) -> web.StreamResponse:
+    answer = web.FileResponse(__file__)
+    await answer.prepare(request)
+    await _pass(request, 2 * LIMIT)
+    request.app[BEHIND].append("ran")
+    return answer
+
+
 async def test_aiohttp(wheel: Wheel) -> None:
     app = web.Application()
     app[BEHIND], there = [], asyncio.Event()
@@ -447,6 +455,26 @@ async def test_aiohttp(wheel: Wheel) -> None:
                 if path == "/behind":
                     await pass_by(3 * LIMIT)
             assert app[BEHIND] == ["ran"]
+
+
+async def test_work_behind_files_and_in_mounted_applications(wheel: Wheel) -> None:
+    app, mounted = web.Application(), web.Application()
+    there, behind = asyncio.Event(), list[str]()
+    for each in (app, mounted):
+        each[BEHIND], each[THERE] = behind, there
+        setup(each, LIMIT, str(wheel))
+        for handler in (_behind, _behind_file):
+            each.router.add_get(f"/{handler.__name__[1:]}", handler)
+    app.add_subapp("/in", mounted)
+    async with TestServer(app) as server, ClientSession() as client:
+        for path in ("/behind_file", "/in/behind", "/in/behind_file"):
+            async with client.get(server.make_url(path)) as answer:
+                await answer.read()
+                await there.wait()
+                there.clear()
+                await wheel.advance(3 * LIMIT)
+                await asyncio.to_thread(until, lambda: behind, "the work behind it")
+                behind.clear()
 
 
 # -- names --------------------------------------------------------------------------------------

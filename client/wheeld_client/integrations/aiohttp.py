@@ -10,7 +10,7 @@ async def handler(request):
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Any, Unpack
 
@@ -30,9 +30,12 @@ TIMERS = web.AppKey("wheeld_timers", AsyncTimers)
 DEADLINE: Any = "deadline"
 """Where a request has its deadline, a `Timeout`."""
 BEGUN: Any = "wheeld_begun"
+LIMITS: Any = "wheeld_limits"
+"""All deadlines of a request: of the application and of those that it is mounted in."""
 if hasattr(web, "RequestKey"):  # aiohttp 3.14
     DEADLINE = web.RequestKey("wheeld_deadline", Timeout)
     BEGUN = web.RequestKey("wheeld_begun", web.StreamResponse)
+    LIMITS = web.RequestKey("wheeld_limits", list)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -47,8 +50,8 @@ def setup(
 
     A request that takes longer is cancelled and answered with 504, or cut off if the handler has
     begun to send its response. `request[DEADLINE]` is its `Timeout`, which can be moved. No limit
-    applies to WebSockets, to work that a handler does after `write_eof`, or to sending the returned
-    response.
+    applies to WebSockets, to files, to work that a handler does after `write_eof`, or to sending
+    the returned response.
 
     Parameters
     ----------
@@ -74,6 +77,7 @@ def setup(
     async def limited(request: web.Request, handler: Handler) -> web.StreamResponse:
         deadline = Deadline.after(request.config_dict[TIMERS], seconds)
         request[DEADLINE] = deadline
+        request[LIMITS] = [*request.get(LIMITS, ()), deadline]
         try:
             async with deadline:
                 return await handler(request)
@@ -91,15 +95,15 @@ def setup(
     async def begin(request: web.Request, response: web.StreamResponse) -> None:
         """Called before the head is sent: no other response can follow."""
         request[BEGUN] = response
-        deadline = request.get(DEADLINE)
-        if isinstance(response, web.WebSocketResponse):
-            _lift(deadline)
+        limits = request.get(LIMITS, ())
+        if isinstance(response, web.WebSocketResponse | web.FileResponse):
+            _lift(limits)
             return
         write_eof = response.write_eof
 
         async def end(data: bytes = b"") -> None:
             await write_eof(data)
-            _lift(deadline)
+            _lift(limits)
 
         response.write_eof = end
 
@@ -108,8 +112,8 @@ def setup(
     app.on_response_prepare.append(begin)
 
 
-def _lift(deadline: Timeout | None) -> None:
-    if deadline is not None:
+def _lift(limits: Iterable[Timeout]) -> None:
+    for deadline in limits:
         with suppress(RuntimeError):  # the handler has returned, or its time has run out
             deadline.reschedule(None)
 
