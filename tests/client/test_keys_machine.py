@@ -16,6 +16,7 @@ from hypothesis.stateful import (
 )
 
 from local_wheel import DROP, KEEP, MS, LocalTimers, LocalWheel
+from option_lives import OptionLives
 from wheeld_client import payload_of
 from wheeld_core.errors import KeyInUse
 
@@ -218,3 +219,8 @@ def test_keys_agree_with_a_dictionary() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
+
+
+@pytest.mark.parametrize("life", range(60))
+def test_random_lives_with_all_options(life: int, rng_seed: int) -> None:
+    OptionLives(rng_seed + life).play(60)
