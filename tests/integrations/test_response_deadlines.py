@@ -309,6 +309,18 @@ def test_write_has_begun_the_response(daemon: Any, time_runs_out: Callable[[], o
     limited.process.close()
 
 
+def test_whose_limit_is_over_answers(daemon: Any, time_runs_out: Callable[[], object]) -> None:
+    def app(environ: Any, start: Any) -> Any:
+        time_runs_out()
+        return [_slow()]
+
+    within = TimeoutMiddleware(app, 2 * LIMIT, daemon)
+    limited = TimeoutMiddleware(within, LIMIT, daemon)
+    assert f"longer than {LIMIT:g} s" in _serve(limited)[1].decode()
+    for each in (limited, within):
+        each.process.close()
+
+
 @pytest.mark.parametrize("kind", [list, tuple, lambda x: FileWrapper(open(os.devnull, "rb"))])  # noqa: SIM115
 def test_what_servers_treat_otherwise_stays_what_it_is(daemon: Any, kind: Any) -> None:
     body = kind([b"x"])

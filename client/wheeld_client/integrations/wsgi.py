@@ -71,7 +71,7 @@ class TimeoutMiddleware:
             return self.app(environ, start_response)
         until = time.monotonic() + seconds
         started = begun = False
-        body = None
+        limit, body = Limit(timers, seconds), None
 
         def start(*args: Any, **kwargs: Any) -> Any:
             nonlocal started
@@ -86,7 +86,7 @@ class TimeoutMiddleware:
             return begin
 
         try:
-            with Limit(timers, seconds):
+            with limit:
                 body = self.app(environ, start)
                 if _is_whole(body, environ):
                     return body
@@ -95,6 +95,8 @@ class TimeoutMiddleware:
             return _Body(chain(first, in_time(parts, self.process, seconds, until)), body)
         except RequestTimeout:
             _close(body)
+            if not limit.due:  # of a limit around this one, which answers
+                raise
             if begun:
                 raise cut_off(seconds) from None
             text = f"the request took longer than {seconds:g} s\n".encode()
