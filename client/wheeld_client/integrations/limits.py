@@ -107,8 +107,8 @@ class _Limits:
             self._limit(window, 1, 1)._clear(self._key(key))
 
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int) -> bool:
-        if amount > limit:
-            return False
+        if not 0 < amount <= limit:
+            return amount <= limit
         return self._limit("moving", limit, expiry).try_acquire(amount, key=self._key(key))
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
@@ -124,7 +124,9 @@ class _Limits:
         before = self._tally(key, window - 1, 0, expiry, 0)[1]
         weighted = before * (1 - now / expiry % 1)
         most = limit - int(weighted)
-        return 0 < amount <= most and self._tally(key, window, amount, expiry, most)[0]
+        if not 0 < amount <= most:
+            return amount < 1
+        return self._tally(key, window, amount, expiry, most)[0]
 
     def get_sliding(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         now = self._now()
