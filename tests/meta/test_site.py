@@ -64,6 +64,19 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
             super().do_GET()
 
 
+BROKEN = """() => [...document.querySelectorAll('td, th')].flatMap(cell => {
+  const found = [], walker = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode())
+    for (const word of walker.currentNode.data.matchAll(/\\w{4,}/g)) {
+      const range = document.createRange();
+      range.setStart(walker.currentNode, word.index);
+      range.setEnd(walker.currentNode, word.index + word[0].length);
+      if (range.getClientRects().length > 1) found.push(word[0]);
+    }
+  return found;
+})"""
+
+
 @pytest.mark.parametrize(
     ("width", "height", "scheme", "every"), [(1280, 900, "light", 8), (390, 844, "dark", 4)]
 )
@@ -82,6 +95,8 @@ def test_no_page_is_wider_than_the_screen(
         root = "document.documentElement"
         if page.evaluate(f"{root}.scrollWidth > {root}.clientWidth"):
             complaints.append(f"{path.name} is wider than {width}")
+        if broken := page.evaluate(BROKEN):
+            complaints.append(f"{path.name} breaks words of tables: {broken}")
     context.close()
     assert complaints == []
     assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
