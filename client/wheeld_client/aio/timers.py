@@ -363,6 +363,17 @@ class AsyncTimers(Waits):
         """As `Timers.cancel_many`, by ids or `keys=`, but it does not wait for the clock."""
         return self.timers.cancel_many(*ids, block=block, **by)
 
+    def reschedule_many(
+        self,
+        ids: npt.ArrayLike,
+        delays: npt.ArrayLike,
+        *,
+        interval: Seconds | None = None,
+        block: bool = False,
+    ) -> npt.NDArray[np.bool_]:
+        """As `Timers.reschedule_many`, but it does not wait for the clock."""
+        return self.timers.reschedule_many(ids, delays, interval=interval, block=block)
+
     def find_many(self, keys: Iterable[Key]) -> list[TimerRecord | None]:
         """As `Timers.find_many`, which never waits."""
         return self.timers.find_many(keys)

@@ -21,7 +21,7 @@ static const char *text_utf8(PyObject *text, Py_ssize_t *length, const char *wha
 static void key_refuse(PyObject *object)
 {
     raise_about(PyExc_TypeError, object,
-                "key {}: got %s, expected str, bytes, int, or a non-empty flat tuple of those",
+                "key {}: got %s, expected str, bytes, int, or a flat tuple of those",
                 Py_TYPE(object)->tp_name);
 }
 
