@@ -55,6 +55,7 @@ OWN = {
     "WH_REAP_LISTED": "how much the clock does in a pass",
     "WH_BEAT_STEPS": "how often a recovering clock shows its progress",
     "WH_GRANT_LOOKS": "how much the clock does in a pass",
+    "WH_WINDOW_LOOKS": "how many windows a reader of a limit looks at",
     "WH_GRANT_SLOTS": "how much the clock does in a pass",
     "WH_LEASE_ANY": "how one worker's threads sleep",
     "WH_LEASE_NO_ROOM": "an answer within one process",

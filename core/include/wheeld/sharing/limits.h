@@ -39,6 +39,7 @@ enum wh_limited { WH_LIMIT_TAKEN, WH_LIMIT_REFUSED, WH_LIMIT_NO_ROOM };
 
 #define WH_LIMIT_MOST WH_MOST(TALLY_COUNT) /* of a window */
 #define WH_LOG_MOST WH_MOST(LOG_POSITION) /* of a log */
+#define WH_WINDOW_LOOKS 64 /* others write how many windows are waited for */
 /* Of a log's head what is not a time. */
 #define WH_LOG_PLACE (WH_MASK(LOG_ERA) | WH_MASK(LOG_LAP) | WH_MASK(LOG_POSITION))
 #define WH_LIMIT_LATEST ((int64_t)WH_MOST(LIMIT_ENDS))
@@ -178,8 +179,9 @@ static inline wh_window wh_window_read(const wh_keys *k, const wh_word_key *key,
         return (wh_window){0};
     wh_window window = {.ends = wh_window_running(k, key, last, now, per)};
     window.count = WH_GET(TALLY_COUNT, wh_window_tally(k, key, window.ends));
-    while (last > window.ends && WH_GET(TALLY_COUNT, wh_window_tally(k, key, last)) == 0)
-        last -= per; /* all of it was given back */
+    for (int looks = 0; looks < WH_WINDOW_LOOKS && last > window.ends; looks++, last -= per)
+        if (WH_GET(TALLY_COUNT, wh_window_tally(k, key, last)) != 0)
+            break; /* else all of it was given back */
     *all = last > window.ends || window.count ? last : now;
     return window;
 }
