@@ -159,8 +159,8 @@ fi
 say 'The page at `http://127.0.0.1:9465/` [shows the same in a browser](how-to/top.md#in-a-browser), with the jobs, and finds timers by their keys. Read by a browser without a window:'
 if browser=$(command -v chromium); then
     seen() { "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$work/chromium" --virtual-time-budget=5000 --dump-dom "http://127.0.0.1:$page/" 2>/dev/null; }
-    printf '\n```console\n$ chromium --headless --virtual-time-budget=5000 --dump-dom http://127.0.0.1:9465/ | grep --only-matching -e ">clock ok<" -e "shop/[a-z_]*"\n%s\n```\n' \
-        "$(seen | grep --only-matching -e '>clock ok<' -e 'shop/[a-z_]*')"
+    printf '\n```console\n$ chromium --headless --virtual-time-budget=5000 --dump-dom http://127.0.0.1:9465/ | sed "s/<wbr>//g" | grep --only-matching -e ">clock ok<" -e "shop/[a-z_]*"\n%s\n```\n' \
+        "$(seen | sed 's/<wbr>//g' | grep --only-matching -e '>clock ok<' -e 'shop/[a-z_]*')"
 fi
 
 alerts='venv/share/wheeld/prometheus/wheeld-alerts.yml'
