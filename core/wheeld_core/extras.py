@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import shlex
 import sys
-from importlib import metadata
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 
 def command(extra: str) -> str:
     """The command, by the program that installed this copy, from where it came."""
+    import importlib.util  # here and below: only an error needs them, and a start takes 25 ms more
+    import shlex
+
     if (source := _source()) is None:
         return f"pip install '.[{extra}]' in the checkout"
     what = shlex.quote(f"wheeld[{extra}]{source and ' @ '}{source}")
@@ -31,6 +29,10 @@ def command(extra: str) -> str:
 
 def _source() -> str | None:
     """Its URL, "" for a package index; None: a checkout, or a file that is not there any more."""
+    import json
+    from importlib import metadata
+    from urllib.parse import unquote, urlparse
+
     try:
         found = metadata.distribution("wheeld")
     except metadata.PackageNotFoundError:
