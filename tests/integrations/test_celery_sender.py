@@ -64,13 +64,13 @@ def test_a_worker_that_dies_as_it_sends_leaves_the_task(wheel_server: wheeld.For
     with wheel_server.embedded(capacity=4096, max_payload=2000) as daemon:
         app: Any = Celery("shop", broker="memory://left", set_as_current=False)
         integration.install(app, str(daemon))
-        app.send_task("work", countdown=1.0)
+        app.send_task("work", countdown=1.0, queue="left")  # a memory:// broker is the process's
         program = [sys.executable, "-c", DIES.format(daemon=str(daemon))]
         assert subprocess.run(program, timeout=LONG).returncode == 7
         sender = integration.Sender(None)
         sender.start(SimpleNamespace(app=app))
         with app.connection_for_read() as connection:
-            queue = connection.SimpleQueue(app.amqp.queues["celery"])
+            queue = connection.SimpleQueue(app.amqp.queues["left"])
             assert queue.get(timeout=LONG).headers["task"] == "work"
         sender.stop(None)
         app.wheeld[0].close()
