@@ -169,24 +169,24 @@ class HeldMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "timers"):
             return
-        for row in range(MEMBERS):
-            self.workers[row].acknowledge()
-        for cookie, timer in list(self.timers.items()):
-            if timer.holder is not None:
-                del self.timers[cookie]
-            elif timer.due == float("inf"):
-                self.workers[0].cancel(timer.id)
-                del self.timers[cookie]
-        for _ in range(20):
-            self.advance(11)
+        with self.wheel:  # each failing example would leave its descriptors
             for row in range(MEMBERS):
-                self.hold(row, None)
-                for n in range(len(self.timers), 0, -1):
-                    self.finish(row, n - 1)
-        assert not self.timers
-        self.wheel.settle()
-        assert self.wheel.counter("detached") == 0
-        self.wheel.close()
+                self.workers[row].acknowledge()
+            for cookie, timer in list(self.timers.items()):
+                if timer.holder is not None:
+                    del self.timers[cookie]
+                elif timer.due == float("inf"):
+                    self.workers[0].cancel(timer.id)
+                    del self.timers[cookie]
+            for _ in range(20):
+                self.advance(11)
+                for row in range(MEMBERS):
+                    self.hold(row, None)
+                    for n in range(len(self.timers), 0, -1):
+                        self.finish(row, n - 1)
+            assert not self.timers
+            self.wheel.settle()
+            assert self.wheel.counter("detached") == 0
 
 
 def test_held_ends_agree_with_a_dictionary() -> None:
