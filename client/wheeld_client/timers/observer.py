@@ -195,11 +195,8 @@ class Observer:
         was just before.
         """
         begin = whole_of("begin", begin, sys.maxsize, 0)
-        end = (
-            self.capacity
-            if end is None
-            else min(whole_of("end", end, sys.maxsize, 0), self.capacity)
-        )
+        end = self.capacity if end is None else whole_of("end", end, sys.maxsize, 0)
+        end = min(end, self.capacity)
         now = self._clocks()
         parts = [
             self._look(first, min(first + _READ_AT_ONCE, end), now, payloads)
